@@ -1,0 +1,84 @@
+# The commands of this project; `make` alone lists them.
+
+# The newest Python that is known to work and runs (a version manager may leave commands on PATH that do not).
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+# How much pip says, for instance PIP_OUTPUT=--quiet.
+PIP_OUTPUT ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := deploy/requirements.txt
+PACKAGES := $(VENV)/.packages
+INSTALLED := $(VENV)/.installed
+# Nothing but what the lock names by hash is fetched: its list is complete, and builds use the locked setuptools.
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install $(PIP_OUTPUT) \
+	--no-deps --no-build-isolation --use-pep517 --no-compile
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo dev test test-fast lint format types bench docs lock clean
+
+help: ## List the targets (this)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Set up .venv, Java and Delta's jars; at once when nothing changed (PYTHON=python3.12)
+	@$(BIN)/python -m etl_assets.runtime setup
+
+demo: setup ## Run the pipeline over made-up events, or over ORDERS=folder (DAYS=7 EVENTS=100000 DOMAINS=1)
+	@$(BIN)/etl-assets demo $(if $(ORDERS),--orders "$(ORDERS)") $(if $(DAYS),--days "$(DAYS)") \
+		$(if $(EVENTS),--events "$(EVENTS)") $(if $(DOMAINS),--domains "$(DOMAINS)")
+
+dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo
+	@$(BIN)/etl-assets dev
+
+test: setup ## Run all tests
+	@$(BIN)/python -m pytest
+
+test-fast: $(INSTALLED) ## Run the unit tests: no Spark, no servers
+	@$(BIN)/python -m pytest etl_assets_tests/unit
+
+lint: $(INSTALLED) ## Check style and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(INSTALLED) ## Mend style and format where that can be done by machine
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+types: $(INSTALLED) ## Check types
+	@$(BIN)/ty check
+
+bench: setup ## Run the benchmarks, or only CASE=name
+	@$(BIN)/python -m benchmarks $(CASE)
+
+docs: $(INSTALLED) ## Write docs/tables.md from the contracts
+	@$(BIN)/python -m etl_assets.contracts.documentation > docs/tables.md.new
+	@mv docs/tables.md.new docs/tables.md
+
+lock: $(INSTALLED) ## Lock setup.cfg's dependencies again, newer ones with UPGRADE=1
+	@$(BIN)/uv pip compile deploy/requirements.in --output-file $(LOCK) $(if $(UPGRADE),--upgrade) --quiet \
+		--universal --python-version 3.11 --generate-hashes --no-emit-package etl-assets --no-emit-index-url \
+		--no-annotate --custom-compile-command "make lock" --system-certs
+
+clean: ## Remove .venv and the caches; data in .etl-assets stays
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	@find etl_assets etl_assets_tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(INSTALLED): setup.cfg $(PACKAGES)
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(PACKAGES): $(LOCK) | $(BIN)/python
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip # a creation that was cut short
+	@echo "==> installing the packages of $(LOCK), each checked by its hash (about 600 MB, 2 to 4 minutes)"
+	@awk '/^[^ #]/ {wanted = /^setuptools==/} wanted' $(LOCK) > $(VENV)/build-requirements.txt
+	@$(PIP_INSTALL) --require-hashes -r $(VENV)/build-requirements.txt
+	@$(PIP_INSTALL) --require-hashes -r $(LOCK)
+	@echo "==> compiling them (half a minute)"
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
+	@touch $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install one, or name it:" \
+		"make setup PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -m etl_assets.runtime venv $(VENV)

@@ -1,0 +1,159 @@
+"""Canonical JSON: one text for one meaning, so that the same event sent twice has the same fingerprint.
+
+Keys sorted by code point, no white space, shortest escapes, numbers without exponent, trailing zeros or negative zero
+(`1.10` and `1.1` are one number). What has no single meaning is refused: a key twice in one object, NaN, a number that
+a decimal of 38 digits cannot hold, text that is not Unicode.
+
+Two paths give the same bytes. The fast one (orjson) is taken when writing the parsed value gives the line back, which
+proves that nothing was dropped or changed; every other line takes the strict one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, NoReturn
+
+import orjson
+
+from etl_assets.contracts.reasons import DeadLetterReason
+
+MAX_DIGITS = 38
+MAX_DEPTH = 100
+_NOT_CANONICAL_NUMBER = re.compile(rb"[:,\[]-?[0-9]+[.eE]")
+
+
+class Refused(ValueError):
+    """The text has no canonical form; carries the reason and, in words, what is wrong."""
+
+    def __init__(self, reason: DeadLetterReason, error: str) -> None:
+        super().__init__(error)
+        self.reason = reason
+        self.error = error
+
+
+def parse(line: bytes) -> tuple[Any, bool]:
+    """Parse one JSON text.
+
+    Returns:
+        The value, and whether orjson may write its canonical form (`write_fast`). A value of the strict path holds
+        decimals and is written by `write`.
+
+    Raises:
+        Refused: the text is not JSON or has no canonical form.
+    """
+    try:
+        value = orjson.loads(line)
+        written = orjson.dumps(value)
+    except (orjson.JSONDecodeError, TypeError):
+        return _parse_strictly(line), False
+    if written != line:
+        # What most libraries write by default differs only in these two places.
+        line_without_spaces = line.replace(b'": ', b'":').replace(b', "', b',"')
+        if written != line_without_spaces:
+            return _parse_strictly(line), False
+    if _NOT_CANONICAL_NUMBER.search(written):
+        return _parse_strictly(line), False
+    return value, True
+
+
+def write_fast(value: Any) -> bytes:
+    """Canonical form of a value that `parse` allows this for."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def write(value: Any) -> bytes:
+    """Canonical form of a value of the strict path."""
+    match value:
+        case dict():
+            parts = (b"%b:%b" % (orjson.dumps(key), write(value[key])) for key in sorted(value))
+            return b"{%b}" % b",".join(parts)
+        case list():
+            return b"[%b]" % b",".join(map(write, value))
+        case Decimal():
+            return _plain(value).encode()
+        case bool() | None | str():
+            return orjson.dumps(value)
+        case _:
+            return str(value).encode()
+
+
+def _plain(number: Decimal) -> str:
+    text = format(number, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def _parse_strictly(line: bytes) -> Any:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(DeadLetterReason.INVALID_UTF8, f"byte {error.start + 1} is not UTF-8") from error
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_float=_decimal,
+            parse_int=_integer,
+            parse_constant=_constant,
+        )
+        if _depth(value) > MAX_DEPTH:
+            raise Refused(DeadLetterReason.MALFORMED_JSON, f"nested deeper than {MAX_DEPTH} levels")
+        text.encode()
+        write(value)
+    except json.JSONDecodeError as error:
+        raise Refused(
+            DeadLetterReason.MALFORMED_JSON, f"not JSON at character {error.pos + 1}: {error.msg}"
+        ) from error
+    except RecursionError as error:
+        raise Refused(DeadLetterReason.MALFORMED_JSON, f"nested deeper than {MAX_DEPTH} levels") from error
+    except (orjson.JSONEncodeError, UnicodeEncodeError) as error:
+        raise Refused(DeadLetterReason.MALFORMED_JSON, "an escape stands for half a character") from error
+    return value
+
+
+def _depth(value: Any) -> int:
+    """Levels of nesting, found without recursion."""
+    deepest, level = 0, [value]
+    while level:
+        deepest += 1
+        children: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                children.extend(item.values())
+            elif isinstance(item, list):
+                children.extend(item)
+        level = children
+    return deepest
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Refused(DeadLetterReason.DUPLICATE_KEY, f"the key {twice[:100]!r} stands twice in one object")
+    return value
+
+
+def _decimal(text: str) -> Decimal:
+    if "e" in text or "E" in text:
+        raise Refused(DeadLetterReason.UNSAFE_NUMBER, "a number is written with an exponent")
+    _check_digits(text)
+    return Decimal(text)
+
+
+def _integer(text: str) -> int:
+    _check_digits(text)
+    return int(text)
+
+
+def _check_digits(text: str) -> None:
+    if len(text.replace("-", "").replace(".", "")) > MAX_DIGITS:
+        raise Refused(DeadLetterReason.UNSAFE_NUMBER, f"a number has more than {MAX_DIGITS} digits")
+
+
+def _constant(text: str) -> NoReturn:
+    raise Refused(DeadLetterReason.MALFORMED_JSON, f"{text} is not JSON")

@@ -1,0 +1,210 @@
+"""Table contracts: what a table promises, declared once.
+
+Belongs here: the shape of a declaration and what follows from it without Spark: column DDL, lineage. Does not
+belong here: the tables themselves (`tables/`), the rules (`rules.py`), Spark's and pandera's side of it
+(`spark_types.py`, `pandera_models.py`).
+
+A declaration checks itself when it is made: a contract that contradicts itself is a `ContractError` at
+import, not a surprise in a run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, replace
+
+from etl_assets.contracts import column_types
+from etl_assets.contracts.column_types import ColumnType
+from etl_assets.contracts.rules import NotNull, Rule
+from etl_assets.contracts.sql_text import identifier, string_literal
+from etl_assets.errors import ContractError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSource:
+    """One column of another table that a column is made from."""
+
+    table: str
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        name: Lower case with underscores.
+        type: A type of the closed set in `column_types.py`, as DDL text.
+        description: What the value means, with its unit; one line.
+        nullable: Whether the value may be missing.
+        rules: What a value that is there must be; judged in this order.
+        derived_from: The `table.column`s it is made from, for lineage; empty where it comes from outside or
+            is made by the step itself.
+    """
+
+    name: str
+    type: str
+    description: str
+    nullable: bool = False
+    rules: tuple[Rule, ...] = ()
+    derived_from: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require(
+            bool(_NAME.fullmatch(self.name)), f"the column name {self.name!r}", "use lower case, digits and _"
+        )
+        _require(
+            bool(self.description.strip()) and "\n" not in self.description,
+            f"the description of {self.name}",
+            "say what the column means in one line",
+        )
+        parsed_type = self.parsed_type
+        for rule in self.rules:
+            _require(
+                rule.fits(parsed_type) and not isinstance(rule, NotNull),
+                f"the rule {rule} of {self.name}, which is {self.type}",
+                "give a rule for this type; NotNull follows from nullable=False",
+            )
+        for source in self.derived_from:
+            _require(
+                len(parts := source.split(".")) == 2 and all(map(_NAME.fullmatch, parts)),
+                f"{source!r}, which {self.name} is derived from",
+                "write it as 'table.column'",
+            )
+
+    @property
+    def parsed_type(self) -> ColumnType:
+        """The type as a value."""
+        return column_types.parse(self.type)
+
+    @property
+    def all_rules(self) -> tuple[Rule, ...]:
+        """The declared rules, and before them `NotNull` where the value must be there."""
+        return self.rules if self.nullable else (NotNull(), *self.rules)
+
+    @property
+    def sources(self) -> tuple[ColumnSource, ...]:
+        """The columns it is made from."""
+        return tuple(
+            ColumnSource(table=t, column=c) for t, c in (ref.split(".") for ref in self.derived_from)
+        )
+
+    def ddl(self) -> str:
+        """The column as a part of CREATE TABLE."""
+        null = "" if self.nullable else " NOT NULL"
+        return f"{identifier(self.name)} {self.type}{null} COMMENT {string_literal(self.description)}"
+
+    def taken_from(self, table: str) -> Column:
+        """The same column in a table that copies it unchanged from `table`."""
+        return replace(self, derived_from=(f"{table}.{self.name}",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableContract:
+    """One table.
+
+    Attributes:
+        name: The table's and the asset's name.
+        description: What a row is and what the table promises.
+        columns: In the order of CREATE TABLE.
+        merge_key: The columns that tell two rows apart; unique in the whole table.
+        ordering: The column whose higher value wins between two rows of one merge key; None where the first
+            one stands.
+        delta_partition: The columns that Delta partitions files by.
+        append_only: Rows are never updated. Only then may a part of the merge key be null (the key is then
+            compared null-safe), because a MERGE would insert such a row again and again.
+    """
+
+    name: str
+    description: str
+    columns: tuple[Column, ...]
+    merge_key: tuple[str, ...]
+    ordering: str | None = None
+    delta_partition: tuple[str, ...] = ()
+    append_only: bool = False
+
+    def __post_init__(self) -> None:
+        self._check(
+            bool(_NAME.fullmatch(self.name)), f"is named {self.name!r}", "use lower case, digits and _"
+        )
+        self._check(bool(self.description.strip()), "has no description", "say what a row is")
+        self._check(bool(self.columns), "has no columns", "declare them")
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        self._check(
+            not twice, f"has more than one column {', '.join(twice)}", "give each column a name of its own"
+        )
+        self._check(bool(self.merge_key), "has no merge key", "name the columns that tell two rows apart")
+        for part, names in self._named_parts().items():
+            self._check(len(set(names)) == len(names), f"names a column twice in its {part}", "name it once")
+            for name in names:
+                self._check(name in self.names, f"has no column {name!r} for its {part}", self._near(name))
+        for name in () if self.append_only else self.merge_key:
+            self._check(
+                not self.column(name).nullable,
+                f"has {name!r} in its merge key, which may be null",
+                "make the column nullable=False, or the table append_only=True",
+            )
+        for name in self.delta_partition:
+            self._check(
+                isinstance(self.column(name).parsed_type, column_types.ScalarType),
+                f"is partitioned by {name!r}, which is {self.column(name).type}",
+                "partition by a column of a simple type",
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column names in order."""
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column:
+        """The column of that name.
+
+        Raises:
+            ContractError: There is none.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise ContractError(
+            f"the contract of {self.name} has no column {name!r}",
+            fix=self._near(name),
+            table=self.name,
+            column=name,
+        )
+
+    def without(self, *names: str) -> tuple[Column, ...]:
+        """The columns but for some: what a frame has before the step stamps the others.
+
+        Raises:
+            ContractError: One of the names is no column.
+        """
+        left_out = {self.column(name).name for name in names}
+        return tuple(column for column in self.columns if column.name not in left_out)
+
+    def ddl(self) -> str:
+        """The columns as CREATE TABLE lists them: name, type, NOT NULL, COMMENT."""
+        return ",\n".join(column.ddl() for column in self.columns)
+
+    def lineage(self) -> dict[str, tuple[ColumnSource, ...]]:
+        """For each column that is made from columns of other tables: those."""
+        return {column.name: column.sources for column in self.columns if column.sources}
+
+    def _named_parts(self) -> dict[str, tuple[str, ...]]:
+        ordering = () if self.ordering is None else (self.ordering,)
+        return {"merge key": self.merge_key, "ordering": ordering, "Delta partition": self.delta_partition}
+
+    def _near(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self.names, n=1)
+        return f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(self.names)}"
+
+    def _check(self, holds: bool, what: str, fix: str) -> None:
+        if not holds:
+            raise ContractError(f"the contract of {self.name} {what}", fix=fix, table=self.name)
+
+
+def _require(holds: bool, what: str, fix: str) -> None:
+    if not holds:
+        raise ContractError(f"a contract cannot have {what}", fix=fix)

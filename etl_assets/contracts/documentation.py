@@ -1,0 +1,96 @@
+"""Documentation: docs/tables.md, written from the contracts.
+
+Belongs here: how a contract reads as Markdown. Does not belong here: anything a contract does not say.
+
+`python -m etl_assets.contracts.documentation > docs/tables.md` writes it; a test fails when it is stale.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from etl_assets.contracts.columns import Column, TableContract
+from etl_assets.contracts.reasons import OUTCOME_MEANINGS, REASON_MEANINGS
+from etl_assets.contracts.tables import ALL_TABLES
+
+_INTRODUCTION = """\
+# Tables
+
+<!-- Written from etl_assets/contracts by `python -m etl_assets.contracts.documentation > docs/tables.md`. -->
+
+Every table is a Delta table and a Dagster asset of the same name. The *merge key* tells two rows apart; it is
+unique in the whole table, not only in one day. The *ordering* column decides between two rows of one key: the
+higher value wins. Times are UTC. A column may be null only where it says so.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join(_lines())
+
+
+def render_table(contract: TableContract) -> str:
+    """The section about one table."""
+    return "\n".join(_table_lines(contract))
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    for contract in ALL_TABLES:
+        yield from _table_lines(contract)
+    yield from _words("Outcomes", "What became of a record at one stage.", OUTCOME_MEANINGS.items())
+    yield from _words("Dead letter reasons", "Why a record was refused.", REASON_MEANINGS.items())
+
+
+def _table_lines(contract: TableContract) -> Iterator[str]:
+    yield f"## {contract.name}\n"
+    yield f"{contract.description}\n"
+    yield f"- Merge key: {_codes(contract.merge_key)}"
+    if contract.ordering:
+        yield f"- Ordering: {_codes([contract.ordering])}"
+    if contract.delta_partition:
+        yield f"- Delta partition: {_codes(contract.delta_partition)}"
+    if contract.append_only:
+        yield "- Only ever appended to"
+    yield ""
+    yield from _rows(
+        ["column", "type", "null", "meaning", "rules", "made from"], map(_cells, contract.columns)
+    )
+
+
+def _cells(column: Column) -> list[str]:
+    return [
+        _codes([column.name]),
+        column.type,
+        "yes" if column.nullable else "",
+        column.description,
+        "; ".join(rule.reason for rule in column.rules),
+        _codes(column.derived_from),
+    ]
+
+
+def _words(title: str, introduction: str, meanings: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield f"{introduction}\n"
+    yield from _rows(["word", "meaning"], ([_codes([word]), meaning] for word, meaning in meanings))
+
+
+def _rows(header: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
+    yield _row(header)
+    yield _row(["---"] * len(header))
+    for row in rows:
+        yield _row(row)
+    yield ""
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

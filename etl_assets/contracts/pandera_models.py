@@ -1,0 +1,213 @@
+"""pandera models: the full check of a table's rows, for asset checks.
+
+Belongs here: a contract as a pandera schema, and pandera's findings as records of our own. Does not belong
+here: the one-pass split of good and bad rows inside a step (`rules.first_violation`).
+
+pandera on Spark does not raise, takes seconds to import, and its own checks cost a Spark job or two for each
+rule. So it is imported when a model is first asked for, and the checks here are the rules' SQL: standing
+alone each of them runs its job, within `violations` all of them read from one pass that has counted the bad
+rows of every rule before. Two more habits shape this module: pandera's message about a missing column shows a
+row's values, and it takes a check that could not be evaluated for a failed one. Hence columns are compared,
+and rows computed, before it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from etl_assets.contracts.column_types import ArrayType, MapType, StructType
+from etl_assets.contracts.columns import TableContract
+from etl_assets.contracts.rules import NotNull, Rule
+from etl_assets.contracts.spark_types import schema_differences, struct_type
+
+if TYPE_CHECKING:
+    from pandera.api.pyspark.types import PysparkDataframeColumnObject
+    from pandera.pyspark import DataFrameSchema
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One thing about a table that its contract does not allow.
+
+    Attributes:
+        table: The table's name.
+        column: The column, or the columns of the merge key with commas between.
+        check: What is demanded, as a sentence: `amount must be at least 0`. Never a row's value.
+        count: Rows that break a rule; for the merge key, keys that more than one row has. None where a column
+            itself is missing or of another type, and no row was looked at.
+    """
+
+    table: str
+    column: str
+    check: str
+    count: int | None
+
+    def __str__(self) -> str:
+        return self.check if self.count is None else f"{self.check} ({self.count} broken)"
+
+
+# pandera's names of what it found (`SchemaErrorReason`).
+_BROKEN = "DATAFRAME_CHECK"
+_NULLS = "SERIES_CONTAINS_NULLS"
+_REPEATED = "DUPLICATES"
+
+Judge = Callable[["DataFrame", str, Rule], bool]
+"""Whether no row of the frame breaks the rule of that column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Complaint:
+    """One entry of pandera's errors, without its text (which may show values)."""
+
+    kind: str
+    column: str
+    check: str
+
+    def is_about(self, rule: Rule, column: str) -> bool:
+        if self.column != column:
+            return False
+        if isinstance(rule, NotNull):
+            return self.kind == _NULLS
+        return self.kind == _BROKEN and self.check == rule.explain(column)
+
+
+@cache
+def model(contract: TableContract) -> DataFrameSchema:
+    """The pandera schema of a table: types, nullability, rules, unique merge key. Built once a contract.
+
+    The first call of a process imports pandera, which takes about 2 CPU seconds. Validating with it runs a
+    Spark job for each rule; `violations` does it in one pass.
+    """
+    return _schema(contract, _holds_in)
+
+
+def violations(contract: TableContract, frame: DataFrame) -> tuple[Violation, ...]:
+    """Runs the full model over a frame.
+
+    One pass counts the rows that break each rule, another looks for repeated merge keys (within the frame). A
+    NOT NULL column that the frame takes for nullable costs one more; frames read from Delta have none.
+
+    Args:
+        contract: The table.
+        frame: The table's rows; columns that the contract does not know are not looked at.
+
+    Returns:
+        What is broken, in the order of the columns; empty for a good frame.
+    """
+    differences = [d for d in schema_differences(contract, frame.schema) if d.expected is not None]
+    if differences:
+        return tuple(
+            Violation(table=contract.name, column=d.column, check=str(d), count=None) for d in differences
+        )
+    frame = _as_declared(contract, frame)
+    broken = _broken_rows(contract, frame)
+    complaints = _complaints(_schema(contract, lambda _frame, column, rule: broken[column, rule] == 0), frame)
+    return (
+        *_broken_rules(contract, broken, complaints),
+        *_repeated_keys(contract, frame, complaints),
+        *_anything_else(contract, complaints),
+    )
+
+
+def _schema(contract: TableContract, judge: Judge) -> DataFrameSchema:
+    import pandera.pyspark as pandera
+
+    def no_row_breaks(data: PysparkDataframeColumnObject, rule: Rule) -> bool:
+        return judge(cast("DataFrame", data.dataframe), data.column_name, rule)
+
+    fields = {field.name: field for field in struct_type(contract).fields}
+    return pandera.DataFrameSchema(
+        {
+            column.name: pandera.Column(
+                cast(Any, fields[column.name].dataType),  # pandera's annotation leaves out DataType instances
+                checks=[
+                    pandera.Check(no_row_breaks, rule=rule, error=rule.explain(column.name))
+                    for rule in column.rules
+                ],
+                nullable=column.nullable,
+                description=column.description,
+            )
+            for column in contract.columns
+        },
+        name=contract.name,
+        description=contract.description,
+        unique=list(contract.merge_key),
+    )
+
+
+def _holds_in(frame: DataFrame, column: str, rule: Rule) -> bool:
+    return frame.where(f"NOT {rule.sql(column)}").isEmpty()
+
+
+def _broken_rows(contract: TableContract, frame: DataFrame) -> dict[tuple[str, Rule], int]:
+    """For each rule of each column, the number of rows that break it; one pass."""
+    from pyspark.sql import functions
+
+    rules = [(column.name, rule) for column in contract.columns for rule in column.all_rules]
+    counts = frame.agg(
+        *(
+            functions.expr(f"count_if(NOT {rule.sql(column)})").alias(str(i))
+            for i, (column, rule) in enumerate(rules)
+        )
+    ).collect()[0]
+    return dict(zip(rules, counts, strict=True))
+
+
+def _as_declared(contract: TableContract, frame: DataFrame) -> DataFrame:
+    """The declared columns, nested ones with the nullability that Delta reads back: pandera compares it."""
+    from pyspark.sql import functions
+
+    fields = {field.name: field for field in struct_type(contract).fields}
+    return frame.select(
+        *(
+            functions.col(column.name).cast(fields[column.name].dataType).alias(column.name)
+            if isinstance(column.parsed_type, ArrayType | MapType | StructType)
+            else functions.col(column.name)
+            for column in contract.columns
+        )
+    )
+
+
+def _complaints(schema: DataFrameSchema, frame: DataFrame) -> frozenset[_Complaint]:
+    from pandera.config import ValidationDepth, config_context
+
+    # Whatever pandera's environment variables say: a check that is skipped would look like one that passed.
+    with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
+        validated = schema.validate(frame)
+    errors = cast(Mapping[str, Mapping[str, list[dict[str, Any]]]], cast(Any, validated).pandera.errors)
+    return frozenset(
+        _Complaint(kind=kind, column=str(complaint["column"]), check=str(complaint["check"]))
+        for kinds in errors.values()
+        for kind, complaints in kinds.items()
+        for complaint in complaints
+    )
+
+
+def _broken_rules(
+    contract: TableContract, broken: Mapping[tuple[str, Rule], int], complaints: frozenset[_Complaint]
+) -> Iterator[Violation]:
+    for (column, rule), count in broken.items():
+        if any(complaint.is_about(rule, column) for complaint in complaints):
+            yield Violation(table=contract.name, column=column, check=rule.explain(column), count=count)
+
+
+def _repeated_keys(
+    contract: TableContract, frame: DataFrame, complaints: frozenset[_Complaint]
+) -> Iterator[Violation]:
+    if not any(complaint.kind == _REPEATED for complaint in complaints):
+        return
+    key = ", ".join(contract.merge_key)
+    repeated = frame.groupBy(*contract.merge_key).count().where("count > 1").count()
+    yield Violation(table=contract.name, column=key, check=f"{key} must be unique", count=repeated)
+
+
+def _anything_else(contract: TableContract, complaints: frozenset[_Complaint]) -> Iterator[Violation]:
+    """What pandera complains about beyond the contract: not expected, and not to be passed over."""
+    for complaint in sorted(complaints, key=str):
+        if complaint.kind not in (_BROKEN, _NULLS, _REPEATED):
+            check = f"{complaint.column} must pass pandera's {complaint.check} ({complaint.kind})"
+            yield Violation(table=contract.name, column=complaint.column, check=check, count=None)

@@ -1,0 +1,267 @@
+"""The one place that writes to a table: rows and cursors in one Delta commit, durable before it is reported.
+
+Every write is an append or an upsert under a transaction id. A commit that finds its transaction id in the table does
+nothing and says so; one that finds the table past its planned base fails before it writes. The mirror to further
+failure domains belongs between `sync_commit` and the return of `commit`.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.spark_types import create_table_sql
+from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.durability import sync_commit
+from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.log import LogEntry, read_entry
+from etl_assets.delta.session import driver_pid, scoped_settings
+from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, merge_sql
+from etl_assets.errors import CommitConflict, CommitUnverified
+from etl_assets.testing.failpoints import Failpoint, failpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl_assets.delta.table import Table
+
+DEFAULT_LOCK_WAIT_SECONDS = 60.0
+_WRITE_SETTINGS = {
+    # One attempt: Delta would otherwise rebase the commit onto whatever version another writer made meanwhile.
+    "spark.databricks.delta.maxCommitAttempts": "0",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """Identity of a planned write: a table commits each (`app_id`, `version`) once, and versions only grow."""
+
+    app_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """What to commit.
+
+    Attributes:
+        rows: The rows, with the table's columns. Evaluated once, by the write.
+        base_version: The table's version the rows were planned on; the commit becomes the next one.
+        transaction: Identity of the write; None gives it the version it becomes, which makes only a repetition of
+            this very attempt a no-op.
+        upsert: How to merge; None appends.
+        combine: How a stored row and an incoming one become one; None: the newer one stands.
+        partitions: Values of the Delta partition column among the rows, where known.
+        cursors: What of its inputs the table has consumed with this commit: cursor name to source version.
+        facts: Figures of the batch to keep with the commit.
+        deterministic: The rows are the same each time they are evaluated, so that MERGE need not keep a copy.
+    """
+
+    rows: DataFrame
+    base_version: int
+    transaction: Transaction | None = None
+    upsert: UpsertSpec | None = None
+    combine: Combine | None = None
+    partitions: Collection[str] | None = None
+    cursors: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    deterministic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What a write did, from the commit's own metrics. Counts are rows.
+
+    `repeated` says that the transaction had been committed before: nothing was written now, and the figures are those
+    of the table as it is (no rows inserted or updated).
+    """
+
+    table: str
+    version: int
+    repeated: bool
+    source_rows: int
+    inserted: int
+    updated: int
+    net_rows_by_partition: Mapping[str, int]
+    facts: Mapping[str, Any]
+
+    @property
+    def ignored(self) -> int:
+        """Rows that were there already, the same or newer."""
+        return self.source_rows - self.inserted - self.updated
+
+
+def ensure_table(
+    spark: SparkSession, table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
+) -> int:
+    """Create a contract's table when it does not exist, and return its newest version."""
+    if (version := table.version()) >= 0:
+        return version
+    if table.contract is None:
+        return -1
+    with writer_lock(
+        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
+    ):
+        if table.version() < 0:
+            spark.sql(create_table_sql(table.contract, str(table.path)))
+            sync_commit(table.path, read_entry(table.path, 0))
+        return table.version()
+
+
+def create_like(
+    spark: SparkSession,
+    table: Table,
+    rows: DataFrame,
+    spec: UpsertSpec,
+    *,
+    wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
+) -> int:
+    """Create a table without contract from a frame's columns when it does not exist; returns its newest version."""
+    if (version := table.version()) >= 0:
+        return version
+    with writer_lock(
+        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
+    ):
+        if table.version() < 0:
+            writer = rows.limit(0).write.format("delta").mode("append")
+            if spec.delta_partition is not None:
+                writer = writer.partitionBy(spec.delta_partition)
+            writer.save(str(table.path))
+            sync_commit(table.path, read_entry(table.path, 0))
+        return table.version()
+
+
+def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> Commit:
+    """Commit a write as the version after its base and make it durable.
+
+    Running the same write twice, in this process or another, commits once.
+
+    Raises:
+        CommitConflict: the table has moved past `base_version` by another write; nothing was written. Plan again.
+        TableBusy: another process held the table's lock for too long; nothing was written.
+        CommitUnverified: what is in the log is not what was to be written.
+    """
+    spark = write.rows.sparkSession
+    version = write.base_version + 1
+    transaction = write.transaction or Transaction(app_id="etl-assets", version=version)
+    with writer_lock(
+        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
+    ):
+        if (found := _committed_before(table, transaction)) is not None:
+            return found
+        if (current := table.version()) != write.base_version:
+            raise CommitConflict(
+                f"the table {table.name} is at version {current}, the batch was planned on {write.base_version}",
+                fix="run the batch again: it is planned anew on the newest version",
+                table=table.name,
+                version=current,
+                base_version=write.base_version,
+            )
+        failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
+        writer = uuid.uuid4().hex
+        _execute(spark, table, write, transaction, writer)
+        failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
+        entry = _verify(table, version, writer)
+        sync_commit(table.path, entry)
+        failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
+        return _report(table, write, entry)
+
+
+def _committed_before(table: Table, transaction: Transaction) -> Commit | None:
+    snapshot = table.snapshot()
+    if snapshot is None or snapshot.transaction_version(transaction.app_id) < transaction.version:
+        return None
+    return Commit(
+        table=table.name,
+        version=snapshot.version,
+        repeated=True,
+        source_rows=0,
+        inserted=0,
+        updated=0,
+        net_rows_by_partition={},
+        facts={},
+    )
+
+
+def _execute(spark: SparkSession, table: Table, write: Write, transaction: Transaction, writer: str) -> None:
+    settings = {
+        **_WRITE_SETTINGS,
+        "spark.databricks.delta.write.txnAppId": transaction.app_id,
+        "spark.databricks.delta.write.txnVersion": str(transaction.version),
+        "spark.databricks.delta.commitInfo.userMetadata": json.dumps(
+            {"writer": writer, "cursors": dict(write.cursors), "facts": dict(write.facts)},
+            separators=(",", ":"),
+        ),
+    }
+    if write.deterministic:
+        settings["spark.databricks.delta.merge.materializeSource"] = "none"
+    with scoped_settings(spark, settings):
+        if write.upsert is None:
+            write.rows.write.format("delta").mode("append").save(str(table.path))
+        else:
+            _merge(spark, table, write, write.upsert)
+
+
+def _merge(spark: SparkSession, table: Table, write: Write, upsert: UpsertSpec) -> None:
+    check_columns(upsert, write.rows.columns, table=table.name)
+    view = f"upsert_{uuid.uuid4().hex}"
+    write.rows.createOrReplaceTempView(view)
+    try:
+        spark.sql(
+            merge_sql(
+                upsert,
+                target=f"delta.{identifier(str(table.path))}",
+                source=view,
+                columns=write.rows.columns,
+                partitions=write.partitions,
+                combine=write.combine,
+            )
+        )
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def _verify(table: Table, version: int, writer: str) -> LogEntry:
+    """The log entry of the commit just made, if it is this writer's.
+
+    A MERGE that had nothing to do may make no commit at all on some versions of Delta; here it does, with its
+    transaction id, so that a missing entry is an error.
+    """
+    try:
+        entry = read_entry(table.path, version)
+    except FileNotFoundError as error:
+        raise CommitUnverified(
+            f"the table {table.name} has no version {version} after its commit",
+            fix="look for another program that writes or cleans this table, then run the batch again",
+            table=table.name,
+            version=version,
+        ) from error
+    if entry.user_metadata.get("writer") != writer:
+        raise CommitUnverified(
+            f"version {version} of the table {table.name} is not the one this run wrote",
+            fix="another program writes this table past its lock: stop it, then run the batch again",
+            table=table.name,
+            version=version,
+        )
+    return entry
+
+
+def _report(table: Table, write: Write, entry: LogEntry) -> Commit:
+    appended = write.upsert is None
+    inserted = entry.metric("numOutputRows" if appended else "numTargetRowsInserted")
+    column = None if write.upsert is None else write.upsert.delta_partition
+    if column is None and table.contract is not None and table.contract.delta_partition:
+        column = table.contract.delta_partition[0]
+    return Commit(
+        table=table.name,
+        version=entry.version,
+        repeated=False,
+        source_rows=inserted if appended else entry.metric("numSourceRows"),
+        inserted=inserted,
+        updated=entry.metric("numTargetRowsUpdated"),
+        net_rows_by_partition={} if column is None else entry.net_rows_by(column),
+        facts=write.facts,
+    )

@@ -1,0 +1,62 @@
+"""Making files last over a power loss: contents and the folders that name them are fsynced.
+
+Neither Spark nor Delta does that; a commit counts as acknowledged only after `sync_commit`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from etl_assets.delta.log import LogEntry, entry_path
+
+
+def sync_commit(table_path: Path, entry: LogEntry) -> None:
+    """Make a commit durable: its data files, its log entry and their folders."""
+    files = [table_path / file.path for file in entry.added] + [entry_path(table_path, entry.version)]
+    for file in files:
+        _fsync(file)
+    for folder in {folder for file in files for folder in _folders(file, table_path)}:
+        _fsync(folder)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Replace a small file as a whole: readers see the old or the new content, also after a power loss."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    _fsync(path.parent)
+
+
+def remove_durably(paths: Iterable[Path]) -> None:
+    """Remove files of one folder; absent ones are fine."""
+    folders = set()
+    for path in paths:
+        path.unlink(missing_ok=True)
+        folders.add(path.parent)
+    for folder in folders:
+        if folder.is_dir():
+            _fsync(folder)
+
+
+def _folders(file: Path, table_path: Path) -> Iterable[Path]:
+    """The folders from the file's up to the table's, and the one the table's folder is named in."""
+    yield from (folder for folder in file.parents if folder.is_relative_to(table_path))
+    yield table_path.parent
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,111 @@
+"""One writer of a table at a time on one machine.
+
+Delta's commit on a local file system looks for the next version and renames over it, so that two processes can both win
+one version. The lock makes the look and the rename one step. It is the kernel's (`flock`), so it goes with the process
+that holds it, however that process ends. The driver JVM of a killed Python process lives on for a moment and may still
+be writing; the next holder waits until it is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from etl_assets.errors import TableBusy
+
+POLL_SECONDS = 0.05
+
+
+@contextmanager
+def writer_lock(path: Path, *, table: str, wait_seconds: float, driver_pid: int | None) -> Iterator[None]:
+    """Hold the table's writer lock.
+
+    Args:
+        path: The lock file; created with its folder when absent, never removed.
+        table: The table's name, for the error.
+        wait_seconds: How long to wait for another holder, and for a dead holder's JVM.
+        driver_pid: Process id of the JVM that will write, if it runs on this machine.
+
+    Raises:
+        TableBusy: the lock was not free in time; the message names the holder.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + wait_seconds
+    with path.open("a+", encoding="utf-8") as file:
+        _acquire(file, table, deadline)
+        _await_orphan(file, table, deadline)
+        _record(file, driver_pid)
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _acquire(file: IO[str], table: str, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise _busy(table, _holder(file)) from None
+            time.sleep(POLL_SECONDS)
+
+
+def _await_orphan(file: IO[str], table: str, deadline: float) -> None:
+    """Wait for the JVM of a holder that died without releasing."""
+    holder = _holder(file)
+    if holder.get("host") != socket.gethostname() or holder.get("driver_pid") is None:
+        return
+    while _started_at(holder["driver_pid"]) == holder["driver_started_at"] is not None:
+        if time.monotonic() >= deadline:
+            raise _busy(table, holder)
+        time.sleep(POLL_SECONDS)
+
+
+def _record(file: IO[str], driver_pid: int | None) -> None:
+    file.truncate(0)
+    json.dump(
+        {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "driver_pid": driver_pid,
+            "driver_started_at": None if driver_pid is None else _started_at(driver_pid),
+        },
+        file,
+    )
+    file.flush()
+
+
+def _holder(file: IO[str]) -> dict[str, Any]:
+    file.seek(0)
+    try:
+        return json.loads(file.read() or "{}")
+    except json.JSONDecodeError:
+        return {}
+
+
+def _started_at(pid: int) -> str | None:
+    """When a process started, in the kernel's clock ticks; None when it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] == "Z" else fields[19]
+
+
+def _busy(table: str, holder: dict[str, Any]) -> TableBusy:
+    who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
+    return TableBusy(
+        f"the table {table} is being written by {who}",
+        fix="wait for that run to end, or end it if it hangs; raise runs.lock_wait_seconds for longer commits",
+        table=table,
+        holder=who,
+    )

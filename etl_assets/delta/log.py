@@ -1,0 +1,114 @@
+"""One entry of a table's `_delta_log`, read as the JSON lines it is.
+
+Commit metrics, rows by partition and cursors are all in the entry that Delta has just written, so that no Spark job is
+needed to know what a commit did. This is the one place that opens log entries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+
+def entry_path(table_path: Path, version: int) -> Path:
+    """File of one version's log entry."""
+    return table_path / "_delta_log" / f"{version:020d}.json"
+
+
+def latest_version(table_path: Path) -> int:
+    """The newest version in the log, -1 for a folder without a Delta table. Lists the log, reads nothing."""
+    try:
+        names = [entry.name for entry in (table_path / "_delta_log").iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    versions = [
+        name[:20] for name in names if len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+    ]
+    return int(max(versions, default="-1"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A data file a commit added: path relative to the table folder, Delta partition and number of rows."""
+
+    path: str
+    partition: Mapping[str, str]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """What one commit says of itself."""
+
+    version: int
+    operation: str
+    metrics: Mapping[str, str]
+    user_metadata: Mapping[str, Any]
+    transactions: Mapping[str, int]
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+
+    def metric(self, name: str) -> int:
+        """One of Delta's operation metrics; 0 where the operation does not report it."""
+        return int(self.metrics.get(name, 0))
+
+    def net_rows_by(self, column: str) -> dict[str, int]:
+        """Rows added less rows removed for each value of a Delta partition column."""
+        net: Counter[str] = Counter()
+        for sign, files in ((1, self.added), (-1, self.removed)):
+            for file in files:
+                net[file.partition.get(column, "")] += sign * file.rows
+        return dict(net)
+
+
+def read_entry(table_path: Path, version: int) -> LogEntry:
+    """Read one log entry.
+
+    Raises:
+        FileNotFoundError: the version does not exist or its entry has been cleaned up.
+    """
+    actions = [json.loads(line) for line in entry_path(table_path, version).read_text("utf-8").splitlines()]
+    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return LogEntry(
+        version=version,
+        operation=info.get("operation", ""),
+        metrics=info.get("operationMetrics", {}),
+        user_metadata=_user_metadata(info),
+        transactions={a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a},
+        added=tuple(_data_file(action["add"]) for action in actions if "add" in action),
+        removed=tuple(_data_file(action["remove"]) for action in actions if "remove" in action),
+    )
+
+
+def recent_user_metadata(table_path: Path, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
+    """The user metadata of up to `limit` commits, newest first. Reads the first line of each entry only."""
+    for version in range(newest, max(newest - limit, -1), -1):
+        try:
+            with entry_path(table_path, version).open(encoding="utf-8") as entry:
+                first = json.loads(entry.readline())
+        except FileNotFoundError:
+            return
+        yield _user_metadata(first.get("commitInfo", {}))
+
+
+def _user_metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the platform wrote there; empty for commits of other writers, whose text is theirs."""
+    try:
+        value = json.loads(info.get("userMetadata") or "{}")
+    except json.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _data_file(action: Mapping[str, Any]) -> DataFile:
+    stats = json.loads(action.get("stats") or "{}")
+    return DataFile(
+        path=unquote(action["path"]),
+        partition=action.get("partitionValues") or {},
+        rows=stats.get("numRecords", 0),
+    )

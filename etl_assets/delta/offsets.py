@@ -1,0 +1,108 @@
+"""Dense offsets for the rows of a batch, dealt from counts for each file instead of by one sort on one task.
+
+The rows lie staged in files. When each staged file is read as one partition, a row's place in its partition is its
+place among the file's rows that are left; with what comes before the file added, that is its offset. A file may hold
+several runs of rows (blocks of different input files); runs are put in the order of the source.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STAGED_FILE, STAGED_ROW = "__staged_file", "__staged_row"
+_WHOLE_FILE = str(1 << 40)
+ONE_PARTITION_A_FILE = {
+    # A split ends where size and open cost together pass the limit: after every file, and never inside one.
+    "spark.sql.files.maxPartitionBytes": _WHOLE_FILE,
+    "spark.sql.files.openCostInBytes": _WHOLE_FILE,
+}
+"""Session settings under which `deal_offsets`' result must be both counted and written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Rows of one staged file that belong together, in file order: its key, where it starts, how many rows are left."""
+
+    file: str
+    key: tuple[int, ...]
+    first_row: int
+    rows: int
+
+
+def read_staged(spark: SparkSession, path: str) -> DataFrame:
+    """Staged rows with the file and row they lie in."""
+    from pyspark.sql import functions as F
+
+    return spark.read.parquet(path).select(
+        "*", F.col("_metadata.file_name").alias(STAGED_FILE), F.col("_metadata.row_index").alias(STAGED_ROW)
+    )
+
+
+def count_runs(rows: DataFrame, key: Sequence[str]) -> tuple[Run, ...]:
+    """The runs of the rows that are left: one small Spark job over the key columns."""
+    from pyspark.sql import functions as F
+
+    counted = rows.groupBy(STAGED_FILE, *key).agg(
+        F.min(STAGED_ROW).alias("first_row"), F.count("*").alias("rows")
+    )
+    return tuple(
+        Run(
+            file=row[STAGED_FILE],
+            key=tuple(row[name] for name in key),
+            first_row=row["first_row"],
+            rows=row["rows"],
+        )
+        for row in counted.collect()
+    )
+
+
+def shifts(runs: Sequence[Run], first_offset: int) -> dict[tuple[str, tuple[int, ...]], int]:
+    """For each run what to add to a row's place in its file to get its offset: runs in the order of their keys."""
+    before_in_file: dict[tuple[str, tuple[int, ...]], int] = {}
+    seen: defaultdict[str, int] = defaultdict(int)
+    for run in sorted(runs, key=lambda run: (run.file, run.first_row)):
+        before_in_file[run.file, run.key] = seen[run.file]
+        seen[run.file] += run.rows
+    result, next_offset = {}, first_offset
+    for run in sorted(runs, key=lambda run: (run.key, run.file)):
+        result[run.file, run.key] = next_offset - before_in_file[run.file, run.key]
+        next_offset += run.rows
+    return result
+
+
+def deal_offsets(rows: DataFrame, runs: Sequence[Run], key: Sequence[str], first_offset: int) -> DataFrame:
+    """Add `offset`: dense from `first_offset`, in the order of the runs' keys, and within a run as staged.
+
+    Args:
+        rows: What `count_runs` counted; nothing may come between that shuffles or drops rows.
+        runs: Its result.
+        key: The columns that tell the runs of a file apart; their order is the order of offsets.
+        first_offset: Offset of the first row.
+
+    Returns:
+        The rows with `offset` and without the columns of `read_staged`. To be evaluated under
+        `ONE_PARTITION_A_FILE`; a row that finds itself in a partition of other making fails the query.
+    """
+    from pyspark.sql import functions as F
+
+    spark = rows.sparkSession
+    schema = ", ".join([f"{STAGED_FILE} STRING", *(f"{name} BIGINT" for name in key), "__shift BIGINT"])
+    by_run = spark.createDataFrame(
+        [(file, *values, shift) for (file, values), shift in shifts(runs, first_offset).items()], schema
+    )
+    placed = rows.join(F.broadcast(by_run), [STAGED_FILE, *key]).withColumn(
+        "__place", F.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
+    )
+    misplaced = F.raise_error(F.lit("a staged file was read in another partitioning than planned")).cast(
+        "bigint"
+    )
+    offset = F.when(F.col("__place") <= F.col(STAGED_ROW), F.col("__place") + F.col("__shift")).otherwise(
+        misplaced
+    )
+    return placed.withColumn("offset", offset).drop("__place", "__shift", STAGED_FILE, STAGED_ROW)

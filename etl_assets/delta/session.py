@@ -1,0 +1,37 @@
+"""What the write path asks of a Spark session, local or remote: settings for one write, and the driver's process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def scoped_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set session settings for one write and put back what was there.
+
+    Transaction ids and user metadata for MERGE can be given only this way. Left behind, they would make the next
+    write to the same table a silent no-op, so they go whatever happens.
+    """
+    before = {key: spark.conf.get(key, None) for key in settings}
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)
+
+
+def driver_pid(spark: SparkSession) -> int | None:
+    """Process id of the driver JVM that this process started; None with Spark Connect."""
+    context = getattr(spark, "_sc", None)
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    return getattr(process, "pid", None)

@@ -1,0 +1,109 @@
+"""A Delta table under a failure domain's root, and what a version of it says without starting Spark.
+
+Reading the log goes through delta-rs: milliseconds, no JVM. Spark is needed only for rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.delta.log import latest_version
+from etl_assets.placement.domains import FailureDomain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl_assets.contracts.columns import TableContract
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table's replica in one failure domain.
+
+    `contract` is None for tables of users' own assets: their columns are those of the frames written to them.
+    """
+
+    name: str
+    domain: FailureDomain
+    contract: TableContract | None = None
+
+    @property
+    def path(self) -> Path:
+        """Folder of the replica."""
+        return self.domain.table_path(self.name)
+
+    @property
+    def lock_path(self) -> Path:
+        """File of the writer lock."""
+        return self.domain.lock_path(self.name)
+
+    def version(self) -> int:
+        """The newest version, -1 when the table does not exist."""
+        return latest_version(self.path)
+
+    def snapshot(self, version: int | None = None) -> Snapshot | None:
+        """The log as of a version (default: the newest), None when the table does not exist."""
+        if self.version() < 0:
+            return None
+        from deltalake import DeltaTable
+
+        return Snapshot(DeltaTable(str(self.path), version=version))
+
+    def read(self, spark: SparkSession, version: int) -> DataFrame:
+        """The rows of one version."""
+        return spark.read.format("delta").option("versionAsOf", version).load(str(self.path))
+
+
+class Snapshot:
+    """One version of a table's log."""
+
+    def __init__(self, delta_table: Any) -> None:
+        self._delta_table = delta_table
+
+    @property
+    def version(self) -> int:
+        """The version this is."""
+        return self._delta_table.version()
+
+    def transaction_version(self, app_id: str) -> int:
+        """The highest version committed for a transaction id, -1 for none."""
+        found = self._delta_table.transaction_version(app_id)
+        return -1 if found is None else found
+
+    def rows_by(self, *columns: str) -> dict[tuple[str, ...], int]:
+        """Rows for each combination of Delta partition values, from file statistics."""
+        rows: Counter[tuple[str, ...]] = Counter()
+        for file in self._files():
+            rows[tuple(str(file[f"partition.{column}"]) for column in columns)] += file["num_records"] or 0
+        return dict(rows)
+
+    def row_count(self) -> int:
+        """Rows in all, from file statistics."""
+        return sum(file["num_records"] or 0 for file in self._files())
+
+    def maximum(self, column: str) -> int | None:
+        """The highest value of a BIGINT column, from file statistics; None for an empty table."""
+        values = [value for file in self._files() if (value := file.get(f"max.{column}")) is not None]
+        return max(values, default=None)
+
+    def newest_batch_by_day(self) -> dict[dt.date, int]:
+        """For each day the batch id of its newest row: has anything come since a reader's cursor?"""
+        newest: dict[dt.date, int] = {}
+        for file in self._files():
+            day, batch = file["partition.partition_date"], file.get("max.batch_id")
+            if day is not None and batch is not None:
+                newest[day] = max(newest.get(day, -1), batch)
+        return newest
+
+    def _files(self) -> Iterable[Mapping[str, Any]]:
+        columns = self._delta_table.get_add_actions(flatten=True)
+        names = columns.schema.names
+        return (
+            dict(zip(names, row, strict=True))
+            for row in zip(*(columns.column(i).to_pylist() for i in range(len(names))), strict=True)
+        )

@@ -1,0 +1,58 @@
+"""Every environment variable the platform reads, with its meaning and default; nothing else reads `os.environ`.
+
+Settings that belong to a platform (domains, folders, limits) are in the platform file (`settings.py`). Here is only what
+differs between machines or is secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """One environment variable: what it means and what holds when it is not set."""
+
+    name: str
+    meaning: str
+    default: str
+
+    def read(self, environ: Mapping[str, str] | None = None) -> str | None:
+        """The value, or None when it is unset or empty."""
+        return (os.environ if environ is None else environ).get(self.name) or None
+
+
+HOME = Variable(
+    name="ETL_ASSETS_HOME",
+    meaning="Folder that holds everything of this installation: tables, landing folder, Dagster instance.",
+    default="`.etl-assets` in the current folder",
+)
+PLATFORM_FILE = Variable(
+    name="ETL_ASSETS_PLATFORM_FILE",
+    meaning="The platform file.",
+    default="`platform.yaml` in the home folder, else the defaults of every setting",
+)
+JARS = Variable(
+    name="ETL_ASSETS_JARS",
+    meaning="Folder of the two Delta jars.",
+    default="`etl-assets/jars` in the user's cache folder",
+)
+POSTGRES_URL = Variable(
+    name="ETL_ASSETS_POSTGRES_URL",
+    meaning="When set, Dagster keeps runs, events and schedules in this PostgreSQL database instead of SQLite.",
+    default="unset: SQLite in the home folder",
+)
+SPARK_MASTER = Variable(
+    name="ETL_ASSETS_SPARK_MASTER",
+    meaning="Overrides `spark.master` of the platform file (`local[4]`, `spark://host:7077`, `sc://host:15002`).",
+    default="unset: the platform file's",
+)
+FAILPOINT = Variable(
+    name="ETL_ASSETS_FAILPOINT",
+    meaning="Tests only: the name of a failpoint at which the process kills itself with SIGKILL.",
+    default="unset: no failpoint",
+)
+
+VARIABLES = (HOME, PLATFORM_FILE, JARS, POSTGRES_URL, SPARK_MASTER, FAILPOINT)

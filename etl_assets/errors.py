@@ -1,0 +1,101 @@
+"""The error tree: every situation the platform names.
+
+Belongs here: exception classes, named for what happened, carrying the parts as fields. Does not belong here: whether an
+error is retried (`retry_policy.py`) or how it is shown.
+
+```
+EtlAssetsError
+├── SettingsError            the platform file or an environment variable is wrong
+├── RuntimeMissing           Java, a jar or another part of the machine is missing
+├── ContractError            a table contract or an asset's upsert spec contradicts itself
+├── SchemaMismatch           a frame does not have the columns its contract declares
+├── DomainUnavailable        the stage may not run in that failure domain
+├── InputError               something outside gave input that cannot be used
+│   ├── SourceUnreadable     a landing file cannot be read (permission, broken compression, gone)
+│   ├── SourceChanged        a landing file changed between planning and reading
+│   └── DaysFailed           some days of a run failed; the others are committed
+├── TableBusy                another process holds the table's writer lock
+├── CommitConflict           the table moved past the planned base version
+├── CommitUnverified         a commit was written but is not what was planned
+└── NotFound                 an event, dead letter or table that does not exist
+```
+"""
+
+from __future__ import annotations
+
+
+class EtlAssetsError(Exception):
+    """A named situation.
+
+    Args:
+        message: What happened, to which table, file, partition or domain.
+        fix: What to do next.
+        fields: The parts of the situation, readable as attributes of the same names.
+    """
+
+    def __init__(self, message: str, *, fix: str, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.fields = fields
+
+    def __getattr__(self, name: str) -> object:
+        fields = self.__dict__.get("fields", {})
+        if name in fields:
+            return fields[name]
+        raise AttributeError(name)
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  fix: {self.fix}"
+
+
+class SettingsError(EtlAssetsError):
+    """A setting is wrong; carries `field`, `value` and `allowed` where they are known."""
+
+
+class RuntimeMissing(EtlAssetsError):
+    """A part of the machine the platform needs is not there."""
+
+
+class ContractError(EtlAssetsError):
+    """A declaration contradicts itself."""
+
+
+class SchemaMismatch(EtlAssetsError):
+    """A frame's columns are not those of its contract."""
+
+
+class DomainUnavailable(EtlAssetsError):
+    """The stage may not run in that failure domain, or the domain is not healthy."""
+
+
+class InputError(EtlAssetsError):
+    """Input from outside cannot be used as it is."""
+
+
+class SourceUnreadable(InputError):
+    """A landing file cannot be read; carries `file`."""
+
+
+class SourceChanged(InputError):
+    """A landing file is not what the batch was planned with; carries `file`."""
+
+
+class DaysFailed(InputError):
+    """Some days of a run failed, the others are committed; carries `days`: day to error text."""
+
+
+class TableBusy(EtlAssetsError):
+    """Another process holds the table's writer lock for longer than this one may wait."""
+
+
+class CommitConflict(EtlAssetsError):
+    """Another commit came between planning and committing; nothing was written."""
+
+
+class CommitUnverified(EtlAssetsError):
+    """A commit was written, and what it says of itself is not what was planned."""
+
+
+class NotFound(EtlAssetsError):
+    """Something was asked for by name and is not there."""

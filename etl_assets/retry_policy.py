@@ -1,0 +1,96 @@
+"""What an error means for a run: the one table from kind of error to decision.
+
+Dagster repeats every failure that is not a `Failure` with retries disallowed. So the Dagster layer turns each error into a
+`Failure` by this table, and nothing else decides about retries.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from enum import StrEnum
+
+from etl_assets import errors
+
+
+class Decision(StrEnum):
+    """What to do about an error.
+
+    RETRY: the same step may succeed later (another writer, a lost connection): repeat with backoff and jitter.
+    SPLIT: something about the data of some partition: try the partitions apart, and let the good ones through.
+    STOP: it will fail again until somebody acts.
+    """
+
+    RETRY = "retry"
+    SPLIT = "split"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Errors by class name (of the error or a base class), what to do, and why."""
+
+    names: tuple[str, ...]
+    decision: Decision
+    why: str
+
+
+# By name, because the classes of pyspark, Delta and py4j are not imported before Spark is. First match wins, for the error
+# itself before its bases.
+RULES = (
+    Rule(
+        names=(
+            "ConcurrentAppendException",
+            "ConcurrentDeleteDeleteException",
+            "ConcurrentDeleteReadException",
+            "ConcurrentTransactionException",
+            "ConcurrentWriteException",
+            "DeltaConcurrentModificationException",
+            "MetadataChangedException",
+            "ProtocolChangedException",
+        ),
+        decision=Decision.RETRY,
+        why="another commit came in between",
+    ),
+    Rule(names=("CommitConflict", "TableBusy"), decision=Decision.RETRY, why="another run writes the table"),
+    Rule(names=("Py4JNetworkError", "SparkConnectGrpcException"), decision=Decision.RETRY, why="Spark went away"),
+    Rule(names=("DomainUnavailable",), decision=Decision.RETRY, why="the storage may come back"),
+    Rule(names=("SourceChanged",), decision=Decision.SPLIT, why="a file is being written; it is read as it is then"),
+    Rule(names=("InputError",), decision=Decision.SPLIT, why="some of the input cannot be read"),
+    Rule(names=("EtlAssetsError",), decision=Decision.STOP, why="somebody must act; the error says how"),
+    Rule(names=("AnalysisException", "ParseException"), decision=Decision.STOP, why="the query itself is wrong"),
+    Rule(names=("PySparkException", "Py4JJavaError"), decision=Decision.SPLIT, why="a task failed on its data"),
+    Rule(names=("ConnectionError", "TimeoutError"), decision=Decision.RETRY, why="a connection was lost"),
+)
+_STOPPING_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+
+
+def decide(error: BaseException) -> Decision:
+    """What to do about an error. An unknown one stops the run: repeating what is not understood hides it."""
+    if disk_is_full(error):
+        return Decision.STOP
+    for rule in RULES:
+        if any(base.__name__ in rule.names for base in type(error).__mro__):
+            return rule.decision
+    return Decision.STOP
+
+
+def advice(error: BaseException) -> str:
+    """What the operator should do, in one sentence."""
+    if disk_is_full(error):
+        return "free space on the disk of the tables; nothing acknowledged was lost, run again afterwards"
+    if isinstance(error, errors.EtlAssetsError):
+        return error.fix
+    return {
+        Decision.RETRY: "nothing, unless it goes on: the step is repeated",
+        Decision.SPLIT: "look at the partitions named; the others were committed",
+        Decision.STOP: "read the error below, mend its cause, and run the partition again",
+    }[decide(error)]
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether a full disk is behind the error, in Python or in Spark's words."""
+    if isinstance(error, OSError) and error.errno in _STOPPING_ERRNOS:
+        return True
+    return any(text in str(error) for text in _DISK_FULL)

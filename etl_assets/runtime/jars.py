@@ -1,0 +1,241 @@
+"""Delta's two jars: which ones, where they are kept, and how they get there.
+
+Belongs here: names, sums, the cheap check before a session and the thorough one at set-up. Does not belong here: how
+Spark is told of them (`etl_assets.resources`).
+
+They are fetched once by the Ivy that comes with pip's pyspark, which asks the Maven repository it is set up for, and are
+shared by all virtual environments of a user. `spark.jars.packages` would pull thirty-three instead and cost every session
+seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from etl_assets.environment import JARS, Variable
+from etl_assets.errors import RuntimeMissing
+from etl_assets.runtime.java import Java
+
+IVY_SETTINGS = Variable(
+    name="ETL_ASSETS_IVY_SETTINGS",
+    meaning="Set-up only: an Ivy settings file that names a private Maven mirror for Delta's jars.",
+    default="unset: Ivy's own, the public Maven repository",
+)
+CACHE_HOME = Variable(
+    name="XDG_CACHE_HOME", meaning="The user's cache folder, as on any Linux desktop.", default="`~/.cache`"
+)
+
+_SETUP_COMMAND = "make setup"
+_STAGING_PREFIX = ".fetching-"
+_STALE_AFTER_SECONDS = 3600
+_FETCH_TIMEOUT_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jar:
+    """One file of a Maven repository, pinned to its content."""
+
+    group: str
+    artifact: str
+    version: str
+    size_bytes: int
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def coordinates(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    def problem_in(self, folder: Path, *, thorough: bool) -> str | None:
+        """What is wrong with it there, or None; its content is read only when `thorough`."""
+        path = folder / self.file_name
+        try:
+            size_bytes = path.stat().st_size
+            if size_bytes != self.size_bytes:
+                return f"{self.file_name} has {size_bytes:,} bytes instead of {self.size_bytes:,}"
+            if thorough and (sha256 := _sha256(path)) != self.sha256:
+                return f"{self.file_name} has the SHA-256 {sha256} instead of {self.sha256}"
+        except FileNotFoundError:
+            return f"{self.file_name} is not there"
+        except OSError as error:
+            return f"{self.file_name} cannot be read: {error.strerror}"
+        return None
+
+
+DELTA_JARS = (
+    Jar(
+        group="io.delta",
+        artifact="delta-spark_4.2_2.13",
+        version="4.4.0",
+        size_bytes=9_515_916,
+        sha256="27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    ),
+    Jar(
+        group="io.delta",
+        artifact="delta-storage",
+        version="4.4.0",
+        size_bytes=113_863,
+        sha256="c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+    ),
+)
+
+
+def jars_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """`ETL_ASSETS_JARS`, or a folder of the user's cache."""
+    if folder := JARS.read(environ):
+        return Path(folder).expanduser().absolute()
+    return Path(CACHE_HOME.read(environ) or "~/.cache").expanduser() / "etl-assets" / "jars"
+
+
+def delta_jars(folder: Path | None = None, *, thorough: bool = False) -> tuple[Path, ...]:
+    """The jars a Spark session needs on its class path, checked by presence and size.
+
+    Args:
+        folder: Where they are kept; `jars_folder()` unless told.
+        thorough: Compare their SHA-256 sums too (about 20 ms).
+
+    Raises:
+        RuntimeMissing: One is missing or is not the one that is pinned; carries `folder` and `problems`.
+    """
+    folder = folder or jars_folder()
+    if problems := _problems(folder, thorough=thorough):
+        raise RuntimeMissing(
+            f"Delta's jars in {folder} cannot be used: {'; '.join(problems)}",
+            fix=f"run `{_SETUP_COMMAND}`",
+            folder=folder,
+            problems=problems,
+        )
+    return tuple(folder / jar.file_name for jar in DELTA_JARS)
+
+
+def ensure_jars(java: Java, say: Callable[[str], None], folder: Path | None = None) -> tuple[Path, ...]:
+    """The jars, fetched first where they are missing or damaged.
+
+    May run in several processes at once, and may be killed at any moment: each fetches into a folder of its own and moves
+    a jar into place, whole and checked, in one step.
+
+    Raises:
+        RuntimeMissing: They could not be fetched or put into the folder.
+    """
+    folder = folder or jars_folder()
+    if problems := _problems(folder, thorough=True):
+        say(f"==> fetching Delta's jars, 10 MB, into {folder} ({'; '.join(problems)})")
+        _fetch(java, folder)
+    return delta_jars(folder, thorough=True)
+
+
+def _problems(folder: Path, *, thorough: bool) -> tuple[str, ...]:
+    return tuple(filter(None, (jar.problem_in(folder, thorough=thorough) for jar in DELTA_JARS)))
+
+
+def _fetch(java: Java, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _drop_stale_staging(folder)
+        with tempfile.TemporaryDirectory(prefix=_STAGING_PREFIX, dir=folder) as staging:
+            _run_ivy(java, Path(staging))
+            for jar in DELTA_JARS:
+                _move_into_place(jar, Path(staging), folder)
+    except OSError as error:
+        raise RuntimeMissing(
+            f"Delta's jars could not be put into {folder}: {error.strerror}",
+            fix=f"make room or allow writing there, or set {JARS.name} to another folder",
+            folder=folder,
+        ) from error
+
+
+def _run_ivy(java: Java, staging: Path) -> None:
+    ivy_file = staging / "ivy.xml"
+    ivy_file.write_text(_ivy_module(), encoding="utf-8")
+    command = [str(java.executable), f"-Duser.home={staging}", "-jar", str(_ivy_jar()), "-warn"]
+    command += ["-cache", str(staging / "cache"), "-ivy", str(ivy_file)]
+    command += ["-retrieve", f"{staging}/[artifact]-[revision].[ext]"]
+    if settings := IVY_SETTINGS.read():
+        command += ["-settings", settings]
+    try:
+        answer = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_FETCH_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _not_fetched(staging.parent, f"no answer in {_FETCH_TIMEOUT_SECONDS} s") from error
+    if answer.returncode != 0:
+        raise _not_fetched(staging.parent, _first_reason(answer.stdout + answer.stderr))
+
+
+def _move_into_place(jar: Jar, staging: Path, folder: Path) -> None:
+    problem = jar.problem_in(staging, thorough=True)
+    if problem:
+        raise _not_fetched(folder, problem)
+    fetched = staging / jar.file_name
+    with fetched.open("rb") as content:
+        os.fsync(content.fileno())
+    fetched.replace(folder / jar.file_name)
+
+
+def _not_fetched(folder: Path, reason: str) -> RuntimeMissing:
+    wanted = "; ".join(f"{jar.coordinates} as {jar.file_name}, SHA-256 {jar.sha256}" for jar in DELTA_JARS)
+    return RuntimeMissing(
+        f"Delta's jars could not be fetched: {reason}",
+        fix=(
+            f"with a network, run `{_SETUP_COMMAND}` again ({IVY_SETTINGS.name} names an Ivy settings file for a "
+            f"private mirror); without one, put into {folder} from Maven: {wanted}"
+        ),
+        folder=folder,
+    )
+
+
+def _ivy_module() -> str:
+    dependencies = "".join(
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" conf="default->master"'
+        ' transitive="false"/>'
+        for jar in DELTA_JARS
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="etl-assets" module="jars"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+    )
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    for package in (spec.submodule_search_locations or ()) if spec else ():
+        for jar in sorted(Path(package).glob("jars/ivy-*.jar")):
+            return jar
+    raise RuntimeMissing(
+        "pyspark, or the Ivy among its jars, is not installed", fix=f"run `{_SETUP_COMMAND}`"
+    )
+
+
+def _drop_stale_staging(folder: Path) -> None:
+    """What a killed set-up left; one that still runs is younger."""
+    for staging in folder.glob(f"{_STAGING_PREFIX}*"):
+        if time.time() - staging.stat().st_mtime > _STALE_AFTER_SECONDS:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _first_reason(output: str) -> str:
+    """Ivy names the cause first (a host, a certificate), then all it tried; headings are colons, progress dots."""
+    lines = (line.strip(" .\t") for line in output.splitlines())
+    return next((line for line in lines if line and not line.startswith("::")), "Ivy gave no reason")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,0 +1,241 @@
+"""The platform file, validated: folders, domains, limits, Spark. One pydantic model a concern.
+
+A wrong field stops at load with its name, the value found and what is allowed. Environment variables are in
+`environment.py`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from etl_assets import environment
+from etl_assets.errors import SettingsError
+from etl_assets.placement.domains import FailureDomain, Placement
+
+DOMAIN_NAME = r"^[a-z0-9][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,2}$"
+SPARK_MEMORY = r"^[1-9][0-9]*[mg]$"
+OWNED_SPARK_SETTINGS = (
+    "spark.sql.extensions",
+    "spark.sql.catalog.spark_catalog",
+    "spark.sql.session.timeZone",
+)
+
+
+class Section(BaseModel):
+    """A part of the platform file: immutable, and an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DomainSettings(Section):
+    """One failure domain."""
+
+    name: Annotated[
+        str, Field(pattern=DOMAIN_NAME, description="provider/region[/zone], or any lower-case name")
+    ]
+    root: Annotated[Path, Field(description="storage root; relative to the home folder")]
+
+
+class LandingSettings(Section):
+    """The landing folder and what is accepted from it."""
+
+    path: Annotated[Path, Field(description="landing folder; relative to the home folder")] = Path("landing")
+    settle_seconds: Annotated[
+        float, Field(ge=0, le=3600, description="a file is read once it has not changed for this long")
+    ] = 2.0
+    max_record_bytes: Annotated[
+        int, Field(ge=1_024, le=16_777_216, description="longer lines are dead letters")
+    ] = 1_048_576
+    max_batch_bytes: Annotated[
+        int, Field(ge=1_048_576, description="input of one batch, compressed size")
+    ] = 1_073_741_824
+    earliest_event_time: Annotated[dt.date, Field(description="earlier event times are dead letters")] = (
+        dt.date(2000, 1, 1)
+    )
+    max_clock_skew_hours: Annotated[
+        int, Field(ge=0, le=8_760, description="how far after its arrival day an event's time may be")
+    ] = 24
+
+
+class ReferenceSettings(Section):
+    """Reference data loaded from files."""
+
+    customers: Annotated[
+        Path | None,
+        Field(
+            description="CSV with customer_id, customer_region; default `_reference/customers.csv` in landing"
+        ),
+    ] = None
+
+
+class SparkSettings(Section):
+    """How Spark is started or reached."""
+
+    master: Annotated[
+        str,
+        Field(
+            pattern=r"^(local(\[[0-9*,]+\])?|spark://.+|k8s://.+|yarn|sc://.+)$",
+            description="`sc://` is Spark Connect",
+        ),
+    ] = "local[*]"
+    driver_memory: Annotated[str, Field(pattern=SPARK_MEMORY, description="heap of the driver")] = "2g"
+    config: Annotated[dict[str, str], Field(description="further Spark settings")] = {}
+
+    @field_validator("config")
+    @classmethod
+    def _not_ours(cls, value: dict[str, str]) -> dict[str, str]:
+        for key in value:
+            if key in OWNED_SPARK_SETTINGS:
+                raise ValueError(f"{key} is set by the platform and cannot be changed")
+            if not key.startswith("spark."):
+                raise ValueError(f"{key} does not start with `spark.`")
+        return value
+
+
+class RunSettings(Section):
+    """How Dagster's runs are cut and repeated."""
+
+    max_days_per_run: Annotated[
+        int, Field(ge=1, le=366, description="days one backfill or sensor run may hold")
+    ] = 31
+    max_retries: Annotated[
+        int, Field(ge=0, le=20, description="repetitions of a step after a transient error")
+    ] = 3
+    retry_delay_seconds: Annotated[
+        float, Field(ge=0, le=3600, description="first delay; doubles, with full jitter")
+    ] = 2.0
+    sensor_interval_seconds: Annotated[
+        int, Field(ge=1, le=3600, description="seconds between ticks of the sensors")
+    ] = 5
+    lock_wait_seconds: Annotated[
+        float, Field(ge=0, le=3600, description="how long to wait for a table's other writer")
+    ] = 60.0
+
+
+class Settings(Section):
+    """The whole platform file, with paths made absolute by `load_settings`."""
+
+    home: Annotated[Path, Field(description="set by ETL_ASSETS_HOME, not in the file")]
+    start_date: Annotated[dt.date, Field(description="first day of the daily partitions")] = dt.date(
+        2026, 1, 1
+    )
+    owners: Annotated[
+        tuple[str, ...], Field(description="owners of the assets: e-mail addresses or `team:name`")
+    ] = ("team:data-platform",)
+    domains: Annotated[tuple[DomainSettings, ...], Field(min_length=1, max_length=1)] = (
+        DomainSettings(name="local", root=Path("data")),
+    )
+    landing: LandingSettings = LandingSettings()
+    reference: ReferenceSettings = ReferenceSettings()
+    spark: SparkSettings = SparkSettings()
+    runs: RunSettings = RunSettings()
+
+    @property
+    def landing_path(self) -> Path:
+        """The landing folder, absolute."""
+        return self.home / self.landing.path
+
+    @property
+    def customers_file(self) -> Path:
+        """The customer reference file, absolute; it may be absent."""
+        return self.home / (self.reference.customers or self.landing.path / "_reference" / "customers.csv")
+
+    @property
+    def dagster_home(self) -> Path:
+        """Folder of the Dagster instance."""
+        return self.home / "dagster"
+
+    def placement(self) -> Placement:
+        """The configured failure domains."""
+        return Placement(
+            domains=tuple(FailureDomain(name=d.name, root=self.home / d.root) for d in self.domains)
+        )
+
+
+def home_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """The absolute home folder of this installation."""
+    return Path(environment.HOME.read(environ) or ".etl-assets").expanduser().absolute()
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read and validate the platform file; an absent default file means defaults.
+
+    Raises:
+        SettingsError: the file is missing although named, is not YAML, or a field is wrong; the message names the
+            field, the value and what is allowed.
+    """
+    home = home_folder(environ)
+    named = environment.PLATFORM_FILE.read(environ)
+    file = Path(named).expanduser().absolute() if named else home / "platform.yaml"
+    content = _read(file, must_exist=named is not None)
+    if "home" in content:
+        raise SettingsError(
+            f"{file}: `home` is not a field of the platform file",
+            fix=f"remove it and set {environment.HOME.name} instead",
+            field="home",
+        )
+    master = environment.SPARK_MASTER.read(environ)
+    if master is not None:
+        spark = content.get("spark")
+        content = {**content, "spark": {**(spark if isinstance(spark, dict) else {}), "master": master}}
+    try:
+        return Settings.model_validate({**content, "home": home})
+    except ValidationError as error:
+        raise _explain(file, error) from error
+
+
+def _read(file: Path, *, must_exist: bool) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if must_exist:
+            raise SettingsError(
+                f"the platform file {file} does not exist",
+                fix=f"create it, or unset {environment.PLATFORM_FILE.name}",
+                field=environment.PLATFORM_FILE.name,
+            ) from None
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(
+            f"the platform file {file} cannot be read: {error}", fix="mend the file"
+        ) from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(
+            f"{file} holds no mapping of fields", fix="write `field: value` lines, see docs/settings.md"
+        )
+    return content
+
+
+def _explain(file: Path, error: ValidationError) -> SettingsError:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    allowed = _allowed(first)
+    return SettingsError(
+        f"{file}: {field} = {first['input']!r} is wrong: {first['msg']}",
+        fix=f"allowed: {allowed}" if allowed else "see docs/settings.md for the fields and their values",
+        field=field,
+        value=first["input"],
+        allowed=allowed,
+    )
+
+
+def _allowed(first: Any) -> str:
+    """What may stand there, in words: the pattern or bound that was broken, or the known field names."""
+    if first["type"] == "extra_forbidden":
+        section: Any = Settings
+        for part in first["loc"][:-1]:
+            annotation = section.model_fields[part].annotation if isinstance(part, str) else section
+            section = DomainSettings if part == "domains" or isinstance(part, int) else annotation
+        names = [name for name in section.model_fields if name != "home"]
+        close = difflib.get_close_matches(str(first["loc"][-1]), names, n=1)
+        return (f"did you mean `{close[0]}`? " if close else "") + "fields: " + ", ".join(names)
+    return ", ".join(f"{key} {value}" for key, value in first.get("ctx", {}).items() if key != "error")

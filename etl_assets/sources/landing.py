@@ -1,0 +1,163 @@
+"""The landing folder: which files of a day are there, closed and readable.
+
+`<landing>/<YYYY-MM-DD>/<name>.jsonl[.gz]`; the day is the day of arrival (UTC). A file is closed when its name neither
+starts with `.` or `_` nor ends in `.tmp`, `.part` or `.inprogress`, and when it has not changed for
+`settle_seconds`. Writers that rename a finished file into place are safe whatever its size; for those that write in
+place the settling time is what keeps a half-written file from being read. Files never change once closed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from etl_assets.errors import SourceChanged, SourceUnreadable
+
+LANDING = "landing"
+REPLAYS = "dead_letters"
+SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
+_OPEN_SUFFIXES = (".tmp", ".part", ".inprogress")
+_OPEN_PREFIXES = (".", "_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class SourceFile:
+    """A file as it was seen: sorts in source order (day, source, name)."""
+
+    day: dt.date
+    source: str
+    name: str
+    size: int
+    mtime_ns: int
+
+    @property
+    def key(self) -> str:
+        """What identifies the file within its day."""
+        return f"{self.source}/{self.name}"
+
+    @property
+    def position(self) -> str:
+        """Source position of the file's lines, without the line number."""
+        return f"{self.day.isoformat()}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What a day's folder holds: files to read, files still being written, and entries that will never be read."""
+
+    files: tuple[SourceFile, ...]
+    unsettled: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folders:
+    """A folder of day folders, under the name its files have as a source."""
+
+    source: str
+    path: Path
+
+    def days(self) -> Iterator[tuple[dt.date, int]]:
+        """Each day folder with its modification time in nanoseconds: one `stat` a day, no listing inside."""
+        for entry in self._entries():
+            day = parse_day(entry.name)
+            if day is not None and entry.is_dir():
+                yield day, entry.stat().st_mtime_ns
+
+    def strangers(self) -> tuple[str, ...]:
+        """Entries that are neither a day's folder nor set aside by a leading `.` or `_`; nothing in them is read."""
+        return tuple(
+            sorted(
+                entry.name
+                for entry in self._entries()
+                if not entry.name.startswith(_OPEN_PREFIXES)
+                and not (parse_day(entry.name) and entry.is_dir())
+            )
+        )
+
+    def list_day(self, day: dt.date, *, now_ns: int, settle_seconds: float) -> Listing:
+        """List one day's folder; an absent one is empty.
+
+        Raises:
+            SourceUnreadable: the folder cannot be listed.
+        """
+        files, unsettled, ignored = [], [], []
+        try:
+            entries = sorted(os.scandir(self.path / day.isoformat()), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            entries = []
+        except OSError as error:
+            raise _unreadable(self.path / day.isoformat(), error) from error
+        for entry in entries:
+            if entry.name.startswith(_OPEN_PREFIXES) or entry.name.endswith(_OPEN_SUFFIXES):
+                continue
+            status = entry.stat(follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode) or not entry.name.endswith(SUFFIXES):
+                ignored.append(entry.name)
+            elif now_ns - status.st_mtime_ns < settle_seconds * 1e9:
+                unsettled.append(entry.name)
+            else:
+                files.append(self._file(day, entry.name, status))
+        return Listing(files=tuple(files), unsettled=tuple(unsettled), ignored=tuple(ignored))
+
+    def path_of(self, file: SourceFile) -> Path:
+        """Where a file lies."""
+        return self.path / file.day.isoformat() / file.name
+
+    def verify(self, files: Iterable[SourceFile]) -> None:
+        """Refuse files that cannot be opened or are not as they were seen.
+
+        Raises:
+            SourceUnreadable: a file cannot be opened.
+            SourceChanged: a file has another size or modification time.
+        """
+        for file in files:
+            path = self.path_of(file)
+            try:
+                with path.open("rb") as opened:
+                    status = os.fstat(opened.fileno())
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
+                raise SourceChanged(
+                    f"the file {path} changed while it was being read: {file.size:,} bytes when planned,"
+                    f" {status.st_size:,} now",
+                    fix="write files under a name that starts with `.` and rename them when they are complete;"
+                    " the next run reads the file as it is then, and nothing counts twice",
+                    file=str(path),
+                    day=file.day,
+                )
+
+    def _file(self, day: dt.date, name: str, status: os.stat_result) -> SourceFile:
+        return SourceFile(
+            day=day, source=self.source, name=name, size=status.st_size, mtime_ns=status.st_mtime_ns
+        )
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        try:
+            return list(os.scandir(self.path))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+
+def parse_day(name: str) -> dt.date | None:
+    """The day a folder is named for, None for any other name."""
+    try:
+        day = dt.date.fromisoformat(name)
+    except ValueError:
+        return None
+    return day if day.isoformat() == name else None
+
+
+def _unreadable(path: Path, error: OSError) -> SourceUnreadable:
+    return SourceUnreadable(
+        f"{path} cannot be read: {error.strerror}",
+        fix="give this user permission to read it (and its folder), or move it out of the landing folder",
+        file=str(path),
+    )

@@ -1,0 +1,108 @@
+"""What became of every record, from the stages' own tables to audit_log: off the critical path, append only."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.spark_types import check_schema
+from etl_assets.contracts.tables import (
+    AUDIT_LOG,
+    NORMALIZED_ORDERS,
+    NORMALIZED_ORDERS_EXCEPTIONS,
+    RAW_EVENTS,
+    WAREHOUSE_ROWS,
+)
+from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
+from etl_assets.delta.commit import Write, commit, ensure_table
+from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.steps.changes import Changes, read_changes
+from etl_assets.steps.step import INSERTED, ReadMode, StepContext, StepReport, upsert_counts
+from etl_assets.transforms.audit import audit_accepted, audit_committed, audit_exceptions, audit_normalized
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """The step. Its merge only inserts, by stage, source, position and attempt, so that rows read again add nothing."""
+
+    context: StepContext
+    mode: ReadMode
+
+    def run(self, days: Sequence[dt.date]) -> StepReport:
+        """Record what the days' tables have gained, in one commit."""
+        table = self.context.table(AUDIT_LOG.name)
+        names = [
+            contract.name for contract in (RAW_EVENTS, NORMALIZED_ORDERS, WAREHOUSE_ROWS, *EXCEPTIONS_TABLES)
+        ]
+        readings = {name: read_changes(self.context.table(name), table, days, self.mode) for name in names}
+        counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
+        concerned = sorted({day for reading in readings.values() for day in reading.days})
+        if not concerned:
+            return StepReport(table=table.name, version=table.version(), counts=counts)
+        base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        rows = self._rows(readings, base + 1)
+        check_schema(AUDIT_LOG, rows.schema)
+        cursors: dict[str, int] = {}
+        for reading in readings.values():
+            cursors |= reading.consumed()[1]
+        done = commit(
+            table,
+            Write(
+                rows=rows,
+                base_version=base,
+                upsert=UpsertSpec(
+                    # The source position alone tells records apart; the event id, which may be null, is left out.
+                    merge_key=("stage", "source", "source_position", "attempt"),
+                    delta_partition="partition_date",
+                    partition_bound=True,
+                    insert_only=True,
+                ),
+                partitions=[day.isoformat() for day in concerned],
+                cursors=cursors,
+                deterministic=True,
+            ),
+            wait_seconds=self.context.lock_wait_seconds,
+        )
+        for day, inserted in done.net_rows_by_partition.items():
+            counts[dt.date.fromisoformat(day)][INSERTED] = inserted
+        totals = upsert_counts(done)
+        del totals[INSERTED]
+        counts[concerned[0]] += totals
+        return StepReport(
+            table=table.name, version=done.version, counts=counts, commits=int(not done.repeated)
+        )
+
+    def _rows(self, readings: dict[str, Changes], batch_id: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        spark = self.context.spark
+        parts = []
+        if readings[RAW_EVENTS.name].days:
+            parts.append(audit_accepted(readings[RAW_EVENTS.name].rows(spark)))
+        if readings[NORMALIZED_ORDERS.name].days:
+            orders = readings[NORMALIZED_ORDERS.name].rows(spark)
+            parts.append(audit_normalized(orders, self._refused_before(readings), self.context.clock()))
+        if readings[WAREHOUSE_ROWS.name].days:
+            parts.append(audit_committed(readings[WAREHOUSE_ROWS.name].rows(spark)))
+        for contract in EXCEPTIONS_TABLES:
+            if readings[contract.name].days:
+                parts.append(audit_exceptions(readings[contract.name].rows(spark)))
+        rows = reduce(lambda one, other: one.unionByName(other), parts)
+        return rows.withColumn("batch_id", F.lit(batch_id).cast("bigint"))
+
+    def _refused_before(self, readings: dict[str, Changes]) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        spark, reading = self.context.spark, readings[NORMALIZED_ORDERS_EXCEPTIONS.name]
+        if reading.version < 0:
+            return spark.createDataFrame([], "event_id STRING")
+        days = readings[NORMALIZED_ORDERS.name].days
+        rows = reading.source.read(spark, reading.version)
+        return rows.where(F.col("partition_date").isin(list(days))).select("event_id")

@@ -1,0 +1,75 @@
+"""What a step reads of another table: the rows of its days that it has not consumed, or all of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl_assets.delta.commit import Transaction
+from etl_assets.delta.cursor import advance, days_with_news, read_cursors
+from etl_assets.delta.table import Table
+from etl_assets.steps.step import ReadMode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """A reading of a table at one version.
+
+    Attributes:
+        source: The table.
+        version: The version read, -1 if the table does not exist.
+        days: The days there is something to read of; the others have nothing new.
+        cursors: For each of them the version consumed before.
+        mode: How it is read.
+    """
+
+    source: Table
+    version: int
+    days: tuple[dt.date, ...]
+    cursors: Mapping[dt.date, int]
+    mode: ReadMode
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """The rows."""
+        from pyspark.sql import functions as F
+
+        rows = self.source.read(spark, self.version)
+        if self.mode is ReadMode.WHOLE:
+            return rows.where(F.col("partition_date").isin(list(self.days)))
+        by_cursor: dict[int, list[dt.date]] = {}
+        for day in self.days:
+            by_cursor.setdefault(self.cursors[day], []).append(day)
+        condition = F.lit(False)
+        for cursor, days in by_cursor.items():
+            condition |= F.col("partition_date").isin(days) & (F.col("batch_id") > cursor)
+        return rows.where(condition)
+
+    def consumed(self) -> tuple[Transaction | None, dict[str, int]]:
+        """Transaction and cursors for the commit of what was read.
+
+        A reading of the whole has no transaction id of its source: it is asked for again on purpose, for instance
+        after the code has changed, and must not be taken for one already done.
+        """
+        transaction, cursors = advance(self.source.name, self.days, self.version)
+        return (None if self.mode is ReadMode.WHOLE else transaction), cursors
+
+
+def read_changes(source: Table, consumer: Table, days: Sequence[dt.date], mode: ReadMode) -> Changes:
+    """What `consumer` has to read of the days. Looks at logs only, starts no Spark."""
+    version = source.version()
+    cursors = dict.fromkeys(days, -1)
+    if mode is ReadMode.INCREMENTAL and version >= 0:
+        known = read_cursors(consumer, source.name, days)
+        cursors = {day: known[day] for day in days}
+    found = days_with_news(source, version, cursors) if version >= 0 else ()
+    return Changes(source=source, version=version, days=found, cursors=cursors, mode=mode)
+
+
+def pending_days(source: Table, consumer: Table, days: Collection[dt.date]) -> tuple[dt.date, ...]:
+    """Those of the days of which `consumer` has not consumed everything. Starts no Spark."""
+    return read_changes(source, consumer, sorted(days), ReadMode.INCREMENTAL).days

@@ -1,0 +1,101 @@
+"""The stages' exceptions to dead_letters: the union of what was refused, with the state of each letter."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.spark_types import check_schema
+from etl_assets.contracts.tables import DEAD_LETTERS, NORMALIZED_ORDERS, RAW_EVENTS
+from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
+from etl_assets.delta.commit import Write, commit, ensure_table
+from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.sources.landing import REPLAYS
+from etl_assets.steps.changes import Changes, read_changes
+from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts
+from etl_assets.transforms.dead_letters import current_letters, letters_of, replay_attempt, replayed_letter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectDeadLetters:
+    """The step: the one writer of dead_letters besides the operator's `dead-letters discard`."""
+
+    context: StepContext
+    mode: ReadMode
+
+    def run(self, days: Sequence[dt.date]) -> StepReport:
+        """Bring the days' letters up to date, in one commit."""
+        table = self.context.table(DEAD_LETTERS.name)
+        counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
+        # A letter is closed by what the stages accept, so their tables are read as well as their exceptions.
+        watched = [contract.name for contract in (*EXCEPTIONS_TABLES, RAW_EVENTS, NORMALIZED_ORDERS)]
+        readings = {name: read_changes(self.context.table(name), table, days, self.mode) for name in watched}
+        news = sorted({day for name in watched for day in readings[name].days})
+        snapshot = table.snapshot()
+        has_letters = (
+            {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
+        )
+        refused = {day for contract in EXCEPTIONS_TABLES for day in readings[contract.name].days}
+        concerned = [day for day in news if day in refused or day.isoformat() in has_letters]
+        if not concerned:
+            return StepReport(table=table.name, version=table.version(), counts=counts)
+        base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        rows = self._letters(readings, concerned, base)
+        check_schema(DEAD_LETTERS, rows.schema)
+        cursors: dict[str, int] = {}
+        for reading in readings.values():
+            cursors |= reading.consumed()[1]
+        done = commit(
+            table,
+            Write(
+                rows=rows,
+                base_version=base,
+                upsert=UpsertSpec(
+                    merge_key=DEAD_LETTERS.merge_key, delta_partition="partition_date", partition_bound=True
+                ),
+                partitions=[day.isoformat() for day in concerned],
+                cursors=cursors,
+            ),
+            wait_seconds=self.context.lock_wait_seconds,
+        )
+        counts[concerned[0] if len(concerned) == 1 else None] = upsert_counts(done)
+        return StepReport(
+            table=table.name, version=done.version, counts=counts, commits=int(not done.repeated)
+        )
+
+    def _letters(self, readings: dict[str, Changes], days: Sequence[dt.date], base: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        spark, of_days = self.context.spark, F.col("partition_date").isin(list(days))
+        table = self.context.table(DEAD_LETTERS.name)
+        stored = table.read(spark, base).where(of_days)
+        refused = [
+            letters_of(readings[contract.name].rows(spark))
+            for contract in EXCEPTIONS_TABLES
+            if readings[contract.name].days
+        ]
+        incoming = reduce(
+            lambda one, other: one.unionByName(other), refused, stored.drop("batch_id").limit(0)
+        )
+        raw = self._whole(readings[RAW_EVENTS.name], of_days, ("source", "source_position"))
+        replayed = raw.where(F.col("source") == REPLAYS).select(
+            replayed_letter("source_position").alias("dead_letter_id"),
+            replay_attempt("source_position").alias("attempts"),
+        )
+        normalized = self._whole(readings[NORMALIZED_ORDERS.name], of_days, ("event_id",))
+        letters = current_letters(incoming, stored, replayed, normalized)
+        return letters.withColumn("batch_id", F.lit(base + 1).cast("bigint"))
+
+    def _whole(self, reading: Changes, of_days, columns: Sequence[str]) -> DataFrame:  # noqa: ANN001
+        """The days' rows of a stage's table, new or not; none when the table does not exist yet."""
+        spark = self.context.spark
+        if reading.version < 0:
+            return spark.createDataFrame([], ", ".join(f"{name} STRING" for name in columns))
+        return reading.source.read(spark, reading.version).where(of_days).select(*columns)

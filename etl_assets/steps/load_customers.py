@@ -1,0 +1,97 @@
+"""The customer reference file to the table customers: an upsert by customer id."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from etl_assets.contracts.spark_types import check_schema
+from etl_assets.contracts.tables import CUSTOMERS
+from etl_assets.delta.commit import Write, commit, ensure_table
+from etl_assets.delta.log import recent_user_metadata
+from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.errors import SourceUnreadable
+from etl_assets.steps.step import StepContext, StepReport, upsert_counts
+
+FILE = "file"
+"""Fact of a commit: size and modification time of the file it took."""
+
+COLUMNS = ("customer_id", "customer_region")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCustomers:
+    """The step. `file` is a CSV with a header that has `customer_id` and `customer_region`."""
+
+    context: StepContext
+    file: Path
+
+    def run(self, days: Sequence[dt.date] = ()) -> StepReport:
+        """Upsert the file's customers; an absent file leaves the table as it is. `days` are not looked at.
+
+        Raises:
+            SourceUnreadable: the file cannot be read or lacks a column.
+        """
+        from pyspark.sql import functions as F
+
+        table = self.context.table(CUSTOMERS.name)
+        base = table.version()
+        counts: dict[dt.date | None, Counter[str]] = {None: Counter()}
+        if not self.file.exists():
+            note = (
+                f"the customer file {self.file} does not exist: regions stay as they are, null where unknown"
+            )
+            return StepReport(table=table.name, version=base, counts=counts, notes=(note,))
+        seen = [self.file.stat().st_size, self.file.stat().st_mtime_ns]
+        if any(
+            metadata.get("facts", {}).get(FILE) == seen
+            for metadata in recent_user_metadata(table.path, base, 1)
+        ):
+            return StepReport(table=table.name, version=base, counts=counts)
+        _check_header(self.file)
+        spark = self.context.spark
+        base = ensure_table(spark, table, wait_seconds=self.context.lock_wait_seconds)
+        read = spark.read.option("header", True).option("__globPaths__", "false").csv(str(self.file))
+        # Of two rows for one customer any rule will do that does not depend on the order of reading.
+        rows = (
+            read.where("trim(customer_id) != ''")
+            .groupBy(F.trim("customer_id").alias("customer_id"))
+            .agg(F.max(F.nullif(F.trim("customer_region"), F.lit(""))).alias("customer_region"))
+        )
+        check_schema(CUSTOMERS, rows.schema)
+        done = commit(
+            table,
+            Write(
+                rows=rows,
+                base_version=base,
+                upsert=UpsertSpec(merge_key=CUSTOMERS.merge_key),
+                facts={FILE: seen},
+            ),
+            wait_seconds=self.context.lock_wait_seconds,
+        )
+        counts[None] = upsert_counts(done)
+        return StepReport(
+            table=table.name, version=done.version, counts=counts, commits=int(not done.repeated)
+        )
+
+
+def _check_header(file: Path) -> None:
+    try:
+        with file.open(encoding="utf-8-sig") as opened:
+            header = [name.strip().strip('"') for name in opened.readline().strip().split(",")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceUnreadable(
+            f"the customer file {file} cannot be read: {error}",
+            fix="make it a UTF-8 CSV file that this user may read",
+            file=str(file),
+        ) from error
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
+        raise SourceUnreadable(
+            f"{file}, line 1: the header lacks {', '.join(missing)}",
+            fix=f"give the file a header with {', '.join(COLUMNS)}",
+            file=str(file),
+        )

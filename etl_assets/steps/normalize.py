@@ -1,0 +1,171 @@
+"""raw_events to normalized_orders: typed and enriched, with dense offsets; what breaks its contract is an exception."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.events import EVENT_CONTRACTS
+from etl_assets.contracts.reasons import Outcome, RecordEncoding
+from etl_assets.contracts.spark_types import check_schema
+from etl_assets.contracts.tables import CUSTOMERS, NORMALIZED_ORDERS, NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS
+from etl_assets.delta.commit import Commit, Write, commit, ensure_table
+from etl_assets.delta.offsets import ONE_PARTITION_A_FILE, count_runs, deal_offsets, read_staged
+from etl_assets.delta.session import scoped_settings
+from etl_assets.sources.replays import corrections
+from etl_assets.steps.changes import Changes, read_changes
+from etl_assets.steps.exceptions import commit_exceptions, exception_id
+from etl_assets.steps.step import (
+    IGNORED,
+    INSERTED,
+    READ,
+    REFUSED,
+    ReadMode,
+    StepContext,
+    StepReport,
+    staging_folder,
+)
+from etl_assets.testing.failpoints import Failpoint, failpoint
+from etl_assets.transforms.normalize_orders import Contracts, normalize_orders
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STAGE = "normalize"
+TRANSFORMER = "normalize_orders/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalize:
+    """The step. `contracts` are the event contracts; tests give others."""
+
+    context: StepContext
+    mode: ReadMode
+    contracts: Contracts = field(default_factory=lambda: EVENT_CONTRACTS)
+
+    def run(self, days: Sequence[dt.date]) -> StepReport:
+        """Normalize what the days have, in one commit."""
+        table = self.context.table(NORMALIZED_ORDERS.name)
+        changes = read_changes(self.context.table(RAW_EVENTS.name), table, days, self.mode)
+        counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
+        if not changes.days:
+            return StepReport(table=table.name, version=table.version(), counts=counts)
+        base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        with staging_folder(table, base + 1) as folder:
+            staged_path = str(folder / "orders")
+            self._judge(changes, base).write.parquet(staged_path)
+            failpoint(Failpoint.STAGE_AFTER_WRITE, table=table.name)
+            staged = read_staged(self.context.spark, staged_path)
+            self._count(staged, counts)
+            if any(figures[REFUSED] for figures in counts.values()):
+                commit_exceptions(
+                    self.context,
+                    NORMALIZED_ORDERS_EXCEPTIONS,
+                    _exceptions(staged),
+                    output=table.name,
+                    days=changes.days,
+                )
+            done = self._commit(staged.where("reason IS NULL AND NOT known"), changes, base)
+        for day, rows in done.net_rows_by_partition.items():
+            counts[dt.date.fromisoformat(day)][INSERTED] = rows
+        for figures in counts.values():
+            figures[IGNORED] = figures[Outcome.NORMALIZED.value] - figures[INSERTED]
+        return StepReport(
+            table=table.name, version=done.version, counts=counts, commits=int(not done.repeated)
+        )
+
+    def _judge(self, changes: Changes, base: int) -> DataFrame:
+        """Every event read, typed, with `reason` and whether it is `known`, that is, in the table already."""
+        from pyspark.sql import functions as F
+
+        spark = self.context.spark
+        events = self._corrected(changes.rows(spark), changes.days)
+        rows = normalize_orders(events, self._customers(), self.contracts)
+        table = self.context.table(NORMALIZED_ORDERS.name)
+        snapshot = table.snapshot(base)
+        filled = {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
+        if filled.isdisjoint(day.isoformat() for day in changes.days):
+            return rows.withColumn("known", F.lit(False))
+        known = table.read(spark, base).where(F.col("partition_date").isin(list(changes.days)))
+        known = known.select("raw_offset", F.lit(True).alias("known"))
+        return rows.join(known, "raw_offset", "left").withColumn("known", F.coalesce("known", F.lit(False)))
+
+    def _customers(self) -> DataFrame:
+        table = self.context.table(CUSTOMERS.name)
+        version = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        return table.read(self.context.spark, version).select("customer_id", "customer_region")
+
+    def _corrected(self, events: DataFrame, days: Sequence[dt.date]) -> DataFrame:
+        """The events, with the payloads that operators put in place of refused ones."""
+        from pyspark.sql import functions as F
+
+        payloads = corrections(self.context.domain, days)
+        if not payloads:
+            return events
+        corrected = self.context.spark.createDataFrame(
+            list(payloads.items()), "event_id STRING, __corrected STRING"
+        )
+        joined = events.join(F.broadcast(corrected), "event_id", "left")
+        return joined.withColumn("payload", F.coalesce("__corrected", "payload")).drop("__corrected")
+
+    def _count(self, staged: DataFrame, counts: Mapping[dt.date | None, Counter[str]]) -> None:
+        """Figures by day: one small job over two columns of what is staged."""
+        from pyspark.sql import functions as F
+
+        rows = staged.groupBy("partition_date").agg(
+            F.count("*").alias("read"), F.count("reason").alias("refused")
+        )
+        for row in rows.collect():
+            figures = counts[row["partition_date"]]
+            figures[READ], figures[REFUSED] = row["read"], row["refused"]
+            figures[Outcome.REJECTED.value] = row["refused"]
+            figures[Outcome.NORMALIZED.value] = row["read"] - row["refused"]
+
+    def _commit(self, good: DataFrame, changes: Changes, base: int) -> Commit:
+        from pyspark.sql import functions as F
+
+        table = self.context.table(NORMALIZED_ORDERS.name)
+        snapshot = table.snapshot(base)
+        newest = None if snapshot is None else snapshot.maximum("offset")
+        transaction, cursors = changes.consumed()
+        with scoped_settings(self.context.spark, ONE_PARTITION_A_FILE):
+            rows = (
+                deal_offsets(good, count_runs(good, ()), (), 0 if newest is None else newest + 1)
+                .select(
+                    "*",
+                    F.lit(TRANSFORMER).alias("transformer"),
+                    F.lit(self.context.domain.name).alias("transform_domain"),
+                    F.lit(base + 1).cast("bigint").alias("batch_id"),
+                )
+                .select(*NORMALIZED_ORDERS.names)
+            )
+            check_schema(NORMALIZED_ORDERS, rows.schema)
+            return commit(
+                table,
+                Write(rows=rows, base_version=base, transaction=transaction, cursors=cursors),
+                wait_seconds=self.context.lock_wait_seconds,
+            )
+
+
+def _exceptions(staged: DataFrame) -> DataFrame:
+    """The refused events as exceptions, but for domain, time and batch."""
+    from pyspark.sql import functions as F
+
+    return staged.where("reason IS NOT NULL").select(
+        exception_id(STAGE),
+        F.lit(STAGE).alias("stage"),
+        F.lit(Outcome.REJECTED.value).alias("outcome"),
+        "reason",
+        "error",
+        F.col("payload").alias("record"),
+        F.lit(RecordEncoding.UTF8.value).alias("record_encoding"),
+        "source",
+        "source_position",
+        "event_id",
+        F.col("raw_offset").alias("original_offset"),
+        "trace_id",
+        "partition_date",
+    )

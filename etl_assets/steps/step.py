@@ -1,0 +1,161 @@
+"""What all steps share: their surroundings, how they read, and what they report."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import re
+import shutil
+import socket
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from etl_assets.contracts import tables as contracts
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
+from etl_assets.delta.table import Table
+from etl_assets.placement.domains import FailureDomain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STAGING_NAME = re.compile(r"\d+-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{8}")
+logger = logging.getLogger("etl_assets")
+
+READ, INSERTED, UPDATED, IGNORED, REFUSED = "read", "inserted", "updated", "ignored", "refused"
+
+
+class ReadMode(StrEnum):
+    """What a step reads of its days.
+
+    INCREMENTAL: what it has not consumed. For runs that automation asks for.
+    WHOLE: everything. For runs by hand and backfills; what is there already changes nothing.
+    """
+
+    INCREMENTAL = "incremental"
+    WHOLE = "whole"
+
+
+def _utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepContext:
+    """Surroundings of a step: the session, the domain it was placed in, the clock.
+
+    `session` gives the Spark session and starts it on first use; a step with nothing to do never asks.
+    """
+
+    session: Callable[[], SparkSession]
+    domain: FailureDomain
+    clock: Callable[[], dt.datetime] = _utc_now
+    lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session."""
+        return self.session()
+
+    def table(self, name: str) -> Table:
+        """A table of the platform in this domain."""
+        return platform_table(name, self.domain)
+
+
+def platform_table(name: str, domain: FailureDomain) -> Table:
+    """A table of the platform in a domain.
+
+    Raises:
+        NotFound: the platform has no such table.
+    """
+    return Table(name=name, domain=domain, contract=contracts.table(name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What a step did.
+
+    Attributes:
+        table: The table it wrote.
+        version: The table's acknowledged version afterwards.
+        counts: For each day (None for a table without days): figures by name, such as read, accepted, inserted.
+        commits: Commits made; 0 when there was nothing to do.
+        notes: What the operator should know, in sentences.
+    """
+
+    table: str
+    version: int
+    counts: Mapping[dt.date | None, Counter[str]] = field(default_factory=dict)
+    commits: int = 0
+    notes: tuple[str, ...] = ()
+
+    def total(self) -> Counter[str]:
+        """The figures over all days."""
+        return sum(self.counts.values(), Counter())
+
+    def __add__(self, other: StepReport) -> StepReport:
+        counts = {day: Counter(figures) for day, figures in self.counts.items()}
+        for day, figures in other.counts.items():
+            counts[day] = counts.get(day, Counter()) + figures
+        return StepReport(
+            table=self.table,
+            version=max(self.version, other.version),
+            counts=counts,
+            commits=self.commits + other.commits,
+            notes=self.notes + tuple(note for note in other.notes if note not in self.notes),
+        )
+
+
+class Step(Protocol):
+    """One step, ready to run for any of its days.
+
+    Running it again, after whatever end, gives the same tables; running it for days one by one gives the same rows as
+    running it for all at once.
+    """
+
+    def run(self, days: Sequence[dt.date]) -> StepReport:
+        """Consume the days and commit."""
+        ...
+
+
+def upsert_counts(commit: Commit) -> Counter[str]:
+    """The figures of an upsert's commit."""
+    return Counter(
+        {
+            READ: commit.source_rows,
+            INSERTED: commit.inserted,
+            UPDATED: commit.updated,
+            IGNORED: commit.ignored,
+        }
+    )
+
+
+@contextmanager
+def staging_folder(table: Table, batch_id: int) -> Iterator[Path]:
+    """A folder for the files of one batch in the making; gone afterwards, and if not, with the next batch.
+
+    Its name tells who made it, so that what a killed process left is known from what another is still using.
+    """
+    parent = table.domain.staging_path(table.name)
+    _remove_orphans(parent)
+    folder = parent / f"{batch_id}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_orphans(parent: Path) -> None:
+    if not parent.is_dir():
+        return
+    for folder in parent.iterdir():
+        name = _STAGING_NAME.fullmatch(folder.name)
+        if name and name["host"] == socket.gethostname() and not Path(f"/proc/{name['pid']}").exists():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,10 @@
+"""Run tags of the platform: what a run says of itself, in Dagster's tags."""
+
+from __future__ import annotations
+
+READ_MODE = "etl_assets/read"
+"""`incremental` on runs that automation asks for; by hand and in backfills absent, and the partition is read whole."""
+DOMAIN = "etl_assets/domain"
+"""Failure domain the run's stages were placed in."""
+REQUEST = "etl_assets/request"
+"""What the landing sensor asked for: days and cursor; all attempts at the same have the same value."""

@@ -1,0 +1,102 @@
+"""Rows of the stages' tables to audit rows: one for each record, stage and attempt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.reasons import Outcome
+from etl_assets.sources.landing import REPLAYS
+from etl_assets.transforms.dead_letters import replay_attempt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def audit_accepted(raw_events: DataFrame) -> DataFrame:
+    """Accepted events; those that came as the replay of a dead letter are `replayed`."""
+    from pyspark.sql import functions as F
+
+    again = F.col("source") == REPLAYS
+    return raw_events.select(
+        F.lit("ingest").alias("stage"),
+        "event_id",
+        "source",
+        "source_position",
+        F.when(again, replay_attempt("source_position")).otherwise(F.lit(1)).alias("attempt"),
+        F.when(again, F.lit(Outcome.REPLAYED.value))
+        .otherwise(F.lit(Outcome.ACCEPTED.value))
+        .alias("outcome"),
+        F.col("ingest_domain").alias("domain"),
+        "offset",
+        F.col("ingested_at").alias("recorded_at"),
+        "trace_id",
+        "partition_date",
+    )
+
+
+def audit_normalized(orders: DataFrame, refused_before: DataFrame, recorded_at: object) -> DataFrame:
+    """Normalized events; those that had been refused before are the second attempt.
+
+    Args:
+        orders: normalized_orders' columns.
+        refused_before: `event_id` of events with an exception of this stage.
+        recorded_at: When the batch was recorded; the rows do not carry a time of their own.
+    """
+    from pyspark.sql import functions as F
+
+    refused = refused_before.select("event_id", F.lit(True).alias("__refused")).distinct()
+    return orders.join(refused, "event_id", "left").select(
+        F.lit("normalize").alias("stage"),
+        "event_id",
+        F.lit("raw_events").alias("source"),
+        F.col("raw_offset").cast("string").alias("source_position"),
+        F.when(F.col("__refused"), F.lit(2)).otherwise(F.lit(1)).alias("attempt"),
+        F.lit(Outcome.NORMALIZED.value).alias("outcome"),
+        F.col("transform_domain").alias("domain"),
+        "offset",
+        F.lit(recorded_at).alias("recorded_at"),
+        "trace_id",
+        "partition_date",
+    )
+
+
+def audit_committed(rows: DataFrame) -> DataFrame:
+    """Events that became warehouse rows."""
+    from pyspark.sql import functions as F
+
+    return rows.select(
+        F.lit("commit").alias("stage"),
+        "event_id",
+        F.lit("normalized_orders").alias("source"),
+        F.col("normalized_offset").cast("string").alias("source_position"),
+        F.lit(1).alias("attempt"),
+        F.lit(Outcome.COMMITTED.value).alias("outcome"),
+        F.col("sink_domain").alias("domain"),
+        F.col("normalized_offset").alias("offset"),
+        F.col("committed_at").alias("recorded_at"),
+        "trace_id",
+        "partition_date",
+    )
+
+
+def audit_exceptions(exceptions: DataFrame) -> DataFrame:
+    """What a stage refused or met again."""
+    from pyspark.sql import functions as F
+
+    at_ingest = F.col("stage") == "ingest"
+    again = F.col("source") == REPLAYS
+    return exceptions.select(
+        "stage",
+        "event_id",
+        F.when(at_ingest, F.col("source")).otherwise(F.lit("raw_events")).alias("source"),
+        F.when(at_ingest, F.col("source_position"))
+        .otherwise(F.col("original_offset").cast("string"))
+        .alias("source_position"),
+        F.when(at_ingest & again, replay_attempt("source_position")).otherwise(F.lit(1)).alias("attempt"),
+        "outcome",
+        "domain",
+        F.when(at_ingest, F.col("original_offset")).alias("offset"),
+        F.col("failed_at").alias("recorded_at"),
+        "trace_id",
+        "partition_date",
+    )

@@ -1,0 +1,108 @@
+"""Exceptions to dead letters: which are new, which were handed in again, and what became of those."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.reasons import DeadLetterState, Outcome
+from etl_assets.contracts.tables import DEAD_LETTERS
+from etl_assets.sources.landing import REPLAYS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_REPLAY_POSITION = r"^[0-9-]+/([0-9a-f]{64})\\.([0-9]+)\\.jsonl:"
+STATE_COLUMNS = ("batch_id", "partition_date")
+
+
+def letters_of(exceptions: DataFrame) -> DataFrame:
+    """Exceptions as open dead letters; duplicates are none.
+
+    A record that was handed in again and refused again keeps its dead letter: it supersedes it with a higher number of
+    attempts.
+
+    Args:
+        exceptions: Columns of an exceptions table.
+
+    Returns:
+        dead_letters' columns but `batch_id`.
+    """
+    from pyspark.sql import functions as F
+
+    again = F.col("source") == REPLAYS
+    refused = exceptions.where(F.col("outcome").isin(Outcome.REJECTED.value, Outcome.CONFLICT.value))
+    return refused.select(
+        F.when(again, replayed_letter("source_position"))
+        .otherwise(F.col("exception_id"))
+        .alias("dead_letter_id"),
+        "stage",
+        "reason",
+        "error",
+        "record",
+        "record_encoding",
+        "source",
+        "source_position",
+        "event_id",
+        "trace_id",
+        F.when(again, replay_attempt("source_position")).otherwise(F.lit(1)).alias("attempts"),
+        F.lit(DeadLetterState.OPEN.value).alias("state"),
+        "failed_at",
+        "partition_date",
+    )
+
+
+def replayed_letter(position: str):  # noqa: ANN201 - pyspark's Column is imported only for type checking
+    """The dead letter that a source position among the replays belongs to."""
+    from pyspark.sql import functions as F
+
+    return F.expr(f"regexp_extract({position}, '{_REPLAY_POSITION}', 1)")
+
+
+def replay_attempt(position: str):  # noqa: ANN201
+    """Which handing-in it was: 2 for the first replay."""
+    from pyspark.sql import functions as F
+
+    return F.expr(f"CAST(regexp_extract({position}, '{_REPLAY_POSITION}', 2) AS INT)")
+
+
+def current_letters(
+    incoming: DataFrame, stored: DataFrame, replayed: DataFrame, normalized: DataFrame
+) -> DataFrame:
+    """The letters as they are now, those that need writing.
+
+    Args:
+        incoming: `letters_of` the exceptions read.
+        stored: dead_letters' columns: the letters there are.
+        replayed: `dead_letter_id, attempts` of records that were handed in again and accepted.
+        normalized: `event_id` of events that are in normalized_orders.
+
+    Returns:
+        dead_letters' columns but `batch_id`, one row for each letter that is new, superseded or changes its state.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    columns = [name for name in DEAD_LETTERS.names if name != "batch_id"]
+    both = incoming.select(*columns, F.lit(False).alias("__stored")).unionByName(
+        stored.select(*columns, F.lit(True).alias("__stored"))
+    )
+    # Of one letter the last attempt counts; at the same attempt what is stored, which may have been discarded.
+    last = Window.partitionBy("dead_letter_id").orderBy(F.desc("attempts"), F.desc("__stored"))
+    latest = both.withColumn("__rank", F.row_number().over(last)).where("__rank = 1").drop("__rank")
+    accepted = replayed.groupBy("dead_letter_id").agg(F.max("attempts").alias("__accepted"))
+    done = normalized.select("event_id", F.lit(True).alias("__normalized")).distinct()
+    judged = latest.join(accepted, "dead_letter_id", "left").join(done, "event_id", "left")
+    is_open = F.col("state") == DeadLetterState.OPEN.value
+    succeeded = F.when(F.col("stage") == "ingest", F.col("__accepted").isNotNull()).otherwise(
+        F.col("__normalized").isNotNull()
+    )
+    closed = is_open & succeeded
+    return (
+        judged.where(~F.col("__stored") | closed)
+        .withColumn("state", F.when(closed, F.lit(DeadLetterState.REPLAYED.value)).otherwise(F.col("state")))
+        .withColumn(
+            "attempts",
+            F.when(closed, F.coalesce("__accepted", F.col("attempts") + 1)).otherwise(F.col("attempts")),
+        )
+        .select(*columns)
+    )
