@@ -82,6 +82,10 @@ class Snapshot:
             rows[tuple(str(file[f"partition.{column}"]) for column in columns)] += file["num_records"] or 0
         return dict(rows)
 
+    def partition_columns(self) -> tuple[str, ...]:
+        """Names of the Delta partition columns."""
+        return tuple(self._delta_table.metadata().partition_columns)
+
     def row_count(self) -> int:
         """Rows in all, from file statistics."""
         return sum(file["num_records"] or 0 for file in self._files())

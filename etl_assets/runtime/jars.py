@@ -231,9 +231,14 @@ def _drop_stale_staging(folder: Path) -> None:
 
 
 def _first_reason(output: str) -> str:
-    """Ivy names the cause first (a host, a certificate), then all it tried; headings are colons, progress dots."""
-    lines = (line.strip(" .\t") for line in output.splitlines())
-    return next((line for line in lines if line and not line.startswith("::")), "Ivy gave no reason")
+    """Ivy's first line that is neither heading (colons) nor progress (dots): a host, a certificate, a full disk.
+
+    Where it tells no more than what is unresolved, that stands between colons too, at the end.
+    """
+    lines = [line.strip(" .\t") for line in output.splitlines()]
+    causes = [line for line in lines if line and not line.startswith("::")]
+    unresolved = [line.strip(": ") for line in lines if "#" in line]
+    return next(iter(causes + unresolved), "Ivy gave no reason")
 
 
 def _sha256(path: Path) -> str:

@@ -1,0 +1,79 @@
+"""The definitions of a platform: one function for production and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from etl_assets.assets.attributes import IO_MANAGER
+from etl_assets.assets.audit_log import audit_log_asset
+from etl_assets.assets.customers import customers_asset
+from etl_assets.assets.dead_letters import dead_letters_asset
+from etl_assets.assets.normalized_orders import normalized_orders_asset
+from etl_assets.assets.order_status_view import order_status_view_asset
+from etl_assets.assets.raw_events import raw_events_asset
+from etl_assets.assets.warehouse_rows import warehouse_rows_asset
+from etl_assets.automation import automation_sensor
+from etl_assets.checks.contracts import contract_check
+from etl_assets.checks.invariants import invariant_checks
+from etl_assets.contracts import tables as contracts
+from etl_assets.io_managers import DeltaUpsertIOManager
+from etl_assets.resources.platform import PlatformResource
+from etl_assets.resources.spark import SparkResource, spark_config
+from etl_assets.sensors.failures import failure_sensor
+from etl_assets.sensors.landing import landing_sensor
+from etl_assets.settings import Settings
+
+ASSETS = (
+    customers_asset,
+    raw_events_asset,
+    normalized_orders_asset,
+    warehouse_rows_asset,
+    order_status_view_asset,
+    dead_letters_asset,
+    audit_log_asset,
+)
+"""Every asset of the platform, in the order of the data path."""
+
+
+def build_definitions(settings: Settings, resources: Mapping[str, Any] | None = None) -> dg.Definitions:
+    """Everything Dagster loads.
+
+    Args:
+        settings: The platform file.
+        resources: Resources in place of the platform's own, by key.
+    """
+    assets = [build(settings) for build in ASSETS]
+    invariants = invariant_checks(settings)
+    names = [asset.key.to_user_string() for asset in assets]
+    full_contracts = [contract_check(contracts.table(name), settings) for name in names]
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=[*invariants, *full_contracts],
+        sensors=[
+            landing_sensor(settings, assets, invariants),
+            automation_sensor(settings.runs.sensor_interval_seconds),
+            failure_sensor(settings),
+        ],
+        resources={**platform_resources(settings), **(resources or {})},
+        # One process for a run: a process for each step would start a JVM for each step.
+        executor=dg.in_process_executor,
+    )
+
+
+def platform_resources(settings: Settings) -> dict[str, Any]:
+    """The resources of a platform by key; assets of users may use them as well."""
+    spark = SparkResource(spark_config=spark_config(settings.spark))
+    domain = settings.placement().domains[0]
+    return {
+        "spark": spark,
+        "platform": PlatformResource(settings_json=settings.model_dump_json(), spark=spark),
+        IO_MANAGER: DeltaUpsertIOManager(
+            root=str(domain.root),
+            domain=domain.name,
+            spark=spark,
+            lock_wait_seconds=settings.runs.lock_wait_seconds,
+        ),
+    }

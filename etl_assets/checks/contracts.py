@@ -1,0 +1,37 @@
+"""The full contract of a table as a check: the pandera model over the rows of the newest commit."""
+
+import dagster as dg
+
+from etl_assets.contracts.columns import TableContract
+from etl_assets.contracts.pandera_models import violations
+from etl_assets.placement.domains import Stage
+from etl_assets.resources.spark import SparkResource
+from etl_assets.settings import Settings
+from etl_assets.steps.step import platform_table
+
+
+def contract_check(contract: TableContract, settings: Settings) -> dg.AssetChecksDefinition:
+    """Build the check. It costs Spark jobs, so the landing sensor's runs leave it out; runs by hand have it."""
+
+    @dg.asset_check(
+        asset=contract.name,
+        name="contract",
+        description=f"The rows that the newest commit wrote keep every rule of the contract of {contract.name}.",
+    )
+    def check(spark: SparkResource) -> dg.AssetCheckResult:
+        table = platform_table(contract.name, settings.placement().place(Stage.TRANSFORM))
+        version = table.version()
+        if version < 0:
+            return dg.AssetCheckResult(passed=True, metadata={"rows": "the table does not exist yet"})
+        rows = table.read(spark.spark_session, version)
+        if "batch_id" in contract.names:
+            rows = rows.where(f"batch_id = {version}")
+        broken = violations(contract, rows)
+        text = "\n".join(f"- {item}" for item in broken[:50]) or "none"
+        return dg.AssetCheckResult(
+            passed=not broken,
+            severity=dg.AssetCheckSeverity.ERROR,
+            metadata={"violations": dg.MetadataValue.md(text), "table_version": version},
+        )
+
+    return check

@@ -1,0 +1,85 @@
+"""Invariants that hold after every run: counted from file statistics, so that they cost milliseconds and may block."""
+
+from collections.abc import Callable
+
+import dagster as dg
+
+from etl_assets.contracts.reasons import Outcome
+from etl_assets.contracts.tables import NORMALIZED_ORDERS, NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS, WAREHOUSE_ROWS
+from etl_assets.placement.domains import FailureDomain, Stage
+from etl_assets.settings import Settings
+from etl_assets.steps.step import platform_table
+
+Rows = dict[str, int]
+
+
+def rows_by_day(domain: FailureDomain, table: str, *, outcome: str | None = None) -> Rows:
+    """Rows of a table for each day, by file statistics."""
+    snapshot = platform_table(table, domain).snapshot()
+    if snapshot is None:
+        return {}
+    if outcome is None:
+        return {day: rows for (day,), rows in snapshot.rows_by("partition_date").items()}
+    by_outcome = snapshot.rows_by("partition_date", "outcome")
+    return {day: rows for (day, found), rows in by_outcome.items() if found == outcome}
+
+
+def dense_offsets(domain: FailureDomain, table: str) -> dg.AssetCheckResult:
+    """Offsets run from 0 without a gap: the highest is the number of rows less one."""
+    snapshot = platform_table(table, domain).snapshot()
+    rows = 0 if snapshot is None else snapshot.row_count()
+    highest = None if snapshot is None else snapshot.maximum("offset")
+    passed = rows == 0 if highest is None else highest + 1 == rows
+    return dg.AssetCheckResult(passed=passed, metadata={"rows": rows, "highest_offset": -1 if highest is None else highest})
+
+
+def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
+    """Every raw event of a day is normalized or refused.
+
+    Compared only for days that have been normalized at all; an event that was refused and later replayed counts twice,
+    so there may be more of them, never fewer.
+    """
+    raw = rows_by_day(domain, RAW_EVENTS.name)
+    normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
+    refused = rows_by_day(domain, NORMALIZED_ORDERS_EXCEPTIONS.name, outcome=Outcome.REJECTED.value)
+    known = {day for day in raw if day in normalized or day in refused}
+    missing = {day: raw[day] - normalized.get(day, 0) - refused.get(day, 0) for day in known}
+    too_many = {day: normalized.get(day, 0) - raw.get(day, 0) for day in normalized}
+    return _result({day: n for day, n in missing.items() if n > 0} | {d: -n for d, n in too_many.items() if n > 0})
+
+
+def all_committed(domain: FailureDomain) -> dg.AssetCheckResult:
+    """Every normalized event of a day is one warehouse row, for the days that are in the warehouse."""
+    normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
+    committed = rows_by_day(domain, WAREHOUSE_ROWS.name)
+    return _result({day: normalized.get(day, 0) - rows for day, rows in committed.items() if rows != normalized.get(day, 0)})
+
+
+def _result(wrong: Rows) -> dg.AssetCheckResult:
+    days = ", ".join(f"{day}: {rows:+d}" for day, rows in sorted(wrong.items())[:20])
+    return dg.AssetCheckResult(passed=not wrong, metadata={"days_wrong": len(wrong), "rows_missing_by_day": days or "none"})
+
+
+def invariant_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
+    """The blocking checks of the data path."""
+
+    def build(asset: str, name: str, evaluate: Callable[[FailureDomain], dg.AssetCheckResult]) -> dg.AssetChecksDefinition:
+        @dg.asset_check(asset=asset, name=name, blocking=True, description=(evaluate.__doc__ or "").strip())
+        def check() -> dg.AssetCheckResult:
+            return evaluate(settings.placement().place(Stage.TRANSFORM))
+
+        return check
+
+    def dense(table: str) -> Callable[[FailureDomain], dg.AssetCheckResult]:
+        def evaluate(domain: FailureDomain) -> dg.AssetCheckResult:
+            return dense_offsets(domain, table)
+
+        evaluate.__doc__ = dense_offsets.__doc__
+        return evaluate
+
+    return [
+        build(RAW_EVENTS.name, "dense_offsets", dense(RAW_EVENTS.name)),
+        build(NORMALIZED_ORDERS.name, "dense_offsets", dense(NORMALIZED_ORDERS.name)),
+        build(NORMALIZED_ORDERS.name, "nothing_lost", nothing_lost),
+        build(WAREHOUSE_ROWS.name, "all_committed", all_committed),
+    ]

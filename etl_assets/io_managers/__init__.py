@@ -1,0 +1,4 @@
+"""How assets' results become tables."""
+from etl_assets.io_managers.delta_upsert import DeltaUpsertIOManager
+
+__all__ = ["DeltaUpsertIOManager"]

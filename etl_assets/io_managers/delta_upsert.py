@@ -1,0 +1,195 @@
+"""`DeltaUpsertIOManager`: an asset returns a Spark DataFrame and gets idempotent upserts into a Delta table.
+
+The asset says how in its metadata (`UpsertSpec(...).to_metadata()`, or the keys by hand):
+
+```python
+@dg.asset(
+    partitions_def=daily,
+    metadata=UpsertSpec(merge_key=("id",), ordering="updated_at", delta_partition="day").to_metadata(),
+    io_manager_key="delta",
+)
+def customers(spark: SparkResource) -> "DataFrame": ...
+```
+
+Running it twice changes nothing, a backfill in one run is one commit, and the commit's figures are on the
+materialization. Steps of the platform (`etl_assets.steps`) go the same way.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from etl_assets.contracts import tables as contracts
+from etl_assets.delta.table import Table
+from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.errors import ContractError, DaysFailed, EtlAssetsError, NotFound
+from etl_assets.io_managers.frame_step import FrameStep
+from etl_assets.io_managers.partition_split import PartitionsResult, run_partitions
+from etl_assets.metadata import partition_metadata, run_metadata
+from etl_assets.placement.domains import FailureDomain
+from etl_assets.resources.failures import as_failure
+from etl_assets.resources.spark import SparkResource
+from etl_assets.steps.step import StepReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+class DeltaUpsertIOManager(dg.ConfigurableIOManager):
+    """Stores DataFrames in Delta tables by upsert, and loads them.
+
+    Attributes:
+        root: Folder of the failure domain; the table of asset `a/b` is `<root>/tables/a.b/<content generation>`.
+        domain: The domain's name, for the metadata.
+        spark: The session to load with.
+        lock_wait_seconds: How long to wait for another writer of the same table.
+
+    Guarantees: a row is stored once for each merge key; a commit is durable before the materialization is reported; two
+    processes that write one table at once lose nothing; of a run over many partitions, those that fail do not stop the
+    others from being stored and reported.
+    """
+
+    root: str
+    domain: str = "local"
+    spark: dg.ResourceDependency[SparkResource]
+    lock_wait_seconds: float = 60.0
+
+    def table_of(self, key: dg.AssetKey) -> Table:
+        """The table of an asset.
+
+        Raises:
+            ContractError: the asset's key is not fit for a folder's name.
+        """
+        name = ".".join(key.path)
+        if not _SAFE_NAME.fullmatch(name):
+            raise ContractError(
+                f"the asset key {key.to_user_string()!r} cannot name a table",
+                fix="use letters, digits, `_`, `-` and `.`",
+                asset=key.to_user_string(),
+            )
+        try:
+            contract = contracts.table(name)
+        except NotFound:
+            contract = None
+        return Table(name=name, domain=FailureDomain(name=self.domain, root=Path(self.root)), contract=contract)
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Commit what an asset returned: a DataFrame or a step.
+
+        Raises:
+            dagster.Failure: with retries allowed only if the retry table says so. If only some partitions failed, the
+                others are stored and reported before.
+        """
+        keys = tuple(context.asset_partition_keys) if context.has_asset_partitions else ()
+        with self.spark.cancelled_with(context.run_id):
+            try:
+                result = run_partitions(self._runner(context, obj, keys), keys)
+            except Exception as error:
+                raise as_failure(error) from error
+        if result.report is not None:
+            self._report(context, result.report, [key for key in keys if key not in result.failed])
+        if result.failed:
+            self._fail(context, result, keys)
+
+    def load_input(self, context: dg.InputContext) -> "DataFrame":
+        """The rows of the upstream asset, of the partitions asked for, at the table's version as of now.
+
+        Raises:
+            NotFound: the asset has not been materialized.
+        """
+        table = self.table_of(context.asset_key)
+        version = table.version()
+        if version < 0:
+            raise NotFound(
+                f"the table of {context.asset_key.to_user_string()} does not exist",
+                fix="materialize that asset first",
+                table=table.name,
+            )
+        rows = table.read(self.spark.spark_session, version)
+        if not context.has_asset_partitions:
+            return rows
+        column = self._partition_column(context, table)
+        from pyspark.sql import functions as F
+
+        return rows.where(F.col(column).cast("string").isin(list(context.asset_partition_keys)))
+
+    def _runner(
+        self, context: dg.OutputContext, obj: Any, keys: tuple[str, ...]
+    ) -> Callable[[Sequence[str]], StepReport]:
+        if hasattr(obj, "run"):
+            return lambda some: obj.run([dt.date.fromisoformat(key) for key in some])
+        if not (hasattr(obj, "sparkSession") and hasattr(obj, "columns")):
+            raise ContractError(
+                f"the asset {context.asset_key.to_user_string()} returned {type(obj).__name__}",
+                fix="return a Spark DataFrame",
+                asset=context.asset_key.to_user_string(),
+            )
+        spec = UpsertSpec.from_metadata(context.definition_metadata, asset=context.asset_key.to_user_string())
+        return FrameStep(
+            rows=obj,
+            table=self.table_of(context.asset_key),
+            spec=spec,
+            all_keys=keys,
+            lock_wait_seconds=self.lock_wait_seconds,
+        ).run
+
+    def _report(self, context: dg.OutputContext, report: StepReport, stored: Sequence[str]) -> None:
+        table = self.table_of(context.asset_key)
+        if not stored:
+            context.add_output_metadata(run_metadata(table, report))
+            return
+        for key in stored:
+            context.step_context.add_asset_metadata(partition_metadata(table, report, key), partition_key=key)
+        context.step_context.add_asset_metadata(run_metadata(table, report, of=len(stored)))
+
+    def _fail(self, context: dg.OutputContext, result: PartitionsResult, keys: Sequence[str]) -> None:
+        """Report the partitions that were stored, then fail with the others named."""
+        table = self.table_of(context.asset_key)
+        if result.report is not None:
+            for key in keys:
+                if key not in result.failed:
+                    metadata = {
+                        **run_metadata(table, result.report, of=len(keys) - len(result.failed)),
+                        **partition_metadata(table, result.report, key),
+                    }
+                    context.log_event(
+                        dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata)
+                    )
+        failed = {key: _first_line(error) for key, error in result.failed.items()}
+        raise as_failure(
+            DaysFailed(
+                f"{len(failed)} of {len(keys)} partitions of {context.asset_key.to_user_string()} failed: "
+                + "; ".join(f"{key}: {text}" for key, text in failed.items()),
+                fix=_fixes(result.failed),
+                days=failed,
+            )
+        ) from next(iter(result.failed.values()))
+
+    def _partition_column(self, context: dg.InputContext, table: Table) -> str:
+        if table.contract is not None:
+            return table.contract.delta_partition[0]
+        metadata: Mapping[str, Any] = context.upstream_output.definition_metadata if context.upstream_output else {}
+        spec = UpsertSpec.from_metadata(metadata, asset=context.asset_key.to_user_string())
+        if spec.delta_partition is None:
+            raise ContractError(
+                f"the partitions of {context.asset_key.to_user_string()} cannot be told apart in its table",
+                fix="name the column of the asset's partition in the spec's `delta_partition`",
+                asset=context.asset_key.to_user_string(),
+            )
+        return spec.delta_partition
+
+
+def _first_line(error: Exception) -> str:
+    text = error.message if isinstance(error, EtlAssetsError) else str(error)
+    return f"{type(error).__name__}: {text.strip().splitlines()[0] if text.strip() else ''}"[:500]
+
+
+def _fixes(failed: Mapping[str, Exception]) -> str:
+    fixes = {error.fix for error in failed.values() if isinstance(error, EtlAssetsError)}
+    return " / ".join(sorted(fixes)) or "mend the data of these partitions and run them again; the others are stored"

@@ -1,0 +1,133 @@
+"""What the Dagster UI shows of a table and of a commit: columns, lineage, figures, chart."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from etl_assets.contracts.columns import TableContract
+from etl_assets.delta.table import Table
+from etl_assets.observability.outcomes import outcomes_by_day
+from etl_assets.observability.outcomes_chart import outcomes_chart
+from etl_assets.steps.step import StepReport
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+FIGURES = (
+    "read",
+    "accepted",
+    "duplicate",
+    "conflict",
+    "rejected",
+    "normalized",
+    "committed",
+    "inserted",
+    "updated",
+    "ignored",
+    "refused",
+)
+"""Names of figures, in the order they are shown. Numbers, so that Dagster plots them over the partitions."""
+
+CHART_DAYS = 30
+
+
+def definition_metadata(contract: TableContract) -> dict[str, Any]:
+    """Columns with types and meaning, and column lineage, from the contract."""
+    columns = [
+        dg.TableColumn(
+            name=column.name,
+            type=column.type,
+            description=column.description,
+            constraints=dg.TableColumnConstraints(
+                nullable=column.nullable,
+                unique=contract.merge_key == (column.name,),
+                other=[rule.explain(column.name) for rule in column.rules],
+            ),
+        )
+        for column in contract.columns
+    ]
+    lineage = {
+        column: [
+            dg.TableColumnDep(asset_key=dg.AssetKey(asset), column_name=name)
+            # Two tables of one stage may give the same column.
+            for asset, name in dict.fromkeys((_asset_of(source.table), source.column) for source in sources)
+        ]
+        for column, sources in contract.lineage().items()
+    }
+    metadata: dict[str, Any] = {
+        "dagster/column_schema": dg.TableSchema(columns=columns),
+        "dagster/table_name": contract.name,
+        "merge_key": ", ".join(contract.merge_key),
+    }
+    if lineage:
+        metadata["dagster/column_lineage"] = dg.TableColumnLineage(deps_by_column=lineage)
+    return metadata
+
+
+def _asset_of(table: str) -> str:
+    """The asset that writes a table: a stage writes its exceptions itself."""
+    return table.removesuffix("_exceptions")
+
+
+def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, Any]:
+    """Figures of the whole commit, the same on every partition's materialization.
+
+    Args:
+        table: The table written.
+        report: What the step did.
+        of: Number of partitions it was done for; with more than one, the totals are named as such.
+    """
+    snapshot = table.snapshot()
+    metadata: dict[str, Any] = {
+        "dagster/uri": str(table.path),
+        "table_version": report.version,
+        "commits": report.commits,
+        "domain": table.domain.name,
+    }
+    if snapshot is not None:
+        metadata["dagster/row_count"] = snapshot.row_count()
+    prefix = "" if of == 1 else "run_total/"
+    metadata |= {prefix + name: value for name, value in _figures(report.total()).items()}
+    if report.notes:
+        metadata["notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in report.notes[:50]))
+    if table.name == "raw_events":
+        chart = outcomes_chart(outcomes_by_day(table.domain, newest=CHART_DAYS))
+        metadata["outcomes_by_day"] = dg.MetadataValue.md(chart)
+    return metadata
+
+
+def partition_metadata(table: Table, report: StepReport, key: str) -> dict[str, Any]:
+    """Figures of one partition: what the run did to it and how many rows it has now."""
+    column = _partition_column(table)
+    snapshot = table.snapshot()
+    metadata: dict[str, Any] = dict(_figures(_counts_of(report, key)))
+    if column is not None and snapshot is not None:
+        rows = snapshot.rows_by(column)
+        metadata["dagster/partition_row_count"] = rows.get((key,), 0)
+    return metadata
+
+
+def _partition_column(table: Table) -> str | None:
+    if table.contract is not None:
+        return table.contract.delta_partition[0] if table.contract.delta_partition else None
+    snapshot = table.snapshot()
+    names = () if snapshot is None else snapshot.partition_columns()
+    return names[0] if names else None
+
+
+def _counts_of(report: StepReport, key: str) -> Mapping[str, int]:
+    counts: Mapping[Any, Counter[str]] = report.counts
+    if key in counts:
+        return counts[key]
+    try:
+        return counts.get(dt.date.fromisoformat(key), {})
+    except ValueError:
+        return {}
+
+
+def _figures(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: counts[name] for name in FIGURES if name in counts}

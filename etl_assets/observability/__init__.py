@@ -1,0 +1,1 @@
+"""What the platform did, in figures: read from tables' logs, shown to people and machines. Knows no Dagster."""

@@ -1,0 +1,72 @@
+"""The platform as a Dagster resource: settings, placement and session put together into a step's surroundings."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from etl_assets import tags
+from etl_assets.contracts.envelope import Limits
+from etl_assets.placement.domains import Stage
+from etl_assets.resources.failures import as_failure
+from etl_assets.resources.spark import SparkResource
+from etl_assets.settings import LandingSettings, Settings
+from etl_assets.sources.landing import LANDING, REPLAYS, Folders
+from etl_assets.sources.replays import INGEST
+from etl_assets.steps.step import ReadMode, StepContext
+
+_MICROS_PER_HOUR = 3_600_000_000
+
+
+class PlatformResource(dg.ConfigurableResource):
+    """Gives assets what their steps need."""
+
+    settings_json: str
+    spark: dg.ResourceDependency[SparkResource]
+
+    @property
+    def settings(self) -> Settings:
+        """The platform file."""
+        return Settings.model_validate_json(self.settings_json)
+
+    def step_context(self, context: dg.AssetExecutionContext, stage: Stage) -> StepContext:
+        """Place a stage and note the domain on the run.
+
+        Raises:
+            dagster.Failure: no domain may or can run the stage.
+        """
+        settings = self.settings
+        try:
+            domain = settings.placement().place(stage)
+        except Exception as error:
+            raise as_failure(error) from error
+        context.instance.add_run_tags(context.run_id, {tags.DOMAIN: domain.name})
+        return StepContext(
+            session=lambda: self.spark.spark_session,
+            domain=domain,
+            lock_wait_seconds=settings.runs.lock_wait_seconds,
+        )
+
+
+def read_mode(context: Any) -> ReadMode:
+    """Incremental if automation asked for the run, else the whole of its partitions."""
+    return ReadMode(context.run.tags.get(tags.READ_MODE, ReadMode.WHOLE.value))
+
+
+def source_folders(settings: Settings, root: Path) -> tuple[Folders, ...]:
+    """The folders that ingest reads: landing files, and dead letters that were handed in again."""
+    return (
+        Folders(source=LANDING, path=settings.landing_path),
+        Folders(source=REPLAYS, path=root / "replays" / INGEST),
+    )
+
+
+def record_limits(landing: LandingSettings) -> Limits:
+    """What a record may be, in the units of `contracts.envelope`."""
+    earliest = dt.datetime.combine(landing.earliest_event_time, dt.time(), dt.UTC)
+    return Limits(
+        max_record_bytes=landing.max_record_bytes,
+        earliest_micros=round(earliest.timestamp()) * 1_000_000,
+        skew_micros=landing.max_clock_skew_hours * _MICROS_PER_HOUR,
+    )

@@ -1,0 +1,43 @@
+"""When to ask again for what failed: pure decisions about attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FIRST_PAUSE_SECONDS = 30.0
+LONGEST_PAUSE_SECONDS = 3_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One earlier run for the same request: whether it has ended, and how many seconds ago."""
+
+    ended: bool
+    succeeded: bool
+    ended_seconds_ago: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do now: ask for attempt `number`, or wait, with the reason in words."""
+
+    number: int | None
+    reason: str
+
+
+def next_attempt(earlier: Sequence[Attempt]) -> Decision:
+    """Ask for a run unless one is under way or the last one failed too short a time ago.
+
+    The number of the attempt is the number of runs that have ended, so that it is the same however often the sensor
+    asks, and another once a run was lost.
+    """
+    if any(not attempt.ended for attempt in earlier):
+        return Decision(number=None, reason="a run for it is under way")
+    failures = sum(not attempt.succeeded for attempt in earlier)
+    if failures:
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+        rest = pause - min(attempt.ended_seconds_ago for attempt in earlier)
+        if rest > 0:
+            return Decision(number=None, reason=f"{failures} runs for it failed, the next one starts in {rest:.0f} s")
+    return Decision(number=len(earlier), reason="it has unread files")

@@ -1,0 +1,49 @@
+"""The failure sensor: every failed run becomes one line in the alert file, for whatever watches it."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import dagster as dg
+
+from etl_assets.settings import Settings
+
+
+def failure_sensor(settings: Settings) -> dg.SensorDefinition:
+    """Build the sensor. It writes `<home>/alerts.jsonl`: run, job, partitions, step, error and fix; no row values."""
+
+    @dg.run_failure_sensor(
+        name="run_failures",
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=settings.runs.sensor_interval_seconds,
+        description="Writes every failed run to alerts.jsonl in the home folder. On by default.",
+    )
+    def run_failures(context: dg.RunFailureSensorContext) -> None:
+        alert = _alert(context)
+        context.log.error(alert["error"])
+        _append(settings.home / "alerts.jsonl", alert)
+
+    return run_failures
+
+
+def _alert(context: dg.RunFailureSensorContext) -> dict[str, str]:
+    run = context.dagster_run
+    step = next(iter(context.get_step_failure_events()), None)
+    error = step.event_specific_data.error if step is not None and step.event_specific_data is not None else None
+    failure = getattr(getattr(step, "event_specific_data", None), "user_failure_data", None)
+    text = (failure.description if failure is not None else None) or (error.message if error is not None else None)
+    return {
+        "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "run_id": run.run_id,
+        "job": run.job_name,
+        "partition": run.tags.get("dagster/partition")
+        or f"{run.tags.get('dagster/asset_partition_range_start', '')}..{run.tags.get('dagster/asset_partition_range_end', '')}",
+        "step": step.step_key if step is not None and step.step_key else "",
+        "error": (text or context.failure_event.message or "the run failed").strip()[:2_000],
+    }
+
+
+def _append(path: Path, alert: dict[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(alert) + "\n")

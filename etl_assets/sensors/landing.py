@@ -1,0 +1,115 @@
+"""The landing sensor: asks for a run over the days that have unread files, all the way to the order status."""
+
+import datetime as dt
+import time
+from collections.abc import Iterator
+
+import dagster as dg
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+
+from etl_assets import tags
+from etl_assets.contracts.tables import RAW_EVENTS
+from etl_assets.errors import EtlAssetsError
+from etl_assets.partitions import ranges
+from etl_assets.placement.domains import Stage
+from etl_assets.resources.platform import source_folders
+from etl_assets.sensors.attempts import Attempt, next_attempt
+from etl_assets.sensors.landing_watch import WatchCursor, Watched, watch
+from etl_assets.settings import Settings
+from etl_assets.sources.batch_plan import ReadProgress
+from etl_assets.steps.ingest import committed_batch
+from etl_assets.steps.step import ReadMode, platform_table
+
+MOST_DAYS_A_TICK = 1_000
+
+
+def landing_sensor(
+    settings: Settings, path: list[dg.AssetsDefinition], checks: list[dg.AssetChecksDefinition]
+) -> dg.SensorDefinition:
+    """Build the sensor.
+
+    Args:
+        settings: The platform file.
+        path: The assets its runs materialize.
+        checks: The checks its runs evaluate.
+    """
+    selection = dg.AssetSelection.assets(*path).without_checks() | dg.AssetSelection.checks(*checks)
+
+    @dg.sensor(
+        name="landing_files",
+        target=selection,
+        minimum_interval_seconds=settings.runs.sensor_interval_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Starts a run for the days of the landing folder that have unread files. On by default.",
+    )
+    def landing_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        try:
+            domain = settings.placement().place(Stage.INGEST)
+            raw_events = platform_table(RAW_EVENTS.name, domain)
+            committed = committed_batch(raw_events)
+            found = watch(
+                source_folders(settings, domain.root),
+                ReadProgress(domain.progress_path(RAW_EVENTS.name)),
+                committed,
+                WatchCursor.load(context.cursor),
+                first_day=settings.start_date,
+                now=dt.datetime.now(dt.UTC),
+                settle_seconds=settings.landing.settle_seconds,
+                most_days=MOST_DAYS_A_TICK,
+            )
+        except EtlAssetsError as error:
+            return dg.SensorResult(skip_reason=str(error))
+        requests, reasons = [], list(_remarks(found, settings))
+        for first, last in ranges(found.ready, settings.runs.max_days_per_run):
+            request = f"{first}..{last}@{committed.batch_id}"
+            decision = next_attempt(_earlier(context.instance, request))
+            if decision.number is None:
+                reasons.append(f"{first} to {last}: {decision.reason}")
+                continue
+            requests.append(_run_request(first, last, request, decision.number))
+        if requests:
+            for reason in reasons:
+                context.log.warning(reason)
+            return dg.SensorResult(run_requests=requests, cursor=found.cursor.dump())
+        reason = "; ".join(reasons) or f"no unread files in {settings.landing_path}"
+        return dg.SensorResult(skip_reason=reason, cursor=found.cursor.dump())
+
+    return landing_files
+
+
+def _run_request(first: dt.date, last: dt.date, request: str, attempt: int) -> dg.RunRequest:
+    key = f"{request}#{attempt}"
+    run_tags = {tags.READ_MODE: ReadMode.INCREMENTAL.value, tags.REQUEST: request}
+    if first == last:
+        return dg.RunRequest(run_key=key, partition_key=first.isoformat(), tags=run_tags)
+    days = {ASSET_PARTITION_RANGE_START_TAG: first.isoformat(), ASSET_PARTITION_RANGE_END_TAG: last.isoformat()}
+    return dg.RunRequest(run_key=key, tags={**run_tags, **days})
+
+
+def _earlier(instance: dg.DagsterInstance, request: str) -> list[Attempt]:
+    now = time.time()
+    records = instance.get_run_records(filters=dg.RunsFilter(tags={tags.REQUEST: request}), limit=50)
+    return [
+        Attempt(
+            ended=record.dagster_run.is_finished,
+            succeeded=record.dagster_run.is_success,
+            ended_seconds_ago=now - (record.end_time or now),
+        )
+        for record in records
+    ]
+
+
+def _remarks(found: Watched, settings: Settings) -> Iterator[str]:
+    if found.unsettled:
+        yield f"{found.unsettled} files changed less than {settings.landing.settle_seconds:g} s ago and are not read yet"
+    if found.outside:
+        days = ", ".join(map(str, found.outside[:5]))
+        yield (
+            f"{days} {'and more ' if len(found.outside) > 5 else ''}lie outside of the partitions, which start on"
+            f" {settings.start_date} and end today; set start_date, or move the files"
+        )
+    if found.strangers:
+        names = ", ".join(found.strangers[:5])
+        yield f"{names} in the landing folder are no days (YYYY-MM-DD) and are never read"
+    for day, error in found.unreadable.items():
+        yield f"{day}: {error}"
