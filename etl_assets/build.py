@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +46,14 @@ def build_definitions(settings: Settings, resources: Mapping[str, Any] | None = 
         settings: The platform file.
         resources: Resources in place of the platform's own, by key.
     """
+    with warnings.catch_warnings():
+        # Backfill policies, freshness and automation are beta in Dagster: its version is pinned, so nothing changes
+        # unseen, and an operator cannot do anything about it.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return _build(settings, resources or {})
+
+
+def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
     assets = [build(settings) for build in ASSETS]
     invariants = invariant_checks(settings)
     names = [asset.key.to_user_string() for asset in assets]
@@ -57,7 +66,7 @@ def build_definitions(settings: Settings, resources: Mapping[str, Any] | None = 
             automation_sensor(settings.runs.sensor_interval_seconds),
             failure_sensor(settings),
         ],
-        resources={**platform_resources(settings), **(resources or {})},
+        resources={**platform_resources(settings), **resources},
         # One process for a run: a process for each step would start a JVM for each step.
         executor=dg.in_process_executor,
     )

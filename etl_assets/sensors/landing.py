@@ -14,7 +14,7 @@ from etl_assets.partitions import ranges
 from etl_assets.placement.domains import Stage
 from etl_assets.resources.platform import source_folders
 from etl_assets.sensors.attempts import Attempt, next_attempt
-from etl_assets.sensors.landing_watch import WatchCursor, Watched, watch
+from etl_assets.sources.watch import WatchCursor, Watched, watch
 from etl_assets.settings import Settings
 from etl_assets.sources.batch_plan import ReadProgress
 from etl_assets.steps.ingest import committed_batch

@@ -1,0 +1,1 @@
+"""The command line: `etl-assets`. One module a command group; `main.py` puts them together."""

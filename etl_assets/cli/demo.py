@@ -1,0 +1,198 @@
+"""`etl-assets demo`: events made or converted, every asset materialized on the real instance, and a table of figures."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+if TYPE_CHECKING:
+    from etl_assets.settings import Settings
+
+DEMO_FILE = "demo.json"
+
+
+@click.command()
+@click.option(
+    "--orders",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder with orders, order_items, order_payments and customers as .csv or .csv.gz; default: made-up orders.",
+)
+@click.option("--days", type=click.IntRange(1, 3_660), default=7, show_default=True, help="Days of made-up orders.")
+@click.option("--events", type=click.IntRange(1), default=100_000, show_default=True, help="Made-up events.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def demo(orders: Path | None, days: int, events: int, as_json: bool) -> None:
+    """Run the whole platform on events: files in, every asset materialized, a table of figures out.
+
+    A second run reads nothing twice and says so.
+    """
+    from etl_assets.settings import home_folder, load_settings
+
+    started = time.monotonic()
+    home = home_folder()
+    _say("1/3 events")
+    summary = _land_orders(home, orders) if orders is not None else _land_generated(home, events, days)
+    _start_no_later_than(home, summary.first_day)
+    settings = load_settings()
+    figures = _materialize(settings)
+    figures["seconds"] = round(time.monotonic() - started, 1)
+    if as_json:
+        click.echo(json.dumps(figures))
+    else:
+        _show(figures, settings)
+
+
+def _say(text: str) -> None:
+    click.echo(f"==> {text}", err=True)
+
+
+def _land_generated(home: Path, events: int, days: int) -> Any:
+    """Made-up events; the first day is remembered, so that a demo on another day makes the same events again."""
+    from etl_assets.events.faults import FaultRates
+    from etl_assets.events.generate import EventsSpec, generate
+
+    remembered = home / DEMO_FILE
+    key = f"{events}/{days}"
+    starts = json.loads(remembered.read_text("utf-8")) if remembered.is_file() else {}
+    start = starts.get(key) or (dt.datetime.now(dt.UTC).date() - dt.timedelta(days=days - 1)).isoformat()
+    rates = FaultRates(duplicates=0.02, conflicts=0.001, malformed=0.001, invalid_payloads=0.001, late=0.01)
+    spec = EventsSpec(events=events, days=days, start=dt.date.fromisoformat(start), rates=rates)
+    summary = generate(spec, _landing(home))
+    home.mkdir(parents=True, exist_ok=True)
+    remembered.write_text(json.dumps({**starts, key: start}), "utf-8")
+    _landed(summary)
+    return summary
+
+
+def _land_orders(home: Path, orders: Path) -> Any:
+    from etl_assets.events.olist import convert
+
+    summary = convert(orders, _landing(home))
+    _landed(summary)
+    return summary
+
+
+def _landing(home: Path) -> Path:
+    from etl_assets.settings import load_settings
+
+    return load_settings().landing_path if home.is_dir() else home / "landing"
+
+
+def _landed(summary: Any) -> None:
+    new = summary.files - summary.files_there_before
+    _say(f"    {summary.lines:,} lines in {summary.files:,} files, {new:,} of them new")
+
+
+def _start_no_later_than(home: Path, day: dt.date) -> None:
+    """Make sure that the partitions of this installation include the first day of the events."""
+    from etl_assets import environment
+    from etl_assets.errors import SettingsError
+    from etl_assets.settings import load_settings
+
+    if load_settings().start_date <= day:
+        return
+    if environment.PLATFORM_FILE.read() is not None:
+        raise SettingsError(
+            f"start_date in {environment.PLATFORM_FILE.read()} is after {day}, the first day of the events",
+            fix=f"set start_date: {day} there",
+            field="start_date",
+        )
+    file = home / "platform.yaml"
+    content = (yaml.safe_load(file.read_text("utf-8")) if file.is_file() else None) or {}
+    file.write_text(yaml.safe_dump({**content, "start_date": day}), "utf-8")
+    _say(f"    partitions now start on {day} ({file})")
+
+
+def _materialize(settings: Settings) -> dict[str, Any]:
+    from etl_assets.instance import open_instance
+    from etl_assets.observability.pending import unread_days
+
+    days = unread_days(settings, now=dt.datetime.now(dt.UTC), settle_seconds=0)
+    if not days:
+        _say("2/3 every file was read before: nothing to do")
+        return {"read_twice": 0, "lines_read": 0, **_tables(settings)}
+    longest = settings.runs.max_days_per_run
+    _say(f"2/3 {len(days):,} days, at most {longest} a run; Spark starts with the first")
+    with open_instance(settings) as instance:
+        totals, seconds = _run(settings, instance, days)
+    _say("3/3 done")
+    figures = {
+        "lines_read": totals["raw_events.read"],
+        "accepted": totals["raw_events.accepted"],
+        "duplicates": totals["raw_events.duplicate"],
+        "conflicts": totals["raw_events.conflict"],
+        "rejected": totals["raw_events.rejected"] + totals["normalized_orders.rejected"],
+        "normalized": totals["normalized_orders.normalized"],
+        "committed": totals["warehouse_rows.committed"],
+        "rows_per_second": round(totals["raw_events.read"] / seconds),
+    }
+    return {**figures, **_tables(settings)}
+
+
+def _run(settings: Settings, instance: Any, days: tuple[dt.date, ...]) -> tuple[Counter[str], float]:
+    from etl_assets.partitions import ranges
+    from etl_assets.runs import materialize_days
+    from etl_assets.steps.step import ReadMode
+
+    totals: Counter[str] = Counter()
+    started = time.monotonic()
+    batches = list(ranges(days, settings.runs.max_days_per_run))
+    for number, (first, last) in enumerate(batches, start=1):
+        batch = [day for day in days if first <= day <= last]
+        began = time.monotonic()
+        (result,) = materialize_days(settings, instance, batch, mode=ReadMode.INCREMENTAL)
+        figures = run_figures(result)
+        totals += figures
+        _say(
+            f"    run {number}/{len(batches)}: {first} to {last}, {figures['raw_events.read']:,} lines"
+            f" in {time.monotonic() - began:.1f} s"
+        )
+    return totals, time.monotonic() - started
+
+
+def run_figures(result: Any) -> Counter[str]:
+    """Figures of a run by `table.figure`, summed over the materializations' partitions."""
+    from etl_assets.metadata import FIGURES
+
+    figures: Counter[str] = Counter()
+    for event in result.get_asset_materialization_events():
+        materialization = event.step_materialization_data.materialization
+        table = materialization.asset_key.to_user_string()
+        for name in FIGURES:
+            value = materialization.metadata.get(name)
+            if value is not None:
+                figures[f"{table}.{name}"] += value.value
+    return figures
+
+
+def _tables(settings: Settings) -> dict[str, Any]:
+    """What is in the tables now, whatever this run did."""
+    from etl_assets.observability.order_statuses import orders_by_status
+
+    return {"orders_by_status": orders_by_status(settings.placement().domains[0])}
+
+
+def _show(figures: dict[str, Any], settings: Settings) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="orders pipeline", show_header=False)
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        if name == "orders_by_status":
+            for status, orders in value.items():
+                table.add_row(f"orders {status}", f"{orders:,}")
+        else:
+            table.add_row(name.replace("_", " "), f"{value:,}")
+    console = Console()
+    if figures.get("lines_read") == 0:
+        console.print("Nothing was read twice: all files had been read before.")
+    console.print(table)
+    console.print(f"Tables: {settings.placement().domains[0].root / 'tables'}   UI: make dev")

@@ -1,0 +1,59 @@
+"""`etl-assets`: the group of all commands, and what becomes of errors.
+
+Exit codes: 0 done, 1 something is wrong and the message says what and the fix, 2 the call itself is wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from etl_assets import __version__
+from etl_assets.errors import EtlAssetsError
+
+COMMANDS = {
+    "demo": "etl_assets.cli.demo:demo",
+    "dev": "etl_assets.cli.dev:dev",
+    "events": "etl_assets.cli.events:events",
+    "tables": "etl_assets.cli.tables:tables",
+    "dead-letters": "etl_assets.cli.dead_letters:dead_letters",
+    "trace": "etl_assets.cli.trace:trace",
+    "doctor": "etl_assets.cli.doctor:doctor",
+}
+"""Command to where it is; imported when asked for, so that a quick command does not pay for Dagster or Spark."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the order above."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="etl-assets")
+def cli() -> None:
+    """The asset platform: events in, each counted exactly once, seen and steered in Dagster."""
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        cli()
+    except EtlAssetsError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The Dagster instance of an installation: its folder, its settings, and how to reach it from a command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from etl_assets import environment
+from etl_assets.delta.durability import write_durably
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+    from etl_assets.settings import Settings
+
+TEMPLATE = Path(__file__).parents[1] / "deploy" / "local" / "dagster.yaml"
+WORKSPACE = Path(__file__).parents[1] / "workspace.yaml"
+
+
+def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
+    """Write the instance's `dagster.yaml` and return its folder.
+
+    The storage is SQLite in that folder, or the database that `ETL_ASSETS_POSTGRES_URL` names; the address itself is
+    read from the environment by Dagster and is not written down.
+    """
+    content = yaml.safe_load(TEMPLATE.read_text("utf-8"))
+    if environment.POSTGRES_URL.read(environ) is not None:
+        content["storage"] = {"postgres": {"postgres_url": {"env": environment.POSTGRES_URL.name}}}
+    text = "# Written by etl-assets from deploy/local/dagster.yaml: change that file.\n" + yaml.safe_dump(content)
+    file = settings.dagster_home / "dagster.yaml"
+    if not file.is_file() or file.read_text("utf-8") != text:
+        write_durably(file, text.encode())
+    return settings.dagster_home
+
+
+def open_instance(settings: Settings) -> DagsterInstance:
+    """The instance of this installation, prepared when it is not there yet."""
+    os.environ["DAGSTER_HOME"] = str(prepare_instance(settings))
+    from dagster import DagsterInstance
+
+    return DagsterInstance.get()

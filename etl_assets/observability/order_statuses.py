@@ -1,0 +1,24 @@
+"""Orders by status, read from order_status_view by delta-rs: no Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from etl_assets.contracts.order_status import OrderStatus
+from etl_assets.contracts.tables import ORDER_STATUS_VIEW
+from etl_assets.placement.domains import FailureDomain
+from etl_assets.steps.step import platform_table
+
+
+def orders_by_status(domain: FailureDomain) -> dict[str, int]:
+    """Number of orders in each status, in rising order of status; empty when the view does not exist yet."""
+    table = platform_table(ORDER_STATUS_VIEW.name, domain)
+    if table.version() < 0:
+        return {}
+    from deltalake import DeltaTable
+
+    counts: Counter[str] = Counter()
+    dataset = DeltaTable(str(table.path)).to_pyarrow_dataset()
+    for batch in dataset.to_batches(columns=["order_status"]):
+        counts.update(batch.column(0).to_pylist())
+    return {status.value: counts[status.value] for status in OrderStatus if counts[status.value]}

@@ -1,0 +1,83 @@
+"""Runs of the platform's assets from a command: in this process, on the installation's Dagster instance."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import dagster as dg
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+
+from etl_assets import tags
+from etl_assets.build import ASSETS, build_definitions
+from etl_assets.errors import EtlAssetsError
+from etl_assets.partitions import ranges
+from etl_assets.settings import Settings
+from etl_assets.steps.step import ReadMode
+
+
+class RunFailed(EtlAssetsError):
+    """A run that a command started has failed; carries `run_id`."""
+
+
+def materialize_days(
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    days: Collection[dt.date],
+    *,
+    mode: ReadMode,
+    assets: Sequence[str] | None = None,
+) -> list[dg.ExecuteInProcessResult]:
+    """Materialize assets for days, a range of days a run, and evaluate their blocking checks.
+
+    Args:
+        settings: The platform file.
+        instance: Where runs and materializations are recorded.
+        days: Days of arrival.
+        mode: Read what is new, or all.
+        assets: Names; default all.
+
+    Raises:
+        RunFailed: a run failed; the runs before it are done.
+    """
+    definitions = build_definitions(settings)
+    selected = dg.AssetSelection.assets(*(assets or (build.__name__.removesuffix("_asset") for build in ASSETS)))
+    blocking = [
+        spec.key
+        for checks in definitions.asset_checks or ()
+        for spec in getattr(checks, "check_specs", ())
+        if spec.blocking and (assets is None or spec.asset_key.to_user_string() in assets)
+    ]
+    job = dg.define_asset_job(
+        "platform", selection=selected.without_checks() | dg.AssetSelection.checks(*blocking)
+    )
+    resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("platform")
+    results = []
+    for first, last in ranges(days, settings.runs.max_days_per_run):
+        result = resolved.execute_in_process(
+            instance=instance, raise_on_error=False, tags={tags.READ_MODE: mode.value, **_days(first, last)}
+        )
+        if not result.success:
+            raise _failed(result, first, last)
+        results.append(result)
+    return results
+
+
+def _days(first: dt.date, last: dt.date) -> dict[str, str]:
+    return {ASSET_PARTITION_RANGE_START_TAG: first.isoformat(), ASSET_PARTITION_RANGE_END_TAG: last.isoformat()}
+
+
+def _failed(result: dg.ExecuteInProcessResult, first: dt.date, last: dt.date) -> RunFailed:
+    causes = []
+    for event in result.all_events:
+        if event.is_step_failure:
+            data: Any = event.step_failure_data
+            failure = data.user_failure_data
+            text = failure.description if failure is not None else (data.error.message if data.error else "")
+            causes.append(f"{event.step_key}: {text.strip()}")
+    return RunFailed(
+        f"the run {result.run_id} over {first} to {last} failed: {'; '.join(causes) or 'see its log'}",
+        fix=f"open the run in the Dagster UI (`etl-assets dev`, /runs/{result.run_id})",
+        run_id=result.run_id,
+    )
