@@ -56,7 +56,10 @@ def materialize_days(
     results = []
     for first, last in ranges(days, settings.runs.max_days_per_run):
         result = resolved.execute_in_process(
-            instance=instance, raise_on_error=False, tags={tags.READ_MODE: mode.value, **_days(first, last)}
+            instance=instance,
+            raise_on_error=False,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            tags={tags.READ_MODE: mode.value, **_days(first, last)},
         )
         if not result.success:
             raise _failed(result, first, last)

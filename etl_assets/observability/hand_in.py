@@ -1,0 +1,189 @@
+"""A dead letter handed in again, and what became of it: the operator's side of a replay. No JVM, no Dagster.
+
+Handing in writes a durable file (`sources.replays`); the steps that read it are run by whoever calls this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.reasons import DeadLetterState, Outcome
+from etl_assets.contracts.tables import NORMALIZED_ORDERS, RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
+from etl_assets.errors import InputError
+from etl_assets.observability.letters import Letter, read_letters
+from etl_assets.observability.rows import find_rows
+from etl_assets.sources.landing import REPLAYS
+from etl_assets.sources.replays import INGEST, NORMALIZE, hand_in_event, hand_in_record
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from etl_assets.placement.domains import FailureDomain
+
+
+class ReplayResult(StrEnum):
+    """What became of a letter that was handed in.
+
+    REPLAYED: the record is in; the letter is closed.
+    REFUSED: a stage refused it again; the letter stays open.
+    DUPLICATE: the same event had been accepted before; the letter stays open, and may be discarded.
+    WAITING: no stage has judged it yet; the next run of its day does.
+    """
+
+    REPLAYED = "replayed"
+    REFUSED = "refused"
+    DUPLICATE = "duplicate"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedIn:
+    """A letter as it was handed in. `anew` is False if that attempt had been judged before and was only not recorded."""
+
+    letter: Letter
+    attempt: int
+    anew: bool
+
+    @property
+    def stage(self) -> str:
+        """Stage it was handed in to."""
+        return self.letter.stage
+
+    @property
+    def day(self) -> dt.date:
+        """Day to run."""
+        return self.letter.partition_date
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What became of it. `stage`, `reason` and `error` are those of the last refusal, if it was refused."""
+
+    dead_letter_id: str
+    attempt: int
+    result: ReplayResult
+    stage: str
+    event_id: str | None = None
+    reason: str | None = None
+    error: str | None = None
+
+
+def check_letter(letter: Letter, *, corrected: bool) -> None:
+    """Refuse a letter that cannot be handed in.
+
+    Raises:
+        InputError: it is not open, its record was not kept whole, or its stage takes no replays.
+    """
+    short = letter.dead_letter_id[:12]
+    if not letter.is_open:
+        raise InputError(
+            f"the dead letter {short} is {letter.state}, not open",
+            fix="only open letters can be replayed or discarded; `etl-assets dead-letters list` shows them",
+            dead_letter_id=letter.dead_letter_id,
+        )
+    if letter.stage not in (INGEST, NORMALIZE):
+        raise InputError(
+            f"the dead letter {short} is of the stage {letter.stage}, which takes no replays",
+            fix="run the partition again instead",
+            dead_letter_id=letter.dead_letter_id,
+        )
+    if letter.stage == INGEST and letter.is_cut_off and not corrected:
+        raise InputError(
+            f"the dead letter {short} holds only the beginning of a record that was too large",
+            fix="put the whole record, made smaller, into a file and give it by --record FILE; it came from"
+            f" {letter.source_position}",
+            dead_letter_id=letter.dead_letter_id,
+        )
+
+
+def hand_in(domain: FailureDomain, letter: Letter, correction: bytes | None) -> HandedIn:
+    """Hand a letter in, as its next attempt.
+
+    Doing it twice writes one file. An attempt that a stage has judged already, in a run that ended before it reached
+    dead_letters, is not handed in again: the next run brings the letter up to date.
+
+    Args:
+        domain: Where tables and replays are.
+        letter: The letter, with its record.
+        correction: What takes the record's place: the whole line at ingest, the payload at normalize.
+
+    Raises:
+        InputError: the letter or the correction cannot be handed in.
+    """
+    check_letter(letter, corrected=correction is not None)
+    handed_in = HandedIn(
+        letter=letter,
+        attempt=letter.attempts + 1,
+        anew=not _was_judged(domain, letter, letter.attempts + 1),
+    )
+    if not handed_in.anew:
+        return handed_in
+    day, letter_id = letter.partition_date, letter.dead_letter_id
+    if letter.stage == INGEST:
+        record = letter.record_bytes() if correction is None else correction
+        hand_in_record(domain, day, letter_id, handed_in.attempt, record)
+    else:
+        hand_in_event(domain, day, letter_id, handed_in.attempt, letter.event_id or "", correction)
+    return handed_in
+
+
+def outcomes(domain: FailureDomain, handed_in: list[HandedIn]) -> list[Replayed]:
+    """What became of letters, read from the tables."""
+    ids = [each.letter.dead_letter_id for each in handed_in]
+    now = {letter.dead_letter_id: letter for letter in read_letters(domain, ids)}
+    return [_outcome(domain, each, now[each.letter.dead_letter_id]) for each in handed_in]
+
+
+def _outcome(domain: FailureDomain, handed_in: HandedIn, now: Letter) -> Replayed:
+    common: dict[str, Any] = {"dead_letter_id": now.dead_letter_id, "attempt": handed_in.attempt}
+    refusal: dict[str, Any] = {
+        "stage": now.stage,
+        "event_id": now.event_id,
+        "reason": now.reason,
+        "error": now.error,
+    }
+    if now.state == DeadLetterState.REPLAYED:
+        found = _accepted(domain, now, handed_in.attempt)
+        event_id = found[0]["event_id"] if found else now.event_id
+        return Replayed(**common, result=ReplayResult.REPLAYED, stage=handed_in.stage, event_id=event_id)
+    if now.attempts >= handed_in.attempt or handed_in.stage == NORMALIZE:
+        return Replayed(**common, result=ReplayResult.REFUSED, **refusal)
+    for row in _exceptions(domain, now, handed_in.attempt):
+        if row["outcome"] == Outcome.DUPLICATE:
+            return Replayed(
+                **common,
+                result=ReplayResult.DUPLICATE,
+                stage=INGEST,
+                event_id=row["event_id"],
+                error=f"the same event was accepted before, under offset {row['original_offset']}",
+            )
+    return Replayed(**common, result=ReplayResult.WAITING, **refusal)
+
+
+def _was_judged(domain: FailureDomain, letter: Letter, attempt: int) -> bool:
+    if letter.stage == NORMALIZE:
+        where = {"partition_date": [letter.partition_date], "event_id": [letter.event_id]}
+        table = platform_table(NORMALIZED_ORDERS.name, domain)
+        return any(True for _ in find_rows(table, columns=("event_id",), where=where))
+    return bool(_accepted(domain, letter, attempt) or _exceptions(domain, letter, attempt))
+
+
+def _accepted(domain: FailureDomain, letter: Letter, attempt: int) -> list[dict[str, Any]]:
+    table = platform_table(RAW_EVENTS.name, domain)
+    return list(find_rows(table, columns=("event_id", "offset"), where=_position(letter, attempt)))
+
+
+def _exceptions(domain: FailureDomain, letter: Letter, attempt: int) -> list[dict[str, Any]]:
+    table = platform_table(RAW_EVENTS_EXCEPTIONS.name, domain)
+    columns = ("outcome", "event_id", "original_offset")
+    return list(find_rows(table, columns=columns, where=_position(letter, attempt)))
+
+
+def _position(letter: Letter, attempt: int) -> dict[str, list[Any]]:
+    """Where an attempt at ingest comes from: the one line of its file."""
+    day = letter.partition_date
+    position = f"{day.isoformat()}/{letter.dead_letter_id}.{attempt}.jsonl:1"
+    return {"partition_date": [day], "source": [REPLAYS], "source_position": [position]}

@@ -1,0 +1,121 @@
+"""Where every table of the platform stands: version, rows, cursors on its inputs. From the logs alone, no JVM."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.tables import (
+    ALL_TABLES,
+    AUDIT_LOG,
+    DEAD_LETTERS,
+    NORMALIZED_ORDERS,
+    ORDER_STATUS_VIEW,
+    RAW_EVENTS,
+    WAREHOUSE_ROWS,
+)
+from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
+from etl_assets.delta.cursor import cursor_name, read_cursors
+from etl_assets.delta.table import Table
+from etl_assets.steps.ingest import FILES, committed_batch
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    from etl_assets.placement.domains import FailureDomain
+
+_EXCEPTIONS = tuple(contract.name for contract in EXCEPTIONS_TABLES)
+INPUTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        NORMALIZED_ORDERS.name: (RAW_EVENTS.name,),
+        WAREHOUSE_ROWS.name: (NORMALIZED_ORDERS.name,),
+        ORDER_STATUS_VIEW.name: (WAREHOUSE_ROWS.name,),
+        DEAD_LETTERS.name: (*_EXCEPTIONS, RAW_EVENTS.name, NORMALIZED_ORDERS.name),
+        AUDIT_LOG.name: (RAW_EVENTS.name, NORMALIZED_ORDERS.name, WAREHOUSE_ROWS.name, *_EXCEPTIONS),
+    }
+)
+"""For each table that reads others with a cursor: which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """One table as it is now.
+
+    Attributes:
+        name: The table's name.
+        domain: Failure domain of the replica.
+        uri: Folder to open the table by, also for other readers.
+        version: The newest version; None when the table does not exist.
+        rows: Rows of that version.
+        cursor: What the table has consumed: `<input>/<day>` (or `<input>/*`) to version of the input; for raw_events
+            `files`, the last batch of files.
+        last_commit_at: When that version was committed.
+    """
+
+    name: str
+    domain: str
+    uri: str
+    version: int | None = None
+    rows: int = 0
+    cursor: Mapping[str, int]
+    last_commit_at: dt.datetime | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The state as JSON has it."""
+        at = self.last_commit_at
+        return {
+            "name": self.name,
+            "domain": self.domain,
+            "uri": self.uri,
+            "version": self.version,
+            "rows": self.rows,
+            "cursor": dict(self.cursor),
+            "last_commit_at": None if at is None else at.isoformat(),
+        }
+
+
+def table_states(domain: FailureDomain) -> list[TableState]:
+    """Every table of the platform in a domain, in the order of the data path."""
+    return [_state(platform_table(contract.name, domain)) for contract in ALL_TABLES]
+
+
+def _state(table: Table) -> TableState:
+    snapshot = table.snapshot()
+    if snapshot is None:
+        return TableState(name=table.name, domain=table.domain.name, uri=str(table.path), cursor={})
+    from deltalake import DeltaTable
+
+    last = DeltaTable(str(table.path), version=snapshot.version).history(1)[0]
+    return TableState(
+        name=table.name,
+        domain=table.domain.name,
+        uri=str(table.path),
+        version=snapshot.version,
+        rows=snapshot.row_count(),
+        cursor=_cursor(table),
+        last_commit_at=dt.datetime.fromtimestamp(last["timestamp"] / 1000, dt.UTC),
+    )
+
+
+def _cursor(table: Table) -> dict[str, int]:
+    if table.name == RAW_EVENTS.name:
+        batch = committed_batch(table).batch_id
+        return {FILES: batch} if batch >= 0 else {}
+    cursors: dict[str, int] = {}
+    for name in INPUTS.get(table.name, ()):
+        days = _days(table, platform_table(name, table.domain))
+        for day, version in read_cursors(table, name, days).items():
+            if version >= 0:
+                cursors[cursor_name(name, day)] = version
+    return cursors
+
+
+def _days(consumer: Table, source: Table) -> list[dt.date | None]:
+    """The days a consumer keeps cursors on; None, for the whole source, where it has no days itself."""
+    if consumer.name == ORDER_STATUS_VIEW.name:
+        return [None]
+    snapshot = source.snapshot()
+    rows = {} if snapshot is None else snapshot.rows_by("partition_date")
+    return sorted(dt.date.fromisoformat(day) for (day,) in rows)

@@ -1,0 +1,54 @@
+"""Fixtures that tests share: one Spark session for all of them, and a platform in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from etl_assets_tests.pipeline import Pipeline
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """One Spark engine for the whole session; starting one costs more than most tests."""
+    from etl_assets.resources.spark import SparkResource, spark_config
+    from etl_assets.settings import SparkSettings
+
+    scratch = tmp_path_factory.mktemp("spark")
+    settings = SparkSettings(
+        master="local[2]",
+        config={
+            "spark.local.dir": str(scratch),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.sql.shuffle.partitions": "2",
+            # Tests run many small queries once: compiling them less is faster than compiling them well.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    resource = SparkResource(spark_config=spark_config(settings))
+    yield resource
+    resource.spark_session.stop()
+
+
+@pytest.fixture
+def spark(engine):
+    """A session of the shared engine, whose settings no other test sees."""
+    return engine.spark_session.newSession()
+
+
+@pytest.fixture
+def pipeline(spark, tmp_path: Path) -> Pipeline:
+    """A platform with one failure domain and an empty landing folder."""
+    return Pipeline(root=tmp_path / "data", landing=tmp_path / "landing", session=lambda: spark)
+
+
+@pytest.fixture(autouse=True)
+def _no_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests never touch the installation of whoever runs them."""
+    for name in [name for name in os.environ if name.startswith("ETL_ASSETS_") and name != "ETL_ASSETS_JARS"]:
+        if name not in ("ETL_ASSETS_OLIST",):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path / "home"))
