@@ -30,7 +30,9 @@ def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = Non
     content = yaml.safe_load(TEMPLATE.read_text("utf-8"))
     if environment.POSTGRES_URL.read(environ) is not None:
         content["storage"] = {"postgres": {"postgres_url": {"env": environment.POSTGRES_URL.name}}}
-    text = "# Written by etl-assets from deploy/local/dagster.yaml: change that file.\n" + yaml.safe_dump(content)
+    text = "# Written by etl-assets from deploy/local/dagster.yaml: change that file.\n" + yaml.safe_dump(
+        content
+    )
     file = settings.dagster_home / "dagster.yaml"
     if not file.is_file() or file.read_text("utf-8") != text:
         write_durably(file, text.encode())

@@ -13,13 +13,21 @@ def daily_partitions(start: dt.date) -> dg.DailyPartitionsDefinition:
     return dg.DailyPartitionsDefinition(start_date=start.isoformat(), end_offset=1, timezone="UTC")
 
 
-def ranges(days: Iterable[dt.date], max_days: int) -> Iterator[tuple[dt.date, dt.date]]:
-    """Cut days into runs of consecutive days (first, last), none longer than `max_days`."""
+def ranges(
+    days: Iterable[dt.date], max_days: int, *, bridge_gaps: bool = False
+) -> Iterator[tuple[dt.date, dt.date]]:
+    """Cut days into ranges (first, last), none longer than `max_days`.
+
+    Args:
+        days: In any order.
+        max_days: Length of the longest range.
+        bridge_gaps: A range may hold days that are not asked for; else it ends where a day is left out.
+    """
     first = last = None
     for day in sorted(set(days)):
         if first is None or last is None:
             first = last = day
-        elif day - last == dt.timedelta(days=1) and (day - first).days < max_days:
+        elif (bridge_gaps or day - last == dt.timedelta(days=1)) and (day - first).days < max_days:
             last = day
         else:
             yield first, last

@@ -53,13 +53,25 @@ RULES = (
         why="another commit came in between",
     ),
     Rule(names=("CommitConflict", "TableBusy"), decision=Decision.RETRY, why="another run writes the table"),
-    Rule(names=("Py4JNetworkError", "SparkConnectGrpcException"), decision=Decision.RETRY, why="Spark went away"),
+    Rule(
+        names=("Py4JNetworkError", "SparkConnectGrpcException"),
+        decision=Decision.RETRY,
+        why="Spark went away",
+    ),
     Rule(names=("DomainUnavailable",), decision=Decision.RETRY, why="the storage may come back"),
-    Rule(names=("SourceChanged",), decision=Decision.SPLIT, why="a file is being written; it is read as it is then"),
+    Rule(
+        names=("SourceChanged",),
+        decision=Decision.SPLIT,
+        why="a file is being written; it is read as it is then",
+    ),
     Rule(names=("InputError",), decision=Decision.SPLIT, why="some of the input cannot be read"),
     Rule(names=("EtlAssetsError",), decision=Decision.STOP, why="somebody must act; the error says how"),
-    Rule(names=("AnalysisException", "ParseException"), decision=Decision.STOP, why="the query itself is wrong"),
-    Rule(names=("PySparkException", "Py4JJavaError"), decision=Decision.SPLIT, why="a task failed on its data"),
+    Rule(
+        names=("AnalysisException", "ParseException"), decision=Decision.STOP, why="the query itself is wrong"
+    ),
+    Rule(
+        names=("PySparkException", "Py4JJavaError"), decision=Decision.SPLIT, why="a task failed on its data"
+    ),
     Rule(names=("ConnectionError", "TimeoutError"), decision=Decision.RETRY, why="a connection was lost"),
 )
 _STOPPING_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}

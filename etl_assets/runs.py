@@ -28,6 +28,7 @@ def materialize_days(
     *,
     mode: ReadMode,
     assets: Sequence[str] | None = None,
+    max_days: int | None = None,
 ) -> list[dg.ExecuteInProcessResult]:
     """Materialize assets for days, a range of days a run, and evaluate their blocking checks.
 
@@ -37,12 +38,16 @@ def materialize_days(
         days: Days of arrival.
         mode: Read what is new, or all.
         assets: Names; default all.
+        max_days: Length of the longest run, days in between that were not asked for included; default the platform
+            file's, without such days.
 
     Raises:
         RunFailed: a run failed; the runs before it are done.
     """
     definitions = build_definitions(settings)
-    selected = dg.AssetSelection.assets(*(assets or (build.__name__.removesuffix("_asset") for build in ASSETS)))
+    selected = dg.AssetSelection.assets(
+        *(assets or (build.__name__.removesuffix("_asset") for build in ASSETS))
+    )
     blocking = [
         spec.key
         for checks in definitions.asset_checks or ()
@@ -54,7 +59,7 @@ def materialize_days(
     )
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("platform")
     results = []
-    for first, last in ranges(days, settings.runs.max_days_per_run):
+    for first, last in ranges(days, max_days or settings.runs.max_days_per_run, bridge_gaps=max_days is not None):
         result = resolved.execute_in_process(
             instance=instance,
             raise_on_error=False,
@@ -68,7 +73,10 @@ def materialize_days(
 
 
 def _days(first: dt.date, last: dt.date) -> dict[str, str]:
-    return {ASSET_PARTITION_RANGE_START_TAG: first.isoformat(), ASSET_PARTITION_RANGE_END_TAG: last.isoformat()}
+    return {
+        ASSET_PARTITION_RANGE_START_TAG: first.isoformat(),
+        ASSET_PARTITION_RANGE_END_TAG: last.isoformat(),
+    }
 
 
 def _failed(result: dg.ExecuteInProcessResult, first: dt.date, last: dt.date) -> RunFailed:

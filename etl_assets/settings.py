@@ -231,11 +231,19 @@ def _explain(file: Path, error: ValidationError) -> SettingsError:
 def _allowed(first: Any) -> str:
     """What may stand there, in words: the pattern or bound that was broken, or the known field names."""
     if first["type"] == "extra_forbidden":
-        section: Any = Settings
-        for part in first["loc"][:-1]:
-            annotation = section.model_fields[part].annotation if isinstance(part, str) else section
-            section = DomainSettings if part == "domains" or isinstance(part, int) else annotation
-        names = [name for name in section.model_fields if name != "home"]
+        names = [name for name in _section(first["loc"]).model_fields if name != "home"]
         close = difflib.get_close_matches(str(first["loc"][-1]), names, n=1)
         return (f"did you mean `{close[0]}`? " if close else "") + "fields: " + ", ".join(names)
     return ", ".join(f"{key} {value}" for key, value in first.get("ctx", {}).items() if key != "error")
+
+
+def _section(location: tuple[str | int, ...]) -> type[BaseModel]:
+    """The part of the file a field stands in: the sections are one level deep."""
+    sections: dict[str | int, type[BaseModel]] = {
+        "domains": DomainSettings,
+        "landing": LandingSettings,
+        "reference": ReferenceSettings,
+        "spark": SparkSettings,
+        "runs": RunSettings,
+    }
+    return sections.get(location[0], Settings) if len(location) > 1 else Settings

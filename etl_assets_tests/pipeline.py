@@ -62,7 +62,9 @@ class Pipeline:
     def context(self) -> StepContext:
         return StepContext(session=self.session, domain=self.domain, clock=self.clock, lock_wait_seconds=30)
 
-    def land(self, lines: Iterable[dict[str, Any] | str | bytes], *, day: dt.date = DAY, name: str = "a.jsonl") -> Path:
+    def land(
+        self, lines: Iterable[dict[str, Any] | str | bytes], *, day: dt.date = DAY, name: str = "a.jsonl"
+    ) -> Path:
         """Write a landing file as a well-behaved producer does: whole, then renamed."""
         folder = self.landing / day.isoformat()
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +105,9 @@ class Pipeline:
     ) -> dict[str, StepReport]:
         """Run the steps (or some, by table) for days; the reports by table."""
         return {
-            name: step.run(list(days)) for name, step in self.steps(mode).items() if only is None or name in only
+            name: step.run(list(days))
+            for name, step in self.steps(mode).items()
+            if only is None or name in only
         }
 
     def rows(self, table: str, *, order_by: str | None = None) -> list[dict[str, Any]]:

@@ -13,7 +13,10 @@ from etl_assets.steps.audit import Audit
 def audit_log_asset(settings: Settings) -> dg.AssetsDefinition:
     """Build the asset for a platform."""
 
-    @dg.asset(**attributes(AUDIT_LOG, settings, group="observe"), deps=["raw_events", "normalized_orders", "warehouse_rows"])
+    @dg.asset(
+        **attributes(AUDIT_LOG, settings, group="observe"),
+        deps=["raw_events", "normalized_orders", "warehouse_rows"],
+    )
     def audit_log(context: dg.AssetExecutionContext, platform: PlatformResource) -> Audit:
         return Audit(context=platform.step_context(context, Stage.TRANSFORM), mode=read_mode(context))
 

@@ -15,6 +15,8 @@ def dead_letters_asset(settings: Settings) -> dg.AssetsDefinition:
 
     @dg.asset(**attributes(DEAD_LETTERS, settings, group="observe"), deps=["raw_events", "normalized_orders"])
     def dead_letters(context: dg.AssetExecutionContext, platform: PlatformResource) -> CollectDeadLetters:
-        return CollectDeadLetters(context=platform.step_context(context, Stage.TRANSFORM), mode=read_mode(context))
+        return CollectDeadLetters(
+            context=platform.step_context(context, Stage.TRANSFORM), mode=read_mode(context)
+        )
 
     return dead_letters

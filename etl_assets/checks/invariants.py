@@ -5,7 +5,12 @@ from collections.abc import Callable
 import dagster as dg
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.contracts.tables import NORMALIZED_ORDERS, NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS, WAREHOUSE_ROWS
+from etl_assets.contracts.tables import (
+    NORMALIZED_ORDERS,
+    NORMALIZED_ORDERS_EXCEPTIONS,
+    RAW_EVENTS,
+    WAREHOUSE_ROWS,
+)
 from etl_assets.placement.domains import FailureDomain, Stage
 from etl_assets.settings import Settings
 from etl_assets.steps.step import platform_table
@@ -30,7 +35,9 @@ def dense_offsets(domain: FailureDomain, table: str) -> dg.AssetCheckResult:
     rows = 0 if snapshot is None else snapshot.row_count()
     highest = None if snapshot is None else snapshot.maximum("offset")
     passed = rows == 0 if highest is None else highest + 1 == rows
-    return dg.AssetCheckResult(passed=passed, metadata={"rows": rows, "highest_offset": -1 if highest is None else highest})
+    return dg.AssetCheckResult(
+        passed=passed, metadata={"rows": rows, "highest_offset": -1 if highest is None else highest}
+    )
 
 
 def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
@@ -45,25 +52,37 @@ def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
     known = {day for day in raw if day in normalized or day in refused}
     missing = {day: raw[day] - normalized.get(day, 0) - refused.get(day, 0) for day in known}
     too_many = {day: normalized.get(day, 0) - raw.get(day, 0) for day in normalized}
-    return _result({day: n for day, n in missing.items() if n > 0} | {d: -n for d, n in too_many.items() if n > 0})
+    return _result(
+        {day: n for day, n in missing.items() if n > 0} | {d: -n for d, n in too_many.items() if n > 0}
+    )
 
 
 def all_committed(domain: FailureDomain) -> dg.AssetCheckResult:
     """Every normalized event of a day is one warehouse row, for the days that are in the warehouse."""
     normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
     committed = rows_by_day(domain, WAREHOUSE_ROWS.name)
-    return _result({day: normalized.get(day, 0) - rows for day, rows in committed.items() if rows != normalized.get(day, 0)})
+    return _result(
+        {
+            day: normalized.get(day, 0) - rows
+            for day, rows in committed.items()
+            if rows != normalized.get(day, 0)
+        }
+    )
 
 
 def _result(wrong: Rows) -> dg.AssetCheckResult:
     days = ", ".join(f"{day}: {rows:+d}" for day, rows in sorted(wrong.items())[:20])
-    return dg.AssetCheckResult(passed=not wrong, metadata={"days_wrong": len(wrong), "rows_missing_by_day": days or "none"})
+    return dg.AssetCheckResult(
+        passed=not wrong, metadata={"days_wrong": len(wrong), "rows_missing_by_day": days or "none"}
+    )
 
 
 def invariant_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
     """The blocking checks of the data path."""
 
-    def build(asset: str, name: str, evaluate: Callable[[FailureDomain], dg.AssetCheckResult]) -> dg.AssetChecksDefinition:
+    def build(
+        asset: str, name: str, evaluate: Callable[[FailureDomain], dg.AssetCheckResult]
+    ) -> dg.AssetChecksDefinition:
         @dg.asset_check(asset=asset, name=name, blocking=True, description=(evaluate.__doc__ or "").strip())
         def check() -> dg.AssetCheckResult:
             return evaluate(settings.placement().place(Stage.TRANSFORM))

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.canonical_json import Refused
 from etl_assets.contracts.reasons import DeadLetterReason, RecordEncoding
+from etl_assets.contracts.tables.recurring_columns import MAX_ID_CHARACTERS
 
-MAX_ID_CHARACTERS = 512
 KEPT_RECORD_BYTES = 4_096
 """How much of a record that is too large is kept in its dead letter."""
 

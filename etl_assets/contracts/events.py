@@ -102,9 +102,9 @@ class EventContract:
 
     def payload_names(self) -> Iterator[str]:
         """Every payload field that any version's value is read from."""
-        for field in self.fields:
+        for payload_field in self.fields:
             for version in range(1, self.newest_version + 1):
-                name = self.origin(field.name, version).field
+                name = self.origin(payload_field.name, version).field
                 if name is not None:
                     yield name
 

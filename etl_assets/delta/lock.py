@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +24,7 @@ POLL_SECONDS = 0.05
 
 
 @contextmanager
-def writer_lock(path: Path, *, table: str, wait_seconds: float, driver_pid: int | None) -> Iterator[None]:
+def writer_lock(path: Path, *, table: str, wait_seconds: float, driver_pid: int | None) -> Generator[None]:
     """Hold the table's writer lock.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def scoped_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def scoped_settings(spark: SparkSession, settings: Mapping[str, str]) -> Generator[None]:
     """Set session settings for one write and put back what was there.
 
     Transaction ids and user metadata for MERGE can be given only this way. Left behind, they would make the next

@@ -1,4 +1,5 @@
 """How assets' results become tables."""
+
 from etl_assets.io_managers.delta_upsert import DeltaUpsertIOManager
 
 __all__ = ["DeltaUpsertIOManager"]

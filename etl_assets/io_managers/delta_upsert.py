@@ -77,7 +77,9 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             contract = contracts.table(name)
         except NotFound:
             contract = None
-        return Table(name=name, domain=FailureDomain(name=self.domain, root=Path(self.root)), contract=contract)
+        return Table(
+            name=name, domain=FailureDomain(name=self.domain, root=Path(self.root)), contract=contract
+        )
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Commit what an asset returned: a DataFrame or a step.
@@ -174,7 +176,9 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     def _partition_column(self, context: dg.InputContext, table: Table) -> str:
         if table.contract is not None:
             return table.contract.delta_partition[0]
-        metadata: Mapping[str, Any] = context.upstream_output.definition_metadata if context.upstream_output else {}
+        metadata: Mapping[str, Any] = (
+            context.upstream_output.definition_metadata if context.upstream_output else {}
+        )
         spec = UpsertSpec.from_metadata(metadata, asset=context.asset_key.to_user_string())
         if spec.delta_partition is None:
             raise ContractError(
@@ -192,4 +196,7 @@ def _first_line(error: Exception) -> str:
 
 def _fixes(failed: Mapping[str, Exception]) -> str:
     fixes = {error.fix for error in failed.values() if isinstance(error, EtlAssetsError)}
-    return " / ".join(sorted(fixes)) or "mend the data of these partitions and run them again; the others are stored"
+    return (
+        " / ".join(sorted(fixes))
+        or "mend the data of these partitions and run them again; the others are stored"
+    )

@@ -43,10 +43,17 @@ class FrameStep:
         )
         done = commit(
             self.table,
-            Write(rows=rows, base_version=base, upsert=self.spec, partitions=keys if self.spec.partition_bound else None),
+            Write(
+                rows=rows,
+                base_version=base,
+                upsert=self.spec,
+                partitions=keys if self.spec.partition_bound else None,
+            ),
             wait_seconds=self.lock_wait_seconds,
         )
-        return StepReport(table=self.table.name, version=done.version, counts=self._counts(done, keys), commits=1)
+        return StepReport(
+            table=self.table.name, version=done.version, counts=self._counts(done, keys), commits=1
+        )
 
     def _rows_of(self, keys: Sequence[str]) -> DataFrame:
         if set(keys) == set(self.all_keys):

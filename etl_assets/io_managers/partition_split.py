@@ -33,7 +33,9 @@ def run_partitions(run: Callable[[Sequence[str]], StepReport], keys: Sequence[st
             raise
         if len(keys) == 1:
             return PartitionsResult(report=None, failed={keys[0]: error})
-        logger.warning("%d partitions failed together and are tried apart: %s", len(keys), type(error).__name__)
+        logger.warning(
+            "%d partitions failed together and are tried apart: %s", len(keys), type(error).__name__
+        )
         middle = len(keys) // 2
         first, second = run_partitions(run, keys[:middle]), run_partitions(run, keys[middle:])
     reports = [result.report for result in (first, second) if result.report is not None]

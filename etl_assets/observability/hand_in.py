@@ -133,7 +133,7 @@ def hand_in(domain: FailureDomain, letter: Letter, correction: bytes | None) -> 
 def outcomes(domain: FailureDomain, handed_in: list[HandedIn]) -> list[Replayed]:
     """What became of letters, read from the tables."""
     ids = [each.letter.dead_letter_id for each in handed_in]
-    now = {letter.dead_letter_id: letter for letter in read_letters(domain, ids)}
+    now = {letter.dead_letter_id: letter for letter in read_letters(domain, dead_letter_id=ids)}
     return [_outcome(domain, each, now[each.letter.dead_letter_id]) for each in handed_in]
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import datetime as dt
 import heapq
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,16 +122,15 @@ def find_letters(domain: FailureDomain, ids: Sequence[str]) -> list[Letter]:
         NotFound: an id is no letter's, or the beginning of more than one.
     """
     whole = dict.fromkeys(_resolve(domain, each) for each in ids)
-    found = {letter.dead_letter_id: letter for letter in read_letters(domain, list(whole))}
+    found = {letter.dead_letter_id: letter for letter in read_letters(domain, dead_letter_id=whole)}
     return [found[each] for each in whole]
 
 
-def read_letters(domain: FailureDomain, ids: Sequence[str]) -> list[Letter]:
-    """The letters of whole ids that exist, with their records."""
+def read_letters(domain: FailureDomain, **where: Iterable[Any]) -> list[Letter]:
+    """The letters with certain values in some columns, with their records."""
     columns = (*_LIGHT_COLUMNS, "record")
-    return [
-        Letter(**row) for row in find_rows(_table(domain), columns=columns, where={"dead_letter_id": ids})
-    ]
+    values = {name: list(some) for name, some in where.items()}
+    return [Letter(**row) for row in find_rows(_table(domain), columns=columns, where=values)]
 
 
 def _resolve(domain: FailureDomain, start: str) -> str:

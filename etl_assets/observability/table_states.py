@@ -46,6 +46,7 @@ class TableState:
     Attributes:
         name: The table's name.
         domain: Failure domain of the replica.
+        root: Folder of that domain's tables.
         uri: Folder to open the table by, also for other readers.
         version: The newest version; None when the table does not exist.
         rows: Rows of that version.
@@ -56,6 +57,7 @@ class TableState:
 
     name: str
     domain: str
+    root: str
     uri: str
     version: int | None = None
     rows: int = 0
@@ -83,15 +85,15 @@ def table_states(domain: FailureDomain) -> list[TableState]:
 
 def _state(table: Table) -> TableState:
     snapshot = table.snapshot()
+    place = {"domain": table.domain.name, "root": str(table.domain.root / "tables"), "uri": str(table.path)}
     if snapshot is None:
-        return TableState(name=table.name, domain=table.domain.name, uri=str(table.path), cursor={})
+        return TableState(name=table.name, **place, cursor={})
     from deltalake import DeltaTable
 
     last = DeltaTable(str(table.path), version=snapshot.version).history(1)[0]
     return TableState(
         name=table.name,
-        domain=table.domain.name,
-        uri=str(table.path),
+        **place,
         version=snapshot.version,
         rows=snapshot.row_count(),
         cursor=_cursor(table),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ class SparkResource(LazyPySparkResource):
         return self._runs_session
 
     @contextmanager
-    def cancelled_with(self, tag: str) -> Iterator[None]:
+    def cancelled_with(self, tag: str) -> Generator[None]:
         """Run Spark jobs under a tag, and cancel them when the block ends by an error or an interrupt.
 
         Starts no engine by itself.

@@ -39,5 +39,7 @@ def next_attempt(earlier: Sequence[Attempt]) -> Decision:
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
         rest = pause - min(attempt.ended_seconds_ago for attempt in earlier)
         if rest > 0:
-            return Decision(number=None, reason=f"{failures} runs for it failed, the next one starts in {rest:.0f} s")
+            return Decision(
+                number=None, reason=f"{failures} runs for it failed, the next one starts in {rest:.0f} s"
+            )
     return Decision(number=len(earlier), reason="it has unread files")

@@ -14,9 +14,9 @@ from etl_assets.partitions import ranges
 from etl_assets.placement.domains import Stage
 from etl_assets.resources.platform import source_folders
 from etl_assets.sensors.attempts import Attempt, next_attempt
-from etl_assets.sources.watch import WatchCursor, Watched, watch
 from etl_assets.settings import Settings
 from etl_assets.sources.batch_plan import ReadProgress
+from etl_assets.sources.watch import WatchCursor, Watched, watch
 from etl_assets.steps.ingest import committed_batch
 from etl_assets.steps.step import ReadMode, platform_table
 
@@ -82,7 +82,10 @@ def _run_request(first: dt.date, last: dt.date, request: str, attempt: int) -> d
     run_tags = {tags.READ_MODE: ReadMode.INCREMENTAL.value, tags.REQUEST: request}
     if first == last:
         return dg.RunRequest(run_key=key, partition_key=first.isoformat(), tags=run_tags)
-    days = {ASSET_PARTITION_RANGE_START_TAG: first.isoformat(), ASSET_PARTITION_RANGE_END_TAG: last.isoformat()}
+    days = {
+        ASSET_PARTITION_RANGE_START_TAG: first.isoformat(),
+        ASSET_PARTITION_RANGE_END_TAG: last.isoformat(),
+    }
     return dg.RunRequest(run_key=key, tags={**run_tags, **days})
 
 

@@ -152,4 +152,10 @@ def _encode(file: SourceFile) -> dict[str, Any]:
 
 
 def _decode(value: dict[str, Any]) -> SourceFile:
-    return SourceFile(**{**value, "day": dt.date.fromisoformat(value["day"])})
+    return SourceFile(
+        day=dt.date.fromisoformat(value["day"]),
+        source=value["source"],
+        name=value["name"],
+        size=value["size"],
+        mtime_ns=value["mtime_ns"],
+    )

@@ -98,7 +98,9 @@ def watch(
     ready, still_open, unsettled, unreadable = [], list(later), 0, {}
     for day in looked:
         try:
-            listings = [folder.list_day(day, now_ns=now_ns, settle_seconds=settle_seconds) for folder in folders]
+            listings = [
+                folder.list_day(day, now_ns=now_ns, settle_seconds=settle_seconds) for folder in folders
+            ]
         except SourceUnreadable as error:
             unreadable[day] = error.message
             still_open.append(day)
@@ -118,5 +120,7 @@ def watch(
         strangers=folders[0].strangers(),
         unreadable=unreadable,
         # A folder may change within the same clock tick as this look: those of the last seconds are looked into again.
-        cursor=WatchCursor(seen_ns=max(cursor.seen_ns, now_ns - 10_000_000_000), open_days=tuple(sorted(still_open))),
+        cursor=WatchCursor(
+            seen_ns=max(cursor.seen_ns, now_ns - 10_000_000_000), open_days=tuple(sorted(still_open))
+        ),
     )

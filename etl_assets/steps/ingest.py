@@ -106,7 +106,9 @@ class Ingest:
         batches = list(batches_of(files, self.max_batch_bytes))
         for number, batch in enumerate(batches, start=1):
             logger.info("raw_events: batch %d of %d, %d files", number, len(batches), len(batch))
-            version = ensure_table(self.context.spark, self.table, wait_seconds=self.context.lock_wait_seconds)
+            version = ensure_table(
+                self.context.spark, self.table, wait_seconds=self.context.lock_wait_seconds
+            )
             report += self._carry_out(self.progress.plan(version + 1, batch))
         return report
 

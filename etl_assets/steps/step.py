@@ -10,12 +10,12 @@ import shutil
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from etl_assets.contracts import tables as contracts
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
@@ -84,14 +84,15 @@ class StepReport:
     Attributes:
         table: The table it wrote.
         version: The table's acknowledged version afterwards.
-        counts: For each day (None for a table without days): figures by name, such as read, accepted, inserted.
+        counts: For each day, or partition key of a user's asset, figures by name, such as read, accepted, inserted;
+            under None those of a table without days, or that are known for all days together only.
         commits: Commits made; 0 when there was nothing to do.
         notes: What the operator should know, in sentences.
     """
 
     table: str
     version: int
-    counts: Mapping[dt.date | None, Counter[str]] = field(default_factory=dict)
+    counts: Mapping[Any, Counter[str]] = field(default_factory=dict)
     commits: int = 0
     notes: tuple[str, ...] = ()
 
@@ -137,7 +138,7 @@ def upsert_counts(commit: Commit) -> Counter[str]:
 
 
 @contextmanager
-def staging_folder(table: Table, batch_id: int) -> Iterator[Path]:
+def staging_folder(table: Table, batch_id: int) -> Generator[Path]:
     """A folder for the files of one batch in the making; gone afterwards, and if not, with the next batch.
 
     Its name tells who made it, so that what a killed process left is known from what another is still using.

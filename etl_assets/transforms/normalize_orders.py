@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.events import EVENT_CONTRACTS, EventContract, PayloadColumn, PayloadField
+from etl_assets.contracts.events import (
+    EVENT_CONTRACTS,
+    EventContract,
+    EventType,
+    PayloadColumn,
+    PayloadField,
+)
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.contracts.rules import first_violation
 from etl_assets.contracts.sql_text import identifier, string_literal
@@ -14,7 +20,7 @@ from etl_assets.contracts.tables import NORMALIZED_ORDERS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Contracts = Mapping[str, EventContract]
+Contracts = Mapping[EventType, EventContract]
 
 _JUDGED_COLUMNS = (
     "order_id",
@@ -127,7 +133,7 @@ def _exact_text(field: PayloadField, name: str) -> str:
     )
 
 
-def _by_type(values: Mapping[str, str], otherwise: str = "NULL") -> str:
+def _by_type(values: Mapping[EventType, str], otherwise: str = "NULL") -> str:
     if not values:
         return otherwise
     cases = " ".join(

@@ -25,7 +25,6 @@ MERGE_KEYS = {
     "customers": ("customer_id",),
     "raw_events_exceptions": ("exception_id",),
     "normalized_orders_exceptions": ("exception_id",),
-    "warehouse_rows_exceptions": ("exception_id",),
     "dead_letters": ("dead_letter_id",),
     "audit_log": ("stage", "event_id", "source", "source_position", "attempt"),
 }
@@ -67,7 +66,7 @@ def test_a_warehouse_row_has_all_that_is_known_of_an_order_event():
 def test_the_exceptions_of_all_stages_have_one_shape():
     shapes = {
         tuple((c.name, c.type, c.nullable, c.rules, c.description) for c in tables.table(name).columns)
-        for name in ("raw_events_exceptions", "normalized_orders_exceptions", "warehouse_rows_exceptions")
+        for name in ("raw_events_exceptions", "normalized_orders_exceptions")
     }
     assert len(shapes) == 1
 

@@ -15,7 +15,6 @@ from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
 from etl_assets.contracts.tables.exceptions import (
     NORMALIZED_ORDERS_EXCEPTIONS,
     RAW_EVENTS_EXCEPTIONS,
-    WAREHOUSE_ROWS_EXCEPTIONS,
 )
 from etl_assets.contracts.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.contracts.tables.order_status_view import ORDER_STATUS_VIEW
@@ -34,7 +33,6 @@ __all__ = [
     "RAW_EVENTS",
     "RAW_EVENTS_EXCEPTIONS",
     "WAREHOUSE_ROWS",
-    "WAREHOUSE_ROWS_EXCEPTIONS",
     "table",
 ]
 
@@ -46,7 +44,6 @@ ALL_TABLES: tuple[TableContract, ...] = (
     CUSTOMERS,
     RAW_EVENTS_EXCEPTIONS,
     NORMALIZED_ORDERS_EXCEPTIONS,
-    WAREHOUSE_ROWS_EXCEPTIONS,
     DEAD_LETTERS,
     AUDIT_LOG,
 )

@@ -14,7 +14,6 @@ from etl_assets.contracts.rules import AtLeast, OneOf
 from etl_assets.contracts.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.contracts.tables.raw_events import RAW_EVENTS
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, TRACE_ID, identifier, label
-from etl_assets.contracts.tables.warehouse_rows import WAREHOUSE_ROWS
 
 _CARRIED_OVER = ("source", "source_position", "event_id", "trace_id")
 """What an exception repeats of the input row it is about, where the input table has it."""
@@ -79,9 +78,7 @@ def _carried_over(column: Column, read_from: TableContract | None) -> Column:
 
 RAW_EVENTS_EXCEPTIONS = _exceptions_of(RAW_EVENTS, read_from=None)
 NORMALIZED_ORDERS_EXCEPTIONS = _exceptions_of(NORMALIZED_ORDERS, read_from=RAW_EVENTS)
-WAREHOUSE_ROWS_EXCEPTIONS = _exceptions_of(WAREHOUSE_ROWS, read_from=NORMALIZED_ORDERS)
 EXCEPTIONS_TABLES: tuple[TableContract, ...] = (
     RAW_EVENTS_EXCEPTIONS,
     NORMALIZED_ORDERS_EXCEPTIONS,
-    WAREHOUSE_ROWS_EXCEPTIONS,
 )
