@@ -1,4 +1,5 @@
-"""Every environment variable the platform reads, with its meaning and default; nothing else reads `os.environ`.
+"""Every environment variable the platform reads, with its meaning and default; nothing else reads `os.environ` (but for
+`PATH`, `JAVA_HOME` and the locale, as Java itself does).
 
 Settings that belong to a platform (domains, folders, limits) are in the platform file (`settings.py`). Here is only what
 differs between machines or is secret.
@@ -39,6 +40,14 @@ JARS = Variable(
     meaning="Folder of the two Delta jars.",
     default="`etl-assets/jars` in the user's cache folder",
 )
+IVY_SETTINGS = Variable(
+    name="ETL_ASSETS_IVY_SETTINGS",
+    meaning="Set-up only: an Ivy settings file that names a private Maven mirror for Delta's jars.",
+    default="unset: Ivy's own, the public Maven repository",
+)
+CACHE_HOME = Variable(
+    name="XDG_CACHE_HOME", meaning="The user's cache folder, as on any Linux desktop.", default="`~/.cache`"
+)
 POSTGRES_URL = Variable(
     name="ETL_ASSETS_POSTGRES_URL",
     meaning="When set, Dagster keeps runs, events and schedules in this PostgreSQL database instead of SQLite.",
@@ -55,4 +64,13 @@ FAILPOINT = Variable(
     default="unset: no failpoint",
 )
 
-VARIABLES = (HOME, PLATFORM_FILE, JARS, POSTGRES_URL, SPARK_MASTER, FAILPOINT)
+VARIABLES = (
+    HOME,
+    PLATFORM_FILE,
+    SPARK_MASTER,
+    POSTGRES_URL,
+    JARS,
+    CACHE_HOME,
+    IVY_SETTINGS,
+    FAILPOINT,
+)

@@ -74,7 +74,7 @@ RULES = (
     ),
     Rule(names=("ConnectionError", "TimeoutError"), decision=Decision.RETRY, why="a connection was lost"),
 )
-_STOPPING_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+_DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 
 
@@ -103,6 +103,6 @@ def advice(error: BaseException) -> str:
 
 def disk_is_full(error: BaseException) -> bool:
     """Whether a full disk is behind the error, in Python or in Spark's words."""
-    if isinstance(error, OSError) and error.errno in _STOPPING_ERRNOS:
+    if isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:
         return True
     return any(text in str(error) for text in _DISK_FULL)

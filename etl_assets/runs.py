@@ -7,7 +7,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    MAX_RETRIES_TAG,
+)
 
 from etl_assets import tags
 from etl_assets.build import ASSETS, build_definitions
@@ -64,7 +68,8 @@ def materialize_days(
             instance=instance,
             raise_on_error=False,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-            tags={tags.READ_MODE: mode.value, **_days(first, last)},
+            # A run of this process cannot be started again by the daemon; the command can be.
+            tags={tags.READ_MODE: mode.value, MAX_RETRIES_TAG: "0", **_days(first, last)},
         )
         if not result.success:
             raise _failed(result, first, last)

@@ -183,8 +183,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         )
     master = environment.SPARK_MASTER.read(environ)
     if master is not None:
-        spark = content.get("spark")
-        content = {**content, "spark": {**(spark if isinstance(spark, dict) else {}), "master": master}}
+        spark = content.get("spark", {})
+        # A section that is no mapping is left for the validation to name.
+        content = {**content, "spark": {**spark, "master": master} if isinstance(spark, dict) else spark}
     try:
         return Settings.model_validate({**content, "home": home})
     except ValidationError as error:

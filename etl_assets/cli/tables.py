@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from etl_assets.observability.table_states import TableState
 
 
-@click.command()
+@click.command(
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets tables\n"
+        "  etl-assets tables --json | jq -r '.[] | select(.name == \"raw_events\") | .uri'\n"
+    )
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines.")
 def tables(as_json: bool) -> None:
     """Show every table: version, rows, and what it has consumed of its inputs.
 
     Other readers open a table by its uri at that version. A table that does not exist yet has no version. The cursor of
     raw_events is its last batch of files; those of the others are versions of their inputs, for each day.
-
-    \b
-    Examples:
-      etl-assets tables
-      etl-assets tables --json | jq -r '.[] | select(.name == "raw_events") | .uri'
     """
     from etl_assets.observability.table_states import table_states
     from etl_assets.settings import load_settings
@@ -42,8 +44,11 @@ def _show(states: list[TableState]) -> None:
     from rich.table import Table
 
     table = Table()
-    for name in ("table", "version", "rows", "cursor", "last commit (UTC)"):
-        table.add_column(name, justify="right" if name in ("version", "rows") else "left")
+    table.add_column("table", no_wrap=True)
+    table.add_column("version", justify="right")
+    table.add_column("rows", justify="right")
+    table.add_column("cursor")
+    table.add_column("last commit (UTC)", no_wrap=True)
     for state in states:
         table.add_row(
             state.name,
@@ -65,7 +70,11 @@ def _in_short(cursor: Mapping[str, int]) -> Iterator[str]:
         versions = [cursor[name] for name in days]
         span = f"{min(versions)}" if min(versions) == max(versions) else f"{min(versions)} to {max(versions)}"
         whole = len(days) == 1 and days[0].partition("/")[2] in ("", "*")
-        yield f"{source} {span}" if whole else f"{source} {span} ({len(days):,} {'day' if len(days) == 1 else 'days'})"
+        yield (
+            f"{source} {span}"
+            if whole
+            else f"{source} {span} ({len(days):,} {'day' if len(days) == 1 else 'days'})"
+        )
 
 
 def _time(at: dt.datetime) -> str:

@@ -53,7 +53,7 @@ def parse(line: bytes) -> tuple[Any, bool]:
         line_without_spaces = line.replace(b'": ', b'":').replace(b', "', b',"')
         if written != line_without_spaces:
             return _parse_strictly(line), False
-    if _NOT_CANONICAL_NUMBER.search(written):
+    if _NOT_CANONICAL_NUMBER.search(written) or written.count(b"[") + written.count(b"{") > MAX_DEPTH:
         return _parse_strictly(line), False
     return value, True
 

@@ -21,7 +21,7 @@ from etl_assets.delta.log import LogEntry, read_entry
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, merge_sql
 from etl_assets.errors import CommitConflict, CommitUnverified
-from etl_assets.testing.failpoints import Failpoint, failpoint
+from etl_assets.testing.failpoints import Failpoint, failpoint, killed_while_writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,7 +162,10 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
             )
         failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
         writer = uuid.uuid4().hex
-        _execute(spark, table, write, transaction, writer)
+        with killed_while_writing(
+            Failpoint.TABLE_DURING_COMMIT, table=table.name, folder=table.path, driver_pid=driver_pid(spark)
+        ):
+            _execute(spark, table, write, transaction, writer)
         failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
         entry = _verify(table, version, writer)
         sync_commit(table.path, entry)

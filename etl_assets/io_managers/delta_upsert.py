@@ -31,6 +31,7 @@ from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.io_managers.partition_split import PartitionsResult, run_partitions
 from etl_assets.metadata import partition_metadata, run_metadata
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
 from etl_assets.steps.step import StepReport
@@ -89,11 +90,10 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
                 others are stored and reported before.
         """
         keys = tuple(context.asset_partition_keys) if context.has_asset_partitions else ()
-        with self.spark.cancelled_with(context.run_id):
-            try:
-                result = run_partitions(self._runner(context, obj, keys), keys)
-            except Exception as error:
-                raise as_failure(error) from error
+        try:
+            result = run_partitions(self._runner(context, obj, keys), keys)
+        except Exception as error:
+            raise as_failure(error) from error
         if result.report is not None:
             self._report(context, result.report, [key for key in keys if key not in result.failed])
         if result.failed:
@@ -133,6 +133,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
                 asset=context.asset_key.to_user_string(),
             )
         spec = UpsertSpec.from_metadata(context.definition_metadata, asset=context.asset_key.to_user_string())
+        cancel_on_interrupt(obj.sparkSession)
         return FrameStep(
             rows=obj,
             table=self.table_of(context.asset_key),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from etl_assets.placement.domains import FailureDomain
 
+_LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
 _EXCEPTION_COLUMNS = tuple(name for name in EXCEPTIONS_TABLES[0].names if name != "record")
 
 
@@ -65,7 +66,9 @@ class EventStory:
     @property
     def repeats(self) -> tuple[Happening, ...]:
         """Where its id was seen again, with the same content or another."""
-        return tuple(each for each in self.happenings if each.outcome in (Outcome.DUPLICATE, Outcome.CONFLICT))
+        return tuple(
+            each for each in self.happenings if each.outcome in (Outcome.DUPLICATE, Outcome.CONFLICT)
+        )
 
 
 def tell(domain: FailureDomain, landing: Path, event_id: str) -> EventStory:
@@ -107,7 +110,11 @@ class _Teller:
         told = [happenings.excepted(row, table, self._folders) for table, row in exceptions]
         told += self._handings_in(letters)
         if event is not None:
-            told += [happenings.accepted(event, self._folders), *self._orders(event, told), *self._commits(event)]
+            told += [
+                happenings.accepted(event, self._folders),
+                *self._orders(event, told),
+                *self._commits(event),
+            ]
         days = {row["partition_date"] for row in (event, *(row for _, row in exceptions)) if row is not None}
         accepted = next((each for each in told if each.table == RAW_EVENTS.name), None)
         return EventStory(
@@ -115,7 +122,7 @@ class _Teller:
             event=event,
             file=None if accepted is None else accepted.file,
             line=None if accepted is None else accepted.line,
-            happenings=tuple(sorted(self._audited(told, days), key=Happening.order)),
+            happenings=tuple(_in_order(self._audited(told, days), accepted)),
             waiting_for=_waiting_for({(each.stage, each.outcome) for each in told}),
             dead_letters=tuple(letters),
             order=self._order(event),
@@ -129,7 +136,9 @@ class _Teller:
 
     def _letters(self, rows: Sequence[dict[str, Any]]) -> list[Letter]:
         """The letters that name the event, and those it was corrected from, which may name none, or another."""
-        replayed = {happenings.replay_of(row["source_position"])[0] for row in rows if row["source"] == REPLAYS}
+        replayed = {
+            happenings.replay_of(row["source_position"])[0] for row in rows if row["source"] == REPLAYS
+        }
         found = [
             *read_letters(self._domain, event_id=[self._event_id]),
             *read_letters(self._domain, dead_letter_id=replayed),
@@ -144,7 +153,9 @@ class _Teller:
         return [
             (contract.name, row)
             for contract in EXCEPTIONS_TABLES
-            for row in self._rows(contract.name, _EXCEPTION_COLUMNS, partition_date=days, exception_id=missing)
+            for row in self._rows(
+                contract.name, _EXCEPTION_COLUMNS, partition_date=days, exception_id=missing
+            )
         ]
 
     def _handings_in(self, letters: Sequence[Letter]) -> list[Happening]:
@@ -176,13 +187,13 @@ class _Teller:
         columns = ("stage", "source_position", "outcome", "recorded_at")
         positions = {each.position for each in told}
         rows = self._rows(AUDIT_LOG.name, columns, partition_date=days, source_position=positions)
-        recorded = {(row["stage"], row["source_position"], row["outcome"]): row["recorded_at"] for row in rows}
+        recorded = {
+            (row["stage"], row["source_position"], row["outcome"]): row["recorded_at"] for row in rows
+        }
         return [
             each
             if each.outcome == happenings.HANDED_IN
-            else replace(
-                each, audited=each.audit_key in recorded, at=each.at or recorded.get(each.audit_key)
-            )
+            else replace(each, audited=each.audit_key in recorded, at=each.at or recorded.get(each.audit_key))
             for each in told
         ]
 
@@ -211,6 +222,24 @@ class _Teller:
         except FileNotFoundError:
             return None
         return dt.datetime.fromtimestamp(modified, dt.UTC)
+
+
+def _in_order(told: Iterable[Happening], accepted: Happening | None) -> list[Happening]:
+    """As they happened: a repeat is one of what was accepted, though a batch writes down its repeats first."""
+    if accepted is None or accepted.at is None:
+        return sorted(told, key=lambda each: each.order(_LATEST))
+    began = accepted.at
+    known = [
+        replace(
+            each,
+            at=max(each.at or began, began),
+            offset=accepted.offset if each.offset is None else each.offset,
+        )
+        if each.outcome in (Outcome.DUPLICATE, Outcome.CONFLICT)
+        else each
+        for each in told
+    ]
+    return sorted(known, key=lambda each: each.order(began))
 
 
 def _waiting_for(told: set[tuple[str, str]]) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ Handing in writes a durable file (`sources.replays`); the steps that read it are
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -70,6 +72,24 @@ class Replayed:
     reason: str | None = None
     error: str | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """The result as JSON has it."""
+        return dataclasses.asdict(self)
+
+
+def check_open(letter: Letter) -> None:
+    """Refuse a letter that is closed.
+
+    Raises:
+        InputError: it is replayed or discarded.
+    """
+    if not letter.is_open:
+        raise InputError(
+            f"the dead letter {letter.dead_letter_id[:12]} is {letter.state}, not open",
+            fix="only open letters can be replayed or discarded; `etl-assets dead-letters list` shows them",
+            dead_letter_id=letter.dead_letter_id,
+        )
+
 
 def check_letter(letter: Letter, *, corrected: bool) -> None:
     """Refuse a letter that cannot be handed in.
@@ -77,13 +97,8 @@ def check_letter(letter: Letter, *, corrected: bool) -> None:
     Raises:
         InputError: it is not open, its record was not kept whole, or its stage takes no replays.
     """
+    check_open(letter)
     short = letter.dead_letter_id[:12]
-    if not letter.is_open:
-        raise InputError(
-            f"the dead letter {short} is {letter.state}, not open",
-            fix="only open letters can be replayed or discarded; `etl-assets dead-letters list` shows them",
-            dead_letter_id=letter.dead_letter_id,
-        )
     if letter.stage not in (INGEST, NORMALIZE):
         raise InputError(
             f"the dead letter {short} is of the stage {letter.stage}, which takes no replays",
@@ -124,10 +139,35 @@ def hand_in(domain: FailureDomain, letter: Letter, correction: bytes | None) -> 
     day, letter_id = letter.partition_date, letter.dead_letter_id
     if letter.stage == INGEST:
         record = letter.record_bytes() if correction is None else correction
+        _check_not_empty(record, letter)
         hand_in_record(domain, day, letter_id, handed_in.attempt, record)
     else:
+        if correction is not None:
+            _check_payload(correction)
         hand_in_event(domain, day, letter_id, handed_in.attempt, letter.event_id or "", correction)
     return handed_in
+
+
+def _check_not_empty(record: bytes, letter: Letter) -> None:
+    if not record.strip():
+        raise InputError(
+            f"there is no record to hand in for the dead letter {letter.dead_letter_id[:12]}",
+            fix="put the whole event, as one line of JSON, into a file and give it by --record FILE",
+            dead_letter_id=letter.dead_letter_id,
+        )
+
+
+def _check_payload(correction: bytes) -> None:
+    """Refuse a whole event where its payload is wanted, which would be taken for a payload with odd fields."""
+    try:
+        value = json.loads(correction)
+    except ValueError:
+        return  # Handing it in says what is wrong with it.
+    if isinstance(value, dict) and {"event_id", "payload"} <= value.keys():
+        raise InputError(
+            "the corrected record is a whole event, and normalize takes the payload alone",
+            fix="give the object under `payload`; the envelope was accepted and stays as it is",
+        )
 
 
 def outcomes(domain: FailureDomain, handed_in: list[HandedIn]) -> list[Replayed]:

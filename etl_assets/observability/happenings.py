@@ -26,7 +26,6 @@ _IN_ONE_INSTANT = (
     Outcome.NORMALIZED,
     Outcome.COMMITTED,
 )
-_LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +86,9 @@ class Happening:
         """By what it is found in audit_log."""
         return self.stage, self.position, self.outcome
 
-    def order(self) -> tuple[dt.datetime, int, int]:
-        """Sorts happenings as they happened; one batch's have the same time."""
-        return self.at or _LATEST, self.attempt, _IN_ONE_INSTANT.index(self.outcome)
+    def order(self, otherwise: dt.datetime) -> tuple[dt.datetime, int, int]:
+        """Sorts happenings as they happened, those of an unknown time by another; one batch's have the same time."""
+        return self.at or otherwise, self.attempt, _IN_ONE_INSTANT.index(self.outcome)
 
     def as_json(self) -> dict[str, Any]:
         """The happening as JSON has it."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
+_LAST_CHARACTER = "\U0010ffff"
+
 
 def find_rows(
     table: Table,
@@ -39,14 +41,10 @@ def find_rows(
         one = ds.field(name).isin(list(values))
         condition = one if condition is None else condition & one
     if prefix is not None:
-        one = _starts_with(*prefix)
+        name, start = prefix
+        # As a range, so that files whose statistics rule it out stay closed.
+        one = (ds.field(name) >= start) & (ds.field(name) <= start + _LAST_CHARACTER)
         condition = one if condition is None else condition & one
     dataset = DeltaTable(str(table.path)).to_pyarrow_dataset()
     for batch in dataset.to_batches(columns=list(columns), filter=condition):
         yield from batch.to_pylist()
-
-
-def _starts_with(column: str, text: str) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.starts_with(pc.field(column), text)

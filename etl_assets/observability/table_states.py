@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -85,15 +85,20 @@ def table_states(domain: FailureDomain) -> list[TableState]:
 
 def _state(table: Table) -> TableState:
     snapshot = table.snapshot()
-    place = {"domain": table.domain.name, "root": str(table.domain.root / "tables"), "uri": str(table.path)}
+    absent = TableState(
+        name=table.name,
+        domain=table.domain.name,
+        root=str(table.domain.root / "tables"),
+        uri=str(table.path),
+        cursor={},
+    )
     if snapshot is None:
-        return TableState(name=table.name, **place, cursor={})
+        return absent
     from deltalake import DeltaTable
 
     last = DeltaTable(str(table.path), version=snapshot.version).history(1)[0]
-    return TableState(
-        name=table.name,
-        **place,
+    return replace(
+        absent,
         version=snapshot.version,
         rows=snapshot.row_count(),
         cursor=_cursor(table),
@@ -120,4 +125,4 @@ def _days(consumer: Table, source: Table) -> list[dt.date | None]:
         return [None]
     snapshot = source.snapshot()
     rows = {} if snapshot is None else snapshot.rows_by("partition_date")
-    return sorted(dt.date.fromisoformat(day) for (day,) in rows)
+    return [dt.date.fromisoformat(day) for (day,) in sorted(rows)]

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
 from etl_assets.errors import SettingsError
+from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.runtime.jars import delta_jars
 from etl_assets.runtime.java import find_java
 
@@ -73,11 +76,10 @@ class SparkResource(LazyPySparkResource):
     """
 
     _runs_session: Any = PrivateAttr(default=None)
-    _tag: str | None = PrivateAttr(default=None)
 
     @property
     def spark_session(self) -> SparkSession:
-        """The run's session; starts the engine on first use.
+        """The run's session; starts the engine on first use, and has its jobs cancelled when the run is interrupted.
 
         Raises:
             SettingsError: an engine with other static settings is running in this process.
@@ -87,29 +89,8 @@ class SparkResource(LazyPySparkResource):
             self._runs_session = _start(dict(self.spark_config)).newSession()
             for key, value in PER_SESSION.items():
                 self._runs_session.conf.set(key, value)
-            if self._tag is not None:
-                self._runs_session.addTag(self._tag)
+        cancel_on_interrupt(self._runs_session)
         return self._runs_session
-
-    @contextmanager
-    def cancelled_with(self, tag: str) -> Generator[None]:
-        """Run Spark jobs under a tag, and cancel them when the block ends by an error or an interrupt.
-
-        Starts no engine by itself.
-        """
-        self._tag = tag
-        if self._runs_session is not None:
-            self._runs_session.addTag(tag)
-        try:
-            yield
-        except BaseException:
-            if self._runs_session is not None:
-                self._runs_session.interruptTag(tag)
-            raise
-        finally:
-            self._tag = None
-            if self._runs_session is not None:
-                self._runs_session.removeTag(tag)
 
 
 def _start(config: Mapping[str, str]) -> SparkSession:
@@ -119,6 +100,9 @@ def _start(config: Mapping[str, str]) -> SparkSession:
         builder = SparkSession.builder.remote(config["spark.remote"])
     else:
         os.environ["JAVA_HOME"] = str(find_java().home)
+        if not any(os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")):
+            # Without a locale Java takes file names for ASCII, and cannot open those that are not.
+            os.environ["LC_ALL"] = "C.UTF-8"
         # Workers must be this interpreter, with this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.config(
@@ -127,9 +111,21 @@ def _start(config: Mapping[str, str]) -> SparkSession:
     for key, value in config.items():
         if key != "spark.remote":
             builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _own_signal_handlers():
+        session = builder.getOrCreate()
     _check(session, config)
     return session
+
+
+@contextmanager
+def _own_signal_handlers() -> Generator[None]:
+    """Undo the handler of SIGINT that Spark's context sets; see `cancellation`."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def _check(session: SparkSession, config: Mapping[str, str]) -> None:

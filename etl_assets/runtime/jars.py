@@ -21,18 +21,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from etl_assets.environment import JARS, Variable
+from etl_assets.environment import CACHE_HOME, IVY_SETTINGS, JARS
 from etl_assets.errors import RuntimeMissing
 from etl_assets.runtime.java import Java
-
-IVY_SETTINGS = Variable(
-    name="ETL_ASSETS_IVY_SETTINGS",
-    meaning="Set-up only: an Ivy settings file that names a private Maven mirror for Delta's jars.",
-    default="unset: Ivy's own, the public Maven repository",
-)
-CACHE_HOME = Variable(
-    name="XDG_CACHE_HOME", meaning="The user's cache folder, as on any Linux desktop.", default="`~/.cache`"
-)
 
 _SETUP_COMMAND = "make setup"
 _STAGING_PREFIX = ".fetching-"

@@ -96,7 +96,8 @@ def _earlier(instance: dg.DagsterInstance, request: str) -> list[Attempt]:
         Attempt(
             ended=record.dagster_run.is_finished,
             succeeded=record.dagster_run.is_success,
-            ended_seconds_ago=now - (record.end_time or now),
+            # A run that never started has no end; it was last touched when it ended.
+            ended_seconds_ago=now - (record.end_time or record.update_timestamp.timestamp()),
         )
         for record in records
     ]

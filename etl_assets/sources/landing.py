@@ -9,8 +9,10 @@ place the settling time is what keeps a half-written file from being read. Files
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import os
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ REPLAYS = "dead_letters"
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
 _OPEN_SUFFIXES = (".tmp", ".part", ".inprogress")
 _OPEN_PREFIXES = (".", "_")
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -131,6 +134,27 @@ class Folders:
                     file=str(path),
                     day=file.day,
                 )
+
+    def verify_compression(self, files: Iterable[SourceFile]) -> None:
+        """Read compressed files to their end: what to do once reading has failed, to name the file that is broken.
+
+        Raises:
+            SourceUnreadable: a file is cut off or is not what its name says.
+        """
+        for file in files:
+            if not file.name.endswith(".gz"):
+                continue
+            try:
+                with gzip.open(self.path_of(file)) as opened:
+                    while opened.read(_PIECE_BYTES):
+                        pass
+            except (EOFError, OSError, zlib.error) as error:
+                raise SourceUnreadable(
+                    f"{self.path_of(file)} cannot be decompressed: {error}",
+                    fix="write the file again as a whole, or move it out of the landing folder",
+                    file=str(self.path_of(file)),
+                    day=file.day,
+                ) from error
 
     def _file(self, day: dt.date, name: str, status: os.stat_result) -> SourceFile:
         return SourceFile(

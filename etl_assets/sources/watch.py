@@ -22,7 +22,7 @@ class WatchCursor:
 
     Attributes:
         seen_ns: Folders modified before this time have been looked into.
-        open_days: Days that had unread or unsettled files at the last look.
+        open_days: Days that had unread or unsettled files at the last look, or had not come yet.
     """
 
     seen_ns: int = 0
@@ -95,7 +95,9 @@ def watch(
     suspects = sorted(day for day in modified if modified[day] >= cursor.seen_ns or day in cursor.open_days)
     inside = [day for day in suspects if first_day <= day <= now.date()]
     looked, later = inside[:most_days], inside[most_days:]
-    ready, still_open, unsettled, unreadable = [], list(later), 0, {}
+    # A day that has not come yet is looked into when it has, even if nothing changes in it until then.
+    ahead = [day for day in suspects if day > now.date()]
+    ready, still_open, unsettled, unreadable = [], later + ahead, 0, {}
     for day in looked:
         try:
             listings = [

@@ -50,8 +50,9 @@ FILES = "files"
 
 _RUN_KEY = ("file_index", "block_start")
 _ONE_TASK_BYTES = 8 << 20
-_FILE_STRIDE = 1 << 40
-"""More than a file has bytes, so that file index, block start and line give one number that rises in source order."""
+_FILE_SHIFT = 40
+"""A file has fewer bytes than this power of two, so that file index, block start and line give one number that rises in
+source order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,8 @@ class Block:
 
     lines: int
     outcomes: Mapping[str, int]
+    lowest_id: str | None
+    highest_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +120,9 @@ class Ingest:
         return committed_batch(self.table)
 
     def _pending(self, version: int, days: set[dt.date]) -> BatchPlan | None:
-        """The plan a killed run left, if it is all of these days; else its files are planned anew by their own run."""
+        """The plan a killed run left, if it is all of these days; else its files are planned anew with their days."""
         plan = self.progress.pending(table_version=version, committed=self.committed())
-        if plan is not None and not days.issuperset(plan.days):
+        if plan is not None and (self.mode is ReadMode.WHOLE or not days.issuperset(plan.days)):
             self.progress.discard(plan)
             return None
         return plan
@@ -198,14 +201,13 @@ class _Batch:
         self._table = ingest.table
 
     def write(self) -> StepReport:
-
         self._stage()
         self._ingest._verify(self._plan)
         failpoint(Failpoint.STAGE_AFTER_WRITE, table=self._table.name)
         staged = read_staged(self._spark, self._staged)
         lines = self._count_lines(staged)
         blocks = self._positions(lines)
-        self._find_repeats(staged, blocks)
+        self._find_repeats(staged, blocks, lines)
         repeats = self._spark.read.parquet(self._repeats)
         outcomes = self._count_outcomes(lines, repeats)
         self._commit_exceptions(staged, blocks, repeats, outcomes)
@@ -214,6 +216,8 @@ class _Batch:
 
     def _stage(self) -> None:
         """Judge every line once and keep the result: all that follows reads columns of it."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
         by_source = {folders.source: folders for folders in self._ingest.folders}
@@ -234,7 +238,13 @@ class _Batch:
         )
         if sum(file.size for file in self._plan.files) < _ONE_TASK_BYTES:
             text = text.coalesce(1)
-        parse_events(text, files, self._ingest.limits).write.parquet(self._staged)
+        try:
+            parse_events(text, files, self._ingest.limits).write.parquet(self._staged)
+        except (PySparkException, Py4JError):
+            # Spark names a file that it cannot read deep in a Java trace, if at all.
+            for folders in self._ingest.folders:
+                folders.verify_compression(file for file in self._plan.files if file.source == folders.source)
+            raise
 
     def _count_lines(self, staged: DataFrame) -> dict[tuple[int, int], Block]:
         """For each block its number of lines, and how many are rejected or blank."""
@@ -246,10 +256,15 @@ class _Batch:
             F.count_if(F.col("reason").isNotNull() & (F.col("reason") != BLANK)).alias(
                 Outcome.REJECTED.value
             ),
+            F.min("event_id").alias("lowest_id"),
+            F.max("event_id").alias("highest_id"),
         )
         return {
             (row["file_index"], row["block_start"]): Block(
-                lines=row["lines"], outcomes={name: row[name] for name in (BLANK, Outcome.REJECTED.value)}
+                lines=row["lines"],
+                outcomes={name: row[name] for name in (BLANK, Outcome.REJECTED.value)},
+                lowest_id=row["lowest_id"],
+                highest_id=row["highest_id"],
             )
             for row in rows.collect()
         }
@@ -270,19 +285,31 @@ class _Batch:
         )
         return F.broadcast(self._spark.createDataFrame(rows, schema))
 
-    def _find_repeats(self, staged: DataFrame, blocks: DataFrame) -> None:
-
+    def _find_repeats(
+        self, staged: DataFrame, blocks: DataFrame, lines: Mapping[tuple[int, int], Block]
+    ) -> None:
         events = (
             staged.where("reason IS NULL")
             .join(blocks, list(_RUN_KEY))
             .select("event_id", "fingerprint", _ordinal().alias("ordinal"), "source", _source_position())
         )
-        history = None
-        if self._plan.batch_id > 1:
-            history = self._table.read(self._spark, self._plan.batch_id - 1).select(
-                "event_id", "fingerprint", "offset", "source", "source_position"
-            )
-        find_repeats(events, history).write.parquet(self._repeats)
+        find_repeats(events, self._history(lines)).write.parquet(self._repeats)
+
+    def _history(self, lines: Mapping[tuple[int, int], Block]) -> DataFrame | None:
+        """The accepted events that the batch may repeat: those between its lowest and highest id.
+
+        By file statistics Delta opens only files with such ids: few, where ids rise with time.
+        """
+        from pyspark.sql import functions as F
+
+        ids = [name for block in lines.values() for name in (block.lowest_id, block.highest_id) if name]
+        base = self._plan.batch_id - 1
+        snapshot = self._table.snapshot(base)
+        if not ids or snapshot is None or not snapshot.row_count():
+            return None
+        in_range = F.col("event_id").between(min(ids), max(ids))
+        history = self._table.read(self._spark, base).where(in_range)
+        return history.select("event_id", "fingerprint", "offset", "source", "source_position")
 
     def _count_outcomes(
         self, blocks: Mapping[tuple[int, int], Block], repeats: DataFrame
@@ -295,9 +322,8 @@ class _Batch:
             figures = counts[self._plan.files[index].day]
             figures[READ] += block.lines - block.outcomes[BLANK]
             figures[Outcome.REJECTED.value] += block.outcomes[Outcome.REJECTED.value]
-        by_file = repeats.groupBy(
-            (F.col("ordinal") / _FILE_STRIDE).cast("int").alias("file_index"), "outcome"
-        ).count()
+        file_index = F.shiftright("ordinal", _FILE_SHIFT).alias("file_index")
+        by_file = repeats.groupBy(file_index, "outcome").count()
         for row in by_file.where(F.col("outcome") != Outcome.ACCEPTED.value).collect():
             counts[self._plan.files[row["file_index"]].day][row["outcome"]] += row["count"]
         for figures in counts.values():
@@ -416,7 +442,7 @@ def _exceptions(staged: DataFrame, blocks: DataFrame, repeats: DataFrame) -> Dat
 def _ordinal():  # noqa: ANN202 - pyspark's Column is imported only for type checking
     from pyspark.sql import functions as F
 
-    return F.expr(f"file_index * {_FILE_STRIDE} + block_start + block_line")
+    return F.expr(f"file_index * {1 << _FILE_SHIFT} + block_start + block_line")
 
 
 def _source_position():  # noqa: ANN202

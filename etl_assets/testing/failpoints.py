@@ -1,14 +1,20 @@
 """Named places around every write at which a test can kill the process.
 
 A failpoint does nothing unless `ETL_ASSETS_FAILPOINT` names it; then the process ends by SIGKILL, as it would by the
-kernel's out-of-memory killer or a lost machine: no `finally`, no `atexit`, no flushed buffers.
+kernel's out-of-memory killer or a lost machine: no `finally`, no `atexit`, no flushed buffers. The driver JVM of a
+process killed at a failpoint is idle and follows within seconds; at `killed_while_writing` it is killed with the process.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 
 from etl_assets.environment import FAILPOINT
 
@@ -35,6 +41,38 @@ def failpoint(name: Failpoint, *, table: str = "") -> None:
 
     The variable holds `name` or `name@table`; the latter waits for that table's turn.
     """
-    wanted = FAILPOINT.read()
-    if wanted is not None and wanted in (name.value, f"{name.value}@{table}"):
+    if _wanted(name, table):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def killed_while_writing(
+    name: Failpoint, *, table: str, folder: Path, driver_pid: int | None
+) -> Generator[None]:
+    """Kill this process and its JVM as soon as the block has begun a new data file in the table's folder.
+
+    Does nothing unless a test asked for it, like `failpoint`. A block that ends without a new file dies at its end.
+    """
+    if not _wanted(name, table):
+        yield
+        return
+    there = set(folder.rglob("*.parquet"))
+
+    def watch() -> None:
+        while there.issuperset(folder.rglob("*.parquet")):
+            time.sleep(0.001)
+        _kill_with_driver(driver_pid)
+
+    threading.Thread(target=watch, daemon=True).start()
+    yield
+    _kill_with_driver(driver_pid)
+
+
+def _wanted(name: Failpoint, table: str) -> bool:
+    return FAILPOINT.read() in (name.value, f"{name.value}@{table}")
+
+
+def _kill_with_driver(driver_pid: int | None) -> None:
+    if driver_pid is not None:
+        os.kill(driver_pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,7 +146,7 @@ def wait(look: Callable[[], T | None], *, seconds: float, what: str, every: floa
 
 
 @contextmanager
-def dagster_ui(home: Path, *, seconds: float = 240) -> Iterator[DagsterApi]:
+def dagster_ui(home: Path, *, seconds: float = 240) -> Generator[DagsterApi]:
     """`etl-assets dev` on a free port with that home folder; all of its processes are gone afterwards."""
     port = _free_port()
     log = home / "dev.log"
@@ -187,7 +187,9 @@ def stop(process: subprocess.Popen[bytes], *, seconds: float = 30) -> None:
 
 
 def _alive(process: subprocess.Popen[bytes], log: Path) -> bool:
-    assert process.poll() is None, f"`etl-assets dev` has ended:\n{log.read_text('utf-8', 'replace')[-4_000:]}"
+    assert process.poll() is None, (
+        f"`etl-assets dev` has ended:\n{log.read_text('utf-8', 'replace')[-4_000:]}"
+    )
     return True
 
 

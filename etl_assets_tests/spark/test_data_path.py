@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 
 def test_every_line_has_one_outcome_and_the_figures_add_up(pipeline):
     pipeline.land([event(1), event(1), event(1, tenant_id="other"), "not json", event(2)])
-    pipeline.land([event(2, day=DAY), event(3, day=NEXT_DAY)], day=NEXT_DAY)
+    pipeline.land([event(2, day=DAY), event(3, day=NEXT_DAY)], day=NEXT_DAY, name="ü [1] 100%.jsonl")
     reports = pipeline.run([DAY, NEXT_DAY])
     total = reports["raw_events"].total()
     assert (total["read"], total["accepted"], total["duplicate"], total["conflict"], total["rejected"]) == (

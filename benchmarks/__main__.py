@@ -1,0 +1,50 @@
+"""The command: `python -m benchmarks [CASE ...] [--runs N] [--events N] ...`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from benchmarks.cases import CASES
+from benchmarks.options import Options
+from benchmarks.report import RESULTS, keep, show
+
+_DEFAULTS = Options()
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.argument("cases", nargs=-1, type=click.Choice(list(CASES)), metavar=f"[{'|'.join(CASES)}]...")
+@click.option("--runs", default=_DEFAULTS.runs, type=click.IntRange(1), help="Runs of each side.")
+@click.option("--events", default=_DEFAULTS.events, type=click.IntRange(1_000), help="bulk: good events.")
+@click.option("--days", default=_DEFAULTS.days, type=click.IntRange(1), help="history: days before.")
+@click.option("--files", default=_DEFAULTS.files, type=click.IntRange(1), help="history: files before.")
+@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting, for both sides.")
+@click.option(
+    "--results", default=RESULTS, type=click.Path(file_okay=False, path_type=Path), help="Where figures go."
+)
+def main(
+    cases: tuple[str, ...],
+    runs: int,
+    events: int,
+    days: int,
+    files: int,
+    spark: tuple[str, ...],
+    results: Path,
+) -> None:
+    """Measure the platform beside others on this machine: the CASES named, or all."""
+    # A benchmark that is told to end takes the process it measures with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    settings = dict(setting.split("=", 1) for setting in spark)
+    options = Options(runs=runs, events=events, days=days, files=files, spark=settings)
+    for name in cases or CASES:
+        click.echo(f"{name}: data and tables in {options.folder}", err=True)
+        figures = CASES[name](options)
+        show(figures)
+        click.echo(f"kept in {keep(figures, results)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""bulk: 1,000,000 events from landing files to raw, normalized and warehouse tables with rejects, beside a plain script.
+
+Both sides get the same files, Spark settings, heap and cores, a fresh process each, and end with the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.input import BulkInput, bulk_input
+from benchmarks.measure import STARTED, Measured, empty_folder, interleaved, median, run_script
+from benchmarks.options import Options, script_environment
+from benchmarks.report import Figure, figure
+from benchmarks.scripts.platform_steps import DATA_PATH, DERIVED
+
+CASE = "bulk"
+CPU_TARGET = 1.5
+OURS, OTHER = "platform", "by hand"
+MIB = 1 << 20
+
+
+class WrongRows(Exception):
+    """A side did not end with the rows it should: its time says nothing."""
+
+
+def run(options: Options) -> list[Figure]:
+    """Measure the case."""
+    given = bulk_input(options.folder, options.events)
+    work = options.folder / CASE
+    sides = {
+        OURS: _side(options, given, work / "platform", "bulk_by_platform"),
+        OTHER: _side(options, given, work / "by-hand", "bulk_by_hand"),
+    }
+    measured = interleaved(options.runs, sides)
+    shutil.rmtree(work, ignore_errors=True)
+    return _figures(measured[OURS], measured[OTHER])
+
+
+def _side(options: Options, given: BulkInput, folder: Path, script: str) -> Callable[[], Measured]:
+    def run_side() -> Measured:
+        from etl_assets.runtime.jars import delta_jars
+
+        empty_folder(folder)
+        arguments: dict[str, Any] = {
+            "landing": str(given.landing),
+            "customers": str(given.customers),
+            "days": [day.isoformat() for day in given.days],
+            "tables": str(folder / "tables"),
+            "spark": {
+                **options.spark_settings(folder / "scratch"),
+                "spark.driver.extraClassPath": os.pathsep.join(map(str, delta_jars())),
+            },
+        }
+        measured = run_script(script, arguments, script_environment())
+        _check(script, measured, given)
+        return measured
+
+    return run_side
+
+
+def _check(script: str, measured: Measured, given: BulkInput) -> None:
+    found = measured.marks["verified"].figures
+    expected = {
+        "raw_events": given.raw_events,
+        "normalized_orders": given.normalized_orders,
+        "warehouse_rows": given.normalized_orders,
+    }
+    wrong = {name: found.get(name) for name, rows in expected.items() if found.get(name) != rows}
+    if wrong:
+        raise WrongRows(f"{script} ended with the rows {wrong}, not {expected}")
+
+
+def _figures(ours: list[Measured], other: list[Measured]) -> list[Figure]:
+    load = median([*ours, *other], lambda run: run.load)
+
+    def compare(metric: str, value: Callable[[Measured], float], target: float | None = None) -> Figure:
+        return figure(CASE, metric, median(ours, value), median(other, value), load=load, target=target)
+
+    def alone(metric: str, value: Callable[[Measured], float]) -> Figure:
+        return figure(CASE, metric, median(ours, value), load=load)
+
+    rows = [
+        compare("cpu_seconds", lambda run: run.cpu_seconds("tables"), CPU_TARGET),
+        compare("cpu_seconds_after_start", lambda run: run.cpu_seconds("tables", "session"), CPU_TARGET),
+        compare("wall_seconds", lambda run: run.wall_seconds("tables")),
+        compare("wall_seconds_after_start", lambda run: run.wall_seconds("tables", "session")),
+        compare("peak_resident_mib", lambda run: run.peak_resident_bytes("tables") / MIB),
+        compare("start_cpu_seconds", lambda run: run.cpu_seconds("session", STARTED)),
+    ]
+    marks = ("session", *DATA_PATH)
+    for before, name in [*pairwise(marks), *pairwise(("tables", *DERIVED))]:
+        rows.append(alone(f"{name}_cpu_seconds", lambda run, a=before, b=name: run.cpu_seconds(b, a)))
+        rows.append(alone(f"{name}_wall_seconds", lambda run, a=before, b=name: run.wall_seconds(b, a)))
+    last = DERIVED[-1]
+    rows.append(alone("peak_resident_mib_all", lambda run: run.peak_resident_bytes(last) / MIB))
+    return rows

@@ -1,0 +1,127 @@
+"""Running a script in a fresh process and measuring the whole tree of processes it starts.
+
+The figures of `Measured` are taken from the first mark to a later one, or from the start of the process. Interleaving
+and medians are here as well; what is compared with what is up to the cases.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.marks import MARKS_FILE, Mark, read_marks
+from benchmarks.processes import machine_cpu_seconds, tree_resident_bytes
+
+_SAMPLE_SECONDS = 0.25
+STARTED = "started"
+
+
+class ScriptFailed(Exception):
+    """A side of a case ended with an error; the message holds the end of what it said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One run of a script.
+
+    Attributes:
+        marks: Its marks by name; `STARTED` is the start of the process.
+        resident: Samples of (monotonic time, resident bytes of all its processes).
+        load: Cores that other work kept busy meanwhile.
+    """
+
+    marks: Mapping[str, Mark]
+    resident: tuple[tuple[float, int], ...]
+    load: float
+
+    def wall_seconds(self, until: str, since: str = STARTED) -> float:
+        return self.marks[until].clock - self.marks[since].clock
+
+    def cpu_seconds(self, until: str, since: str = STARTED) -> float:
+        return self.marks[until].cpu_seconds - self.marks[since].cpu_seconds
+
+    def peak_resident_bytes(self, until: str) -> int:
+        return max((size for clock, size in self.resident if clock <= self.marks[until].clock), default=0)
+
+
+def run_script(name: str, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Measured:
+    """Run `benchmarks.scripts.<name>` with its arguments as JSON.
+
+    Raises:
+        ScriptFailed: it did not end well.
+    """
+    with tempfile.TemporaryDirectory(prefix="etl-assets-bench-") as folder:
+        marks_file, log = Path(folder, "marks"), Path(folder, "log")
+        command = [sys.executable, "-m", f"benchmarks.scripts.{name}", json.dumps(arguments)]
+        others, clock = _cpu_seconds_of_others(), time.monotonic()
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                env={**environment, MARKS_FILE: str(marks_file)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                resident = tuple(_samples(process))
+            finally:
+                process.kill()
+                process.wait()
+        seconds = time.monotonic() - clock
+        if process.returncode != 0:
+            raise ScriptFailed(f"{name} ended with {process.returncode}:\n{_end_of(log)}")
+        marks = read_marks(marks_file)
+    used = max((found.cpu_seconds for found in marks.values()), default=0.0)
+    load = max(0.0, _cpu_seconds_of_others() - others - used) / seconds
+    start = Mark(name=STARTED, clock=clock, cpu_seconds=0.0)
+    return Measured(marks={STARTED: start, **marks}, resident=resident, load=load)
+
+
+def interleaved(runs: int, sides: Mapping[str, Callable[[], Measured]]) -> dict[str, list[Measured]]:
+    """Run the sides in turns, each `runs` times; every other turn in reverse order."""
+    measured: dict[str, list[Measured]] = {name: [] for name in sides}
+    for number in range(runs):
+        names = list(sides)
+        for name in names if number % 2 == 0 else names[::-1]:
+            print(f"  run {number + 1} of {runs}: {name} ...", end=" ", file=sys.stderr, flush=True)
+            began = time.monotonic()
+            measured[name].append(sides[name]())
+            print(f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return measured
+
+
+def median(runs: Sequence[Measured], figure: Callable[[Measured], float]) -> float:
+    """The median of a figure."""
+    return statistics.median(figure(run) for run in runs)
+
+
+def empty_folder(path: Path) -> Path:
+    """The folder, with nothing in it; the disk has finished what earlier work left, so that no side pays for another."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    os.sync()
+    return path
+
+
+def _cpu_seconds_of_others() -> float:
+    """What the machine has used so far, less this process."""
+    return machine_cpu_seconds() - time.process_time()
+
+
+def _samples(process: subprocess.Popen[bytes]) -> Iterator[tuple[float, int]]:
+    while process.poll() is None:
+        yield time.monotonic(), tree_resident_bytes(process.pid)
+        time.sleep(_SAMPLE_SECONDS)
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text("utf-8", errors="replace")[-4_000:]

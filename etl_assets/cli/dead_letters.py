@@ -1,0 +1,201 @@
+"""`etl-assets dead-letters`: list, show and discard refused records; `replay.py` hands them in again.
+
+Belongs here: options, and how letters are shown. Does not belong here: finding them (`observability/letters.py`) and
+discarding them (`steps/discard_letters.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from etl_assets.cli.letter_options import (
+    DAY,
+    JSON,
+    REASON,
+    STAGE,
+    counted,
+    letter_filter,
+    say,
+    settings_and_domain,
+    short,
+)
+from etl_assets.cli.replay import replay
+from etl_assets.contracts.reasons import DeadLetterState
+
+if TYPE_CHECKING:
+    from etl_assets.observability.letters import Letter
+    from etl_assets.settings import Settings
+
+
+@click.group(
+    "dead-letters",
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets dead-letters list --reason InvalidPayload\n"
+        "  etl-assets dead-letters show 3795bfb3 --raw > fixed.json\n"
+        "  etl-assets dead-letters replay 3795bfb3 --record fixed.json\n"
+        '  etl-assets dead-letters discard 14d72469 --reason "sent twice by the old exporter"\n'
+    ),
+)
+def dead_letters() -> None:
+    """See refused records, hand them in again, or give them up."""
+
+
+dead_letters.add_command(replay)
+
+
+@dead_letters.command(
+    "list",
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets dead-letters list\n"
+        "  etl-assets dead-letters list --state all --day 2026-03-01 --limit 0 --json\n"
+    ),
+)
+@click.option(
+    "--state",
+    type=click.Choice([*(state.value for state in DeadLetterState), "all"]),
+    default=DeadLetterState.OPEN.value,
+    show_default=True,
+    help="Where they are in their life.",
+)
+@click.option("--stage", type=STAGE, help="Only those that this stage refused.")
+@click.option("--reason", type=REASON, metavar="REASON", help="Only those refused for this reason.")
+@click.option("--day", type=DAY, metavar="YYYY-MM-DD", help="Only those that arrived on this day.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=50, show_default=True, help="The newest ones; 0 for all."
+)
+@JSON
+def list_command(
+    state: str, stage: str | None, reason: str | None, day: dt.datetime | None, limit: int, as_json: bool
+) -> None:
+    """List dead letters, the newest first."""
+    from etl_assets.observability.letters import list_letters
+
+    wanted = letter_filter(None if state == "all" else DeadLetterState(state), stage, reason, day)
+    letters, total = list_letters(settings_and_domain()[1], wanted, limit=limit or None)
+    if as_json:
+        click.echo(json.dumps([letter.as_json() for letter in letters]))
+    elif not letters:
+        click.echo(
+            "no such dead letters" if wanted.values().keys() - {"state"} else f"no {state} dead letters"
+        )
+    else:
+        _show_list(letters, states=state == "all")
+    if len(letters) < total:
+        click.echo(f"{len(letters):,} of {total:,} are shown; --limit 0 shows all", err=True)
+
+
+@dead_letters.command(
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets dead-letters show 3795bfb3\n"
+        "  etl-assets dead-letters show 3795bfb3 --raw > fixed.json\n"
+    )
+)
+@click.argument("letter_id", metavar="ID")
+@click.option("--raw", is_flag=True, help="Print only the record, byte for byte, to correct and replay it.")
+@JSON
+def show(letter_id: str, raw: bool, as_json: bool) -> None:
+    """Show one dead letter with its record. ID may be cut to a unique beginning."""
+    from etl_assets.observability.letters import find_letters
+
+    (letter,) = find_letters(settings_and_domain()[1], [letter_id])
+    if raw:
+        click.echo(letter.record_bytes())
+    elif as_json:
+        click.echo(json.dumps(letter.as_json()))
+    else:
+        _show_letter(letter)
+
+
+@dead_letters.command(
+    epilog=(
+        "\b\n"
+        "Example:\n"
+        '  etl-assets dead-letters discard 14d72469 076824cb --reason "test data of the producer"\n'
+    )
+)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--reason", "text", required=True, metavar="TEXT", help="Why, for whoever asks later.")
+@JSON
+def discard(ids: tuple[str, ...], text: str, as_json: bool) -> None:
+    """Give open dead letters up. They stay in the table with state `discarded` and your reason."""
+    from etl_assets.observability.hand_in import check_open
+    from etl_assets.observability.letters import find_letters, read_letters
+
+    if not text.strip():
+        raise click.BadParameter("say why, in words", param_hint="--reason")
+    settings, domain = settings_and_domain()
+    letters = find_letters(domain, ids)
+    for letter in letters:
+        check_open(letter)
+    say(f"discarding {counted(letters)}; Spark starts for the commit")
+    _discard(settings, letters, text.strip())
+    now = read_letters(domain, dead_letter_id=[letter.dead_letter_id for letter in letters])
+    if as_json:
+        click.echo(json.dumps([letter.as_json() for letter in now]))
+    for letter in now:
+        if not as_json:
+            click.echo(f"{short(letter)} is {letter.state}")
+    if any(letter.state != DeadLetterState.DISCARDED for letter in now):
+        click.echo("not every letter is discarded: another run closed it in between", err=True)
+        sys.exit(1)
+
+
+def _discard(settings: Settings, letters: Sequence[Letter], reason: str) -> None:
+    from etl_assets.placement.domains import Stage
+    from etl_assets.resources.spark import SparkResource, spark_config
+    from etl_assets.steps.discard_letters import DiscardLetters
+    from etl_assets.steps.step import StepContext
+
+    spark = SparkResource(spark_config=spark_config(settings.spark))
+    context = StepContext(
+        session=lambda: spark.spark_session,
+        domain=settings.placement().place(Stage.TRANSFORM),
+        lock_wait_seconds=settings.runs.lock_wait_seconds,
+    )
+    DiscardLetters(context=context, letters=letters, reason=reason).run()
+
+
+def _show_list(letters: Sequence[Letter], *, states: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for name in ("id", "day", "stage", "tries", *(["state"] if states else [])):
+        table.add_column(name, no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for letter in letters:
+        state = [letter.state] if states else []
+        # As it is: rich would take square brackets in a text for markup.
+        why = Text(f"{letter.reason}: {letter.error or ''}")
+        day = letter.partition_date.isoformat()
+        table.add_row(short(letter), day, letter.stage, str(letter.attempts), *state, why)
+    Console().print(table)
+
+
+def _show_letter(letter: Letter) -> None:
+    for name, value in letter.as_json().items():
+        if name not in ("record", "record_encoding") and value is not None:
+            click.echo(f"{name:16}{value}")
+    click.echo(f"{'record':16}({letter.record_encoding or 'not kept'})")
+    if letter.record is not None:
+        click.echo(letter.record)
+    if letter.is_open:
+        what = "the whole event" if letter.stage == "ingest" else "the payload alone"
+        click.echo(
+            f"\nreplay: etl-assets dead-letters replay {short(letter)} [--record FILE]",
+            err=True,
+        )
+        click.echo(f"        FILE holds {what}, corrected, as one JSON object", err=True)

@@ -1,0 +1,199 @@
+"""`etl-assets dead-letters replay`: hand letters in again, run their days, and say what became of each.
+
+Belongs here: the order of these parts, and how results are shown. Does not belong here: what handing in is and how its
+result is judged (`observability/hand_in.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from etl_assets.cli.letter_options import (
+    DAY,
+    JSON,
+    REASON,
+    SHOWN_OF_ID,
+    STAGE,
+    counted,
+    letter_filter,
+    say,
+    settings_and_domain,
+    short,
+)
+from etl_assets.contracts.reasons import DeadLetterState
+
+if TYPE_CHECKING:
+    from etl_assets.observability.hand_in import HandedIn, Replayed
+    from etl_assets.observability.letters import Letter, LetterFilter
+    from etl_assets.placement.domains import FailureDomain
+    from etl_assets.settings import Settings
+
+AFTER_NORMALIZE = ("warehouse_rows", "order_status_view", "dead_letters", "audit_log")
+"""Assets that take up what a replay at normalize has let in."""
+
+
+@click.command(
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets dead-letters replay 3795bfb3 --record fixed.json\n"
+        "  etl-assets dead-letters replay --all-open --reason UnknownEventType\n"
+    )
+)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option(
+    "--record",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Corrected content for one letter: the whole event if ingest refused it, the payload alone if normalize did.",
+)
+@click.option("--all-open", is_flag=True, help="All open letters that the options below name, as they came.")
+@click.option("--reason", type=REASON, metavar="REASON", help="With --all-open: refused for this reason.")
+@click.option("--stage", type=STAGE, help="With --all-open: refused by this stage.")
+@click.option("--day", type=DAY, metavar="YYYY-MM-DD", help="With --all-open: arrived on this day.")
+@JSON
+def replay(
+    ids: tuple[str, ...],
+    record: Path | None,
+    all_open: bool,
+    reason: str | None,
+    stage: str | None,
+    day: dt.datetime | None,
+    as_json: bool,
+) -> None:
+    """Hand open dead letters in again, run their days, and say what became of each.
+
+    Exit code 1 if a letter did not get in. Replaying twice changes nothing.
+    """
+    from etl_assets.observability.letters import find_letters
+
+    _check_call(ids, record, all_open, narrowed=bool(reason or stage or day))
+    settings, domain = settings_and_domain()
+    letters = (
+        _all_open(domain, letter_filter(DeadLetterState.OPEN, stage, reason, day))
+        if all_open
+        else find_letters(domain, ids)
+    )
+    if not letters:
+        click.echo("[]" if as_json else "no open dead letter is such: nothing to do")
+        return
+    _check_days(settings, letters)
+    results = _replay(settings, domain, letters, None if record is None else record.read_bytes())
+    if as_json:
+        click.echo(json.dumps([result.as_json() for result in results]))
+    else:
+        _show_results(results)
+    if any(result.result != "replayed" for result in results):
+        sys.exit(1)
+
+
+def _check_call(ids: Sequence[str], record: Path | None, all_open: bool, *, narrowed: bool) -> None:
+    if bool(ids) == all_open:
+        raise click.UsageError("name letters by ID, or take --all-open")
+    if record is not None and len(ids) != 1:
+        raise click.UsageError("--record is for one letter: name it alone")
+    if narrowed and not all_open:
+        raise click.UsageError("--reason, --stage and --day go with --all-open")
+
+
+def _all_open(domain: FailureDomain, wanted: LetterFilter) -> list[Letter]:
+    """The open letters that can be handed in as they came; the others are named on stderr."""
+    from etl_assets.observability.letters import read_letters
+
+    letters = read_letters(domain, **wanted.values())
+    cut_off = [letter for letter in letters if letter.is_cut_off and letter.stage == "ingest"]
+    for letter in cut_off:
+        say(f"{short(letter)} is left out: its record was cut off, replay it with --record FILE")
+    return sorted((each for each in letters if each not in cut_off), key=lambda each: each.failed_at)
+
+
+def _check_days(settings: Settings, letters: Sequence[Letter]) -> None:
+    from etl_assets.errors import InputError
+
+    early = sorted(
+        {letter.partition_date for letter in letters if letter.partition_date < settings.start_date}
+    )
+    if early:
+        raise InputError(
+            f"there are no partitions for {', '.join(day.isoformat() for day in early)}: they start on"
+            f" {settings.start_date}",
+            fix=f"set start_date to {early[0]} or earlier in the platform file",
+        )
+
+
+def _replay(
+    settings: Settings, domain: FailureDomain, letters: Sequence[Letter], correction: bytes | None
+) -> list[Replayed]:
+    from etl_assets.errors import EtlAssetsError
+    from etl_assets.observability.hand_in import check_letter, hand_in, outcomes
+
+    for letter in letters:
+        check_letter(letter, corrected=correction is not None)
+    handed_in = [hand_in(domain, letter, correction) for letter in letters]
+    say(f"{counted(handed_in)} handed in; Spark starts with the first run")
+    try:
+        _run(settings, handed_in)
+    except EtlAssetsError as error:
+        error.fix += (
+            "; the letters stay handed in, and replaying them again, or the next run of their days, goes on"
+        )
+        raise
+    return outcomes(domain, handed_in)
+
+
+def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:
+    """Run what reads the letters: all assets for those at ingest, from normalize on for the others."""
+    from etl_assets.instance import open_instance
+    from etl_assets.runs import materialize_days
+    from etl_assets.steps.step import ReadMode
+
+    at_ingest = {each.day for each in handed_in if each.stage == "ingest"}
+    at_normalize = {each.day for each in handed_in if each.stage == "normalize"}
+    if any(each.anew and each.stage == "ingest" for each in handed_in):
+        _wait_until_settled(settings.landing.settle_seconds)
+    with open_instance(settings) as instance:
+        if at_ingest:
+            say(f"running {_days(at_ingest)} from ingest on")
+            materialize_days(settings, instance, at_ingest, mode=ReadMode.INCREMENTAL)
+        if at_normalize:
+            say(f"running {_days(at_normalize)} from normalize on")
+            # Whole days where events are judged anew; what follows has only the new rows to read.
+            materialize_days(
+                settings, instance, at_normalize, mode=ReadMode.WHOLE, assets=["normalized_orders"]
+            )
+            materialize_days(
+                settings, instance, at_normalize, mode=ReadMode.INCREMENTAL, assets=AFTER_NORMALIZE
+            )
+
+
+def _wait_until_settled(settle_seconds: float) -> None:
+    """A file is read once it has not changed for this long, and those handed in are new."""
+    if settle_seconds > 5:
+        say(f"waiting {settle_seconds:g} s (landing.settle_seconds) until the new files count as complete")
+    time.sleep(settle_seconds + 0.1)
+
+
+def _show_results(results: Sequence[Replayed]) -> None:
+    for result in results:
+        text = f"{result.dead_letter_id[:SHOWN_OF_ID]} {result.result.value}"
+        if result.result == "replayed":
+            text += f": event {result.event_id} is in (attempt {result.attempt})"
+        elif result.result == "refused":
+            text += f" again by {result.stage}: {result.reason}: {result.error}"
+        elif result.result == "duplicate":
+            text += f": {result.error}; discard it"
+        else:
+            text += ": no stage has judged it yet; the next run of its day does"
+        click.echo(text)
+
+
+def _days(days: Collection[dt.date]) -> str:
+    return min(days).isoformat() if len(days) == 1 else f"{len(days):,} days from {min(days)} to {max(days)}"

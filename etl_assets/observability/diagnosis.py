@@ -1,0 +1,80 @@
+"""All checks of machine and installation, in the order in which one thing needs the other."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets import environment
+from etl_assets.errors import SettingsError
+from etl_assets.observability import installation_checks as installation
+from etl_assets.observability import machine_checks as machine
+from etl_assets.observability.findings import Finding, answer, fail, ok
+from etl_assets.settings import home_folder, load_settings
+
+if TYPE_CHECKING:
+    from etl_assets.settings import Settings
+
+SETTINGS = "settings"
+_SECRET = environment.POSTGRES_URL
+
+
+def diagnose(environ: Mapping[str, str] | None = None) -> list[Finding]:
+    """Check everything. Works without Java and with broken settings, and changes nothing."""
+    settings, finding = _settings(environ)
+    home = home_folder(environ)
+    roots = (
+        []
+        if settings is None
+        else [(f"domain {each.name}", each.root) for each in settings.placement().domains]
+    )
+    folders = [("home", home), *roots]
+    findings = [finding, *answer(machine.PACKAGES, machine.check_packages), *_spark(settings)]
+    findings += answer(
+        machine.DISK,
+        lambda: machine.check_disk([*folders, ("Spark's temporary files", Path(tempfile.gettempdir()))]),
+    )
+    findings += answer(installation.WRITING, lambda: installation.check_writing(folders))
+    findings += answer(
+        machine.CLOCK, lambda: machine.check_clock((roots[0][1] if roots else home) / "tables")
+    )
+    if settings is not None:
+        findings += _installation(settings)
+    return findings
+
+
+def _settings(environ: Mapping[str, str] | None) -> tuple[Settings | None, Finding]:
+    named = environment.PLATFORM_FILE.read(environ)
+    file = Path(named).expanduser().absolute() if named else home_folder(environ) / "platform.yaml"
+    variables = ", ".join(
+        variable.name if variable is _SECRET else f"{variable.name}={value}"
+        for variable in environment.VARIABLES
+        if (value := variable.read(environ)) is not None
+    )
+    where = f"{file}{'' if os.access(file, os.F_OK) else ' (not there: defaults)'}; environment: {variables or 'nothing set'}"
+    try:
+        return load_settings(environ), ok(SETTINGS, where)
+    except SettingsError as error:
+        return None, fail(SETTINGS, error.message, error.fix)
+    except Exception as error:  # noqa: BLE001 - the other checks must run whatever the file holds
+        return None, fail(SETTINGS, f"{file}: {error}", "mend the file, see docs/settings.md")
+
+
+def _spark(settings: Settings | None) -> list[Finding]:
+    """Java and jars; a Spark that runs elsewhere needs neither here."""
+    if settings is not None and settings.spark.master.startswith("sc://"):
+        return [ok(machine.JAVA, f"not needed: Spark is reached at {settings.spark.master}")]
+    return [*answer(machine.JAVA, machine.check_java), *answer(machine.JARS, machine.check_jars)]
+
+
+def _installation(settings: Settings) -> list[Finding]:
+    today = dt.datetime.now(dt.UTC).date()
+    findings = answer(installation.LANDING_FOLDER, lambda: installation.check_landing(settings, today))
+    for domain in settings.placement().domains:
+        locks = domain.lock_path("any").parent
+        findings += answer(installation.LOCKS, lambda locks=locks: installation.check_locks(locks))
+    return findings + answer(installation.INSTANCE, lambda: installation.check_instance(settings))

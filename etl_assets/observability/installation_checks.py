@@ -1,0 +1,171 @@
+"""Checks of the installation: write access, landing folder, writer locks, Dagster instance. They need valid settings.
+
+Nothing is created or changed but a probe file that is removed again; a folder that the first run will make is only
+judged by whether it can be made.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.observability.findings import Finding, fail, ok, warn
+from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
+from etl_assets.sources.landing import Folders
+
+if TYPE_CHECKING:
+    from etl_assets.settings import Settings
+
+WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
+_SHOWN = 5
+
+
+def check_writing(folders: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
+    """A file can be written, fsynced, renamed and removed in each folder, and its time is the clock's."""
+    for what, folder in folders:
+        if folder.is_dir():
+            yield _probe(what, folder)
+        elif os.access(nearest(folder), os.W_OK | os.X_OK) and nearest(folder).is_dir():
+            yield ok(WRITING, f"{what} {folder}: not there yet, can be made")
+        else:
+            yield fail(
+                WRITING,
+                f"{what} {folder}: not there, and cannot be made in {nearest(folder)}",
+                f"make it, or let this user write in {nearest(folder)}",
+            )
+
+
+def _probe(what: str, folder: Path) -> Finding:
+    path = folder / f".doctor-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    renamed = path.with_suffix(".renamed")
+    try:
+        with path.open("wb") as file:
+            file.write(b"probe")
+            file.flush()
+            os.fsync(file.fileno())
+        path.rename(renamed)
+        skew = renamed.stat().st_mtime - time.time()
+    except OSError as error:
+        return fail(
+            WRITING,
+            f"{what} {folder}: {error.strerror}",
+            "let this user write there; mount it without `ro`; make room",
+        )
+    finally:
+        for leftover in (path, renamed):
+            leftover.unlink(missing_ok=True)
+    if abs(skew) > SKEW_SECONDS:
+        return warn(
+            WRITING,
+            f"{what} {folder}: files get a time {skew:+,.0f} s from this machine's clock",
+            "synchronize the clocks of this machine and of the file server: files are read by their age",
+        )
+    return ok(WRITING, f"{what} {folder}")
+
+
+def check_landing(settings: Settings, today: dt.date) -> Iterator[Finding]:
+    """The landing folder and its days can be read, and holds nothing that is never read."""
+    folder = settings.landing_path
+    if not folder.is_dir():
+        yield warn(
+            LANDING_FOLDER, f"{folder} is not there", "make it, or set landing.path in the platform file"
+        )
+        return
+    folders = Folders(source="landing", path=folder)
+    strangers = folders.strangers()
+    days = sorted(day for day, _ in folders.days())
+    closed = [day.isoformat() for day in days if not os.access(folder / day.isoformat(), os.R_OK | os.X_OK)]
+    outside = [day.isoformat() for day in days if not settings.start_date <= day <= today]
+    if closed:
+        yield fail(
+            LANDING_FOLDER, f"{_some(closed)} cannot be read", f"let this user read the folders in {folder}"
+        )
+    if strangers:
+        yield warn(
+            LANDING_FOLDER,
+            f"{_some(strangers)} in {folder}: no day's folder, nothing in there is read",
+            "put files into folders named YYYY-MM-DD; set other things aside with a leading `_` or `.`",
+        )
+    if outside:
+        yield warn(
+            LANDING_FOLDER,
+            f"{_some(outside)} have no partition: days go from {settings.start_date} to today",
+            "move the files to the day they arrived on, or set an earlier start_date in the platform file",
+        )
+    if not (closed or strangers or outside):
+        yield ok(LANDING_FOLDER, f"{folder}, {len(days):,} {'day' if len(days) == 1 else 'days'}")
+
+
+def check_locks(locks: Path) -> Iterator[Finding]:
+    """Which tables are being written, and whether the driver of a dead writer still runs."""
+    held, left = [], []
+    for file in sorted(locks.glob("*.lock")):
+        holder = _holder(file)
+        if holder and _is_held(file):
+            held.append(f"{file.stem} by process {holder.get('pid', '?')} on {holder.get('host', '?')}")
+        elif holder and _driver_runs(holder):
+            left.append(
+                f"{file.stem}: driver {holder['driver_pid']} of the dead process {holder.get('pid', '?')}"
+            )
+    if left:
+        yield warn(
+            LOCKS,
+            f"a writer died and its Spark driver still runs: {'; '.join(left)}",
+            "wait a moment, or end that driver: the next writer waits for it",
+        )
+    yield ok(LOCKS, f"being written now: {'; '.join(held)}" if held else "no table is being written")
+
+
+def _holder(file: Path) -> dict[str, Any]:
+    """Who wrote itself into the lock file; empty once it has released the lock."""
+    try:
+        return json.loads(file.read_text("utf-8") or "{}")
+    except (OSError, ValueError):
+        return {}
+
+
+def _is_held(file: Path) -> bool:
+    with file.open("rb") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _driver_runs(holder: dict[str, Any]) -> bool:
+    pid = holder.get("driver_pid")
+    if pid is None or holder.get("host") != socket.gethostname():
+        return False
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] != "Z" and fields[19] == holder.get("driver_started_at")
+
+
+def check_instance(settings: Settings) -> Iterator[Finding]:
+    """The Dagster instance can be opened and asked; one that was never used is not made for that."""
+    home = settings.dagster_home
+    if not (home / "dagster.yaml").is_file():
+        yield ok(INSTANCE, f"{home} is not there yet: the first run makes it")
+        return
+    from etl_assets.instance import open_instance
+
+    with open_instance(settings) as instance:
+        storage = type(instance.event_log_storage).__name__
+        yield ok(INSTANCE, f"{home}, {instance.get_runs_count():,} runs, events in {storage}")
+
+
+def _some(names: Iterable[str]) -> str:
+    all_names = list(names)
+    more = f" and {len(all_names) - _SHOWN:,} more" if len(all_names) > _SHOWN else ""
+    return ", ".join(all_names[:_SHOWN]) + more

@@ -1,0 +1,129 @@
+"""Checks of the machine: Java, Delta's jars, packages, disk space, clock. They need no valid settings."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from etl_assets.delta.log import entry_path, latest_version
+from etl_assets.observability.findings import Finding, fail, ok, warn
+from etl_assets.runtime.jars import delta_jars
+from etl_assets.runtime.java import find_java
+
+JAVA, JARS, PACKAGES, DISK, CLOCK = "java", "jars", "packages", "disk", "clock"
+FAIL_BELOW_BYTES = 1 << 30
+WARN_BELOW_BYTES = 5 << 30
+WARN_BELOW_FREE_INODES = 0.01
+SKEW_SECONDS = 5.0
+_PLAUSIBLE_FROM = 1_767_225_600.0
+"""2026-01-01, UTC: this software is younger than that."""
+_DISTRIBUTION = "etl-assets"
+_MAIN_PACKAGES = (
+    "dagster",
+    "dagster-pyspark",
+    "pyspark",
+    "delta-spark",
+    "deltalake",
+    "pyarrow",
+    "pandas",
+    "pandera",
+)
+_PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?==(?P<version>[^;\s]+)$")
+
+
+def check_java() -> Iterator[Finding]:
+    """Java is there and new enough."""
+    java = find_java()
+    yield ok(JAVA, f"Java {java.release} in {java.home}")
+
+
+def check_jars() -> Iterator[Finding]:
+    """Delta's jars are there, with the content that is pinned."""
+    jars = delta_jars(thorough=True)
+    yield ok(JARS, f"{', '.join(jar.name for jar in jars)} in {jars[0].parent}, sums checked")
+
+
+def check_packages() -> Iterator[Finding]:
+    """The main packages have the versions this software was tested with."""
+    pins = dict(_pins())
+    seen, wrong = [f"Python {sys.version.split()[0]}"], []
+    for name in _MAIN_PACKAGES:
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{name} is not installed")
+            continue
+        seen.append(f"{name} {version}")
+        if version != pins.get(name, version):
+            wrong.append(f"{name} is {version} instead of {pins[name]}")
+    if wrong:
+        yield fail(PACKAGES, "; ".join(wrong), "run `make setup`, which installs the locked versions")
+    else:
+        yield ok(PACKAGES, ", ".join(seen))
+
+
+def check_disk(folders: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
+    """Each folder's file system has room; an absent folder is judged by where it would be made."""
+    for what, folder in folders:
+        there = nearest(folder)
+        free = shutil.disk_usage(there).free
+        detail = f"{what} {folder}: {free / (1 << 30):,.1f} GiB free"
+        fix = f"make room on the file system of {there}, or move {what} to another"
+        statistics = os.statvfs(there)
+        if free < FAIL_BELOW_BYTES:
+            yield fail(DISK, detail, fix)
+        elif free < WARN_BELOW_BYTES:
+            yield warn(DISK, detail, fix)
+        elif statistics.f_files and statistics.f_favail < statistics.f_files * WARN_BELOW_FREE_INODES:
+            yield warn(DISK, f"{detail}, but only {statistics.f_favail:,} more files", fix)
+        else:
+            yield ok(DISK, detail)
+
+
+def check_clock(tables: Path, now: float | None = None) -> Iterator[Finding]:
+    """The clock is plausible: not before this software, and not before the newest commits.
+
+    Args:
+        tables: Folder of a domain's tables.
+        now: Seconds since 1970; the clock's by default.
+    """
+    now = time.time() if now is None else now
+    shown = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now))
+    fix = "set the clock (time synchronization): days of arrival and event times are judged by it"
+    newest = max((_newest_commit(table) for table in tables.glob("*/*")), default=0.0)
+    if now < _PLAUSIBLE_FROM:
+        yield fail(CLOCK, f"it says {shown} UTC, which is past", fix)
+    elif newest > now + SKEW_SECONDS:
+        ahead = newest - now
+        yield fail(CLOCK, f"it says {shown} UTC, and the newest commit is {ahead:,.0f} s later", fix)
+    else:
+        yield ok(CLOCK, f"{shown} UTC")
+
+
+def nearest(folder: Path) -> Path:
+    """The folder, or the first above it that is there."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _newest_commit(table: Path) -> float:
+    version = latest_version(table)
+    return entry_path(table, version).stat().st_mtime if version >= 0 else 0.0
+
+
+def _pins() -> Iterator[tuple[str, str]]:
+    """Packages that this one pins exactly."""
+    try:
+        lines = importlib.metadata.requires(_DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for line in lines:
+        if pin := _PIN.match(line):
+            yield pin["name"], pin["version"]

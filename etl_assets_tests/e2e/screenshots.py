@@ -1,0 +1,84 @@
+"""The pictures of docs/images, taken from a running UI: `python -m etl_assets_tests.e2e.screenshots URL OUT`.
+
+Run the demo and `etl-assets dev` before, so that there is something to see.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets_tests.e2e.dagster_ui import CHROMIUM_FLAGS, VIEWPORT, DagsterApi, chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+_PATIENCE_MS = 90_000
+_FADES_MS = 3_000
+"""Dagster's menus and graph move into place; nothing says when they have."""
+
+
+def asset_graph(page: Page, url: str, day: str) -> None:
+    """Every asset, its group around it."""
+    page.goto(f"{url}/asset-groups", wait_until="domcontentloaded")
+    page.get_by_text("transform").first.wait_for()
+    page.wait_for_timeout(_FADES_MS)
+    page.keyboard.press("Alt+e")
+    page.get_by_text("normalized_orders").first.wait_for()
+    page.wait_for_timeout(_FADES_MS)
+    page.get_by_role("img", name="zoom_in").first.click()
+    page.wait_for_timeout(_FADES_MS)
+
+
+def raw_events_partitions(page: Page, url: str, day: str) -> None:
+    """The days of raw_events, and what is known of one."""
+    page.goto(f"{url}/assets/raw_events?view=partitions&partition={day}", wait_until="domcontentloaded")
+    page.get_by_text("outcomes_by_day").wait_for()
+    page.wait_for_timeout(_FADES_MS)
+
+
+def outcomes_chart(page: Page, url: str, day: str) -> None:
+    """The chart in the materialization of a day."""
+    raw_events_partitions(page, url, day)
+    row = page.get_by_role("row").filter(has_text="outcomes_by_day")
+    row.get_by_text("Show Markdown").click()
+    page.locator("img[src^='data:image/svg']").wait_for()
+    page.wait_for_timeout(_FADES_MS)
+
+
+PICTURES: dict[str, Callable[[Page, str, str], None]] = {
+    "asset-graph.png": asset_graph,
+    "raw-events-partitions.png": raw_events_partitions,
+    "outcomes-chart.png": outcomes_chart,
+}
+
+
+def take(url: str, out: Path) -> None:
+    """Take every picture."""
+    from playwright.sync_api import sync_playwright
+
+    day = _newest_day(DagsterApi(url=url))
+    out.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(CHROMIUM_FLAGS))
+        page = browser.new_page(viewport=VIEWPORT)
+        page.set_default_timeout(_PATIENCE_MS)
+        for name, show in PICTURES.items():
+            show(page, url, day)
+            page.screenshot(path=out / name)
+        browser.close()
+
+
+def _newest_day(api: DagsterApi) -> str:
+    """The newest day that raw_events has a materialization of."""
+    found = api.query(
+        '{ assetNodeOrError(assetKey: {path: ["raw_events"]}) { ... on AssetNode {'
+        " assetMaterializations(limit: 200) { partition } } } }"
+    )["assetNodeOrError"]["assetMaterializations"]
+    return max(each["partition"] for each in found)
+
+
+if __name__ == "__main__":
+    take(sys.argv[1].rstrip("/"), Path(sys.argv[2]))

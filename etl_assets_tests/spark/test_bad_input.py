@@ -1,0 +1,196 @@
+"""Bad input becomes a dead letter or a clear error with its file and line; nothing accepted is lost or doubled."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etl_assets.contracts.reasons import DeadLetterReason as Reason
+from etl_assets.errors import SourceChanged, SourceUnreadable
+from etl_assets.steps import ingest
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
+
+pytestmark = pytest.mark.spark
+
+BAD: dict[str, tuple[dict[str, Any] | str | bytes, Reason]] = {
+    "not JSON": ("not json", Reason.MALFORMED_JSON),
+    "truncated line": (json.dumps(event(100))[:-20], Reason.MALFORMED_JSON),
+    "wrong type": (event(101, event_id=101), Reason.WRONG_TYPE),
+    "missing field": (event(102, tenant_id=None), Reason.MISSING_FIELD),
+    "NaN": (event(103, payload={"amount": float("nan")}), Reason.MALFORMED_JSON),
+    "year 9999": (event(104, timestamp="9999-12-31T23:59:59Z"), Reason.TIMESTAMP_OUT_OF_RANGE),
+    "no zone": (event(105, timestamp="2026-01-05T10:00:00"), Reason.INVALID_TIMESTAMP),
+    "10 MB line": (event(106, payload={"x": "x" * 10_000_000}), Reason.RECORD_TOO_LARGE),
+    "invalid UTF-8": (b'{"event_id": "\xff"}', Reason.INVALID_UTF8),
+    "duplicate keys": (json.dumps(event(107))[:-1] + ', "event_id": "other"}', Reason.DUPLICATE_KEY),
+    "exponent": (
+        json.dumps(event(108, payload={"amount": 0})).replace(": 0}", ": 1e0}"),
+        Reason.UNSAFE_NUMBER,
+    ),
+    "no object": ("[]", Reason.NOT_AN_OBJECT),
+    # These are taken in and refused by normalize.
+    "unknown event type": (event(110, event_type="OrderForgotten"), Reason.UNKNOWN_EVENT_TYPE),
+    "newer version": (event(111, schema_version=99), Reason.UNSUPPORTED_SCHEMA_VERSION),
+    "negative amount": (
+        event(112, payload={"customer_id": "c", "amount": "-0.01"}),
+        Reason.CONTRACT_VIOLATION,
+    ),
+    "three decimals": (event(113, payload={"customer_id": "c", "amount": "1.005"}), Reason.INVALID_PAYLOAD),
+    "three decimals in a number": (
+        event(114, payload={"customer_id": "c", "amount": 1.005}),
+        Reason.INVALID_PAYLOAD,
+    ),
+    "more digits than a double has": (
+        json.dumps(event(115, payload={"customer_id": "c", "amount": 0})).replace(
+            ": 0}", ": 1.0000000000000000001}"
+        ),
+        Reason.INVALID_PAYLOAD,
+    ),
+    "amount of another type": (
+        event(116, payload={"customer_id": "c", "amount": ["1"]}),
+        Reason.INVALID_PAYLOAD,
+    ),
+    "no amount": (event(117, payload={"customer_id": "c"}), Reason.INVALID_PAYLOAD),
+    "null customer": (event(118, payload={"customer_id": None, "amount": 1}), Reason.INVALID_PAYLOAD),
+    "seventeen digits": (
+        event(119, payload={"customer_id": "c", "amount": "12345678901234567"}),
+        Reason.INVALID_PAYLOAD,
+    ),
+    "lower-case currency": (
+        event(120, payload={"customer_id": "c", "amount": 1, "currency": "eur"}),
+        Reason.CONTRACT_VIOLATION,
+    ),
+}
+GOOD_BEFORE, GOOD_AFTER = event(1), event(2)
+NAME = "bad [1]*% lines?.jsonl"
+
+
+@pytest.fixture(scope="module")
+def bad_day(engine, tmp_path_factory):
+    """All bad lines in one file between two good ones, and what the data path made of them."""
+    folder = tmp_path_factory.mktemp("bad_input")
+    session = engine.spark_session.newSession()
+    pipeline = Pipeline(root=folder / "data", landing=folder / "landing", session=lambda: session)
+    pipeline.land([GOOD_BEFORE, *(line for line, _ in BAD.values()), GOOD_AFTER], name=NAME)
+    reports = pipeline.run(only=["customers", "raw_events", "normalized_orders", "dead_letters"])
+    return (
+        reports,
+        pipeline.rows("dead_letters"),
+        pipeline.rows("raw_events"),
+        pipeline.rows("normalized_orders"),
+    )
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_line_is_a_dead_letter_with_its_file_and_line(bad_day, what):
+    _, letters, _, _ = bad_day
+    line = list(BAD).index(what) + 2
+    found = [letter for letter in letters if letter["source_position"] == f"{DAY}/{NAME}:{line}"]
+    assert [(letter["reason"], letter["state"], letter["attempts"]) for letter in found] == [
+        (BAD[what][1], "open", 1)
+    ]
+    assert found[0]["error"]
+
+
+def test_the_good_lines_around_them_are_accepted_and_the_figures_add_up(bad_day):
+    reports, letters, raw, normalized = bad_day
+    at_ingest = [letter for letter in letters if letter["stage"] == "ingest"]
+    total = reports["raw_events"].total()
+    assert total["read"] == len(BAD) + 2 == total["accepted"] + total["rejected"]
+    assert total["rejected"] == len(at_ingest)
+    assert sorted(row["offset"] for row in raw) == list(range(total["accepted"]))
+    assert {row["event_id"] for row in normalized} == {"event-1", "event-2"}
+    assert len(letters) == len(BAD)
+
+
+def test_the_oddities_of_text_files_are_no_lines(pipeline):
+    folder = pipeline.landing / DAY.isoformat()
+    folder.mkdir(parents=True)
+    one, two, three = (json.dumps(event(number)).encode() for number in (1, 2, 3))
+    (folder / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + one + b"\r\n\r\n  \n" + b"bad\r\n" + two)
+    (folder / "b.jsonl").write_bytes(b"")
+    (folder / "c.jsonl").write_bytes(b"\n\n")
+    (folder / "d.jsonl.gz").write_bytes(gzip.compress(three + b"\n"))
+    (folder / "e.csv").write_bytes(b"no event file")
+    (folder / ".f.jsonl").write_bytes(b"open")
+    (folder / "g.jsonl.tmp").write_bytes(b"open")
+    (pipeline.landing / "backup").mkdir()
+    (pipeline.landing / "backup" / "h.jsonl").write_bytes(one)
+    report = pipeline.run(only=["raw_events"])["raw_events"]
+    total = report.total()
+    assert (total["read"], total["accepted"], total["rejected"]) == (4, 3, 1)
+    positions = [row["source_position"] for row in pipeline.rows("raw_events", order_by="offset")]
+    assert positions == [f"{DAY}/a.jsonl:1", f"{DAY}/a.jsonl:5", f"{DAY}/d.jsonl.gz:1"]
+    (refused,) = pipeline.rows("raw_events_exceptions")
+    assert (refused["source_position"], refused["record"]) == (f"{DAY}/a.jsonl:4", "bad")
+    assert report.notes == (f"{DAY}/e.csv is no event file and is never read",)
+    assert pipeline.run(only=["raw_events"])["raw_events"].commits == 0
+
+
+def test_positions_and_offsets_hold_in_a_file_that_is_read_in_blocks(pipeline, spark, monkeypatch):
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "2000")
+    spark.conf.set("spark.sql.files.openCostInBytes", "0")
+    monkeypatch.setattr(ingest, "_ONE_TASK_BYTES", 0)
+    numbers = range(1, 61)
+    pipeline.land(["bad" if number % 7 == 0 else event(number) for number in numbers])
+    pipeline.land([event(1), event(61), "bad"], name="b.jsonl")
+    pipeline.run(only=["raw_events"])
+    rows = pipeline.rows("raw_events", order_by="offset")
+    good = [number for number in numbers if number % 7]
+    assert [row["offset"] for row in rows] == list(range(len(good) + 1))
+    assert [row["source_position"] for row in rows] == [
+        *(f"{DAY}/a.jsonl:{number}" for number in good),
+        f"{DAY}/b.jsonl:2",
+    ]
+    assert [row["event_id"] for row in rows] == [f"event-{number}" for number in (*good, 61)]
+    refused = {row["source_position"] for row in pipeline.rows("raw_events_exceptions")}
+    assert refused == {f"{DAY}/a.jsonl:{n}" for n in numbers if n % 7 == 0} | {
+        f"{DAY}/b.jsonl:{n}" for n in (1, 3)
+    }
+
+
+def test_a_file_that_changes_while_it_is_read_stops_its_batch_and_is_read_as_it_is_then(
+    pipeline, monkeypatch
+):
+    path = pipeline.land([event(1), event(2)])
+    stage = ingest._Batch._stage
+
+    def changed_while_staged(batch: ingest._Batch) -> None:
+        stage(batch)
+        path.write_text(json.dumps(event(1)) + "\n", encoding="utf-8")
+
+    monkeypatch.setattr(ingest._Batch, "_stage", changed_while_staged)
+    with pytest.raises(SourceChanged, match=r"a\.jsonl changed while it was being read") as changed:
+        pipeline.run(only=["raw_events"])
+    assert (changed.value.file, changed.value.day) == (str(path), DAY)
+    assert pipeline.rows("raw_events") == []
+    monkeypatch.undo()
+    pipeline.run(only=["raw_events"])
+    assert [row["event_id"] for row in pipeline.rows("raw_events")] == ["event-1"]
+
+    path.write_text("".join(json.dumps(event(number)) + "\n" for number in (3, 1)), encoding="utf-8")
+    os.utime(path, ns=(1, 1))
+    report = pipeline.run(only=["raw_events"])["raw_events"]
+    assert report.notes == (f"{DAY}/a.jsonl changed after it had been read and was read again",)
+    assert [row["event_id"] for row in pipeline.rows("raw_events", order_by="offset")] == [
+        "event-1",
+        "event-3",
+    ]
+
+
+def test_a_file_that_is_not_what_its_name_says_is_named_and_the_rest_is_not_lost(pipeline):
+    whole = gzip.compress(b"".join(json.dumps(event(number)).encode() + b"\n" for number in range(200)))
+    path: Path = pipeline.landing / DAY.isoformat() / "broken.jsonl.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SourceUnreadable, match=r"broken\.jsonl\.gz cannot be decompressed"):
+        pipeline.run(only=["raw_events"])
+    assert pipeline.rows("raw_events") == []
+    path.unlink()
+    pipeline.land([event(1)], day=NEXT_DAY)
+    assert pipeline.run([DAY, NEXT_DAY], only=["raw_events"])["raw_events"].total()["accepted"] == 1

@@ -1,0 +1,70 @@
+"""Dead letters handed in again: a corrected record, a corrected payload, and one that is still wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from etl_assets.errors import InputError
+from etl_assets.sources.replays import hand_in_event, hand_in_record
+from etl_assets.steps.step import ReadMode
+from etl_assets_tests.pipeline import DAY, event
+
+pytestmark = pytest.mark.spark
+
+STEPS = ["customers", "raw_events", "normalized_orders", "dead_letters", "audit_log"]
+
+
+def test_a_corrected_letter_is_replayed_once_and_one_that_is_still_wrong_stays_open(pipeline):
+    bad_payload = event(3, payload={"customer_id": "c", "amount": "-1"})
+    pipeline.land([event(1), "first bad", "second bad", bad_payload])
+    pipeline.run(only=STEPS)
+
+    def letters():
+        return {row["record"]: row for row in pipeline.rows("dead_letters")}
+
+    by_reason = {(row["stage"], row["source_position"].rpartition(":")[2]): row for row in letters().values()}
+    first, second, third = by_reason["ingest", "2"], by_reason["ingest", "3"], by_reason["normalize", "4"]
+    assert {row["state"] for row in letters().values()} == {"open"}
+
+    domain = pipeline.domain
+    hand_in_record(domain, DAY, first["dead_letter_id"], 2, json.dumps(event(2)).encode())
+    hand_in_record(domain, DAY, second["dead_letter_id"], 2, b"still bad")
+    hand_in_event(
+        domain, DAY, third["dead_letter_id"], 2, "event-3", b'{"customer_id": "c", "amount": "1.50"}'
+    )
+    # A refused event is in raw_events already, so that its day is read as a whole.
+    for mode in (ReadMode.WHOLE, ReadMode.INCREMENTAL, ReadMode.WHOLE):
+        pipeline.run(mode=mode, only=STEPS)
+        state = {
+            row["dead_letter_id"]: (row["state"], row["attempts"]) for row in pipeline.rows("dead_letters")
+        }
+        assert state == {
+            first["dead_letter_id"]: ("replayed", 2),
+            second["dead_letter_id"]: ("open", 2),
+            third["dead_letter_id"]: ("replayed", 2),
+        }
+        assert {row["event_id"] for row in pipeline.rows("normalized_orders")} == {
+            "event-1",
+            "event-2",
+            "event-3",
+        }
+    audit = {
+        (row["stage"], row["event_id"], row["attempt"]): row["outcome"] for row in pipeline.rows("audit_log")
+    }
+    assert audit["ingest", "event-2", 2] == "replayed"
+    assert audit["normalize", "event-3", 1] == "rejected"
+    assert audit["normalize", "event-3", 2] == "normalized"
+    assert len(pipeline.rows("raw_events")) == 3
+
+
+@pytest.mark.parametrize("payload", [b"not json", b"[]", b'{"a": 1, "a": 2}', b'{"a": 1e5}'])
+def test_a_correction_that_has_no_meaning_is_refused_at_once(pipeline, payload):
+    with pytest.raises(InputError, match="the corrected payload"):
+        hand_in_event(pipeline.domain, DAY, "0" * 64, 2, "event-1", payload)
+
+
+def test_a_corrected_record_is_one_line(pipeline):
+    with pytest.raises(InputError, match="one line"):
+        hand_in_record(pipeline.domain, DAY, "0" * 64, 2, b'{"a":\n1}')

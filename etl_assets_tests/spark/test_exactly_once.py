@@ -1,0 +1,50 @@
+"""Each event counts once: within a batch, across batches and days, and against all history."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from etl_assets.steps.step import ReadMode
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
+
+pytestmark = pytest.mark.spark
+
+
+def test_repeats_are_found_across_batches_days_and_runs(pipeline):
+    small = dataclasses.replace(pipeline, max_batch_bytes=1)
+    small.land([event(1), event(2), event(1)], name="a.jsonl")
+    small.land([event(2), event(3)], name="b.jsonl")
+    small.land([event(3), event(4), event(1, tenant_id="other")], day=NEXT_DAY)
+    report = small.run([DAY, NEXT_DAY], only=["raw_events"])["raw_events"]
+    assert report.commits == 3, "a file is a batch of its own"
+    assert (report.counts[DAY]["accepted"], report.counts[DAY]["duplicate"]) == (3, 2)
+    assert (report.counts[NEXT_DAY]["accepted"], report.counts[NEXT_DAY]["duplicate"]) == (1, 1)
+    assert report.counts[NEXT_DAY]["conflict"] == 1
+
+    small.land([event(4), event(2, payload={"customer_id": "x", "amount": 1}), event(5)], name="late.jsonl")
+    report = small.run([DAY], only=["raw_events"])["raw_events"]
+    total = report.total()
+    assert (total["read"], total["accepted"], total["duplicate"], total["conflict"]) == (3, 1, 1, 1)
+
+    rows = small.rows("raw_events", order_by="offset")
+    assert [(row["offset"], row["event_id"]) for row in rows] == list(
+        enumerate(f"event-{n}" for n in (1, 2, 3, 4, 5))
+    )
+    found = {
+        row["source_position"]: (row["outcome"], row["original_offset"])
+        for row in small.rows("raw_events_exceptions")
+    }
+    assert found == {
+        f"{DAY}/a.jsonl:3": ("duplicate", None),
+        f"{DAY}/b.jsonl:1": ("duplicate", 1),
+        f"{NEXT_DAY}/a.jsonl:1": ("duplicate", 2),
+        f"{NEXT_DAY}/a.jsonl:3": ("conflict", 0),
+        f"{DAY}/late.jsonl:1": ("duplicate", 3),
+        f"{DAY}/late.jsonl:2": ("conflict", 1),
+    }
+    before = small.rows("raw_events", order_by="offset"), len(small.rows("raw_events_exceptions"))
+    whole = small.run([DAY, NEXT_DAY], mode=ReadMode.WHOLE, only=["raw_events"])["raw_events"].total()
+    assert (whole["accepted"], whole["inserted"], whole["duplicate"], whole["conflict"]) == (5, 0, 4, 2)
+    assert (small.rows("raw_events", order_by="offset"), len(small.rows("raw_events_exceptions"))) == before

@@ -1,0 +1,64 @@
+"""Two processes that write one table at once lose nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+
+from etl_assets.delta.commit import Transaction, Write, commit, ensure_table
+from etl_assets.errors import CommitConflict
+from etl_assets_tests.spark import writer_process
+
+pytestmark = pytest.mark.spark
+
+COMMITS = 12
+CUSTOMERS = "customer_id STRING, customer_region STRING"
+
+
+@pytest.mark.slow
+def test_commits_of_two_processes_follow_one_another_and_none_is_lost(spark, pipeline):
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Event(), context.Event()
+    other = context.Process(target=writer_process.run, args=(pipeline.root, "other", COMMITS, ready, go))
+    other.start()
+    try:
+        assert ready.wait(200)
+        go.set()
+        writer_process.append(spark, pipeline.root, "this", COMMITS)
+        other.join(200)
+    finally:
+        other.kill()
+        other.join()
+    assert other.exitcode == 0
+    table = writer_process.table_in(pipeline.root)
+    names = sorted(path.stem for path in (table.path / "_delta_log").glob("*.json"))
+    assert names == [f"{version:020d}" for version in range(2 * COMMITS + 1)]
+    assert sorted(row["customer_id"] for row in pipeline.rows("customers")) == sorted(
+        f"{writer}-{number}" for writer in ("other", "this") for number in range(COMMITS)
+    )
+
+
+def test_a_write_planned_on_an_older_version_writes_nothing_and_its_repetition_is_a_no_op(spark, pipeline):
+    table = pipeline.context.table("customers")
+    base = ensure_table(spark, table)
+
+    def write(name: str, app_id: str) -> Write:
+        rows = spark.createDataFrame([(name, "x")], CUSTOMERS)
+        return Write(rows=rows, base_version=base, transaction=Transaction(app_id=app_id, version=1))
+
+    first = commit(table, write("first", "a"))
+    with pytest.raises(
+        CommitConflict, match="customers is at version 1, the batch was planned on 0"
+    ) as conflict:
+        commit(table, write("second", "b"))
+    assert (conflict.value.version, conflict.value.base_version) == (1, 0)
+    again = commit(table, write("first", "a"))
+    assert (again.repeated, again.version, again.inserted) == (True, first.version, 0)
+    assert [row["customer_id"] for row in pipeline.rows("customers")] == ["first"]
+    left = [
+        key
+        for key in ("txnAppId", "txnVersion")
+        if spark.conf.get(f"spark.databricks.delta.write.{key}", None)
+    ]
+    assert left == [], "a transaction id left in the session would make the next write a silent no-op"

@@ -1,0 +1,119 @@
+"""The platform file: a wrong setting stops at load, with its name, the value found and what is allowed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+import yaml
+
+from etl_assets.errors import SettingsError
+from etl_assets.settings import Settings, load_settings
+
+
+@pytest.fixture
+def load(tmp_path: Path):
+    def load(text: str | None = None, **variables: str) -> Settings:
+        if text is not None:
+            (tmp_path / "platform.yaml").write_text(text, encoding="utf-8")
+        return load_settings({"ETL_ASSETS_HOME": str(tmp_path), **variables})
+
+    return load
+
+
+def test_without_a_file_every_setting_has_its_default(load, tmp_path):
+    settings = load()
+    assert settings.landing_path == tmp_path / "landing"
+    assert settings.placement().domains[0].root == tmp_path / "data"
+    assert settings.customers_file == tmp_path / "landing" / "_reference" / "customers.csv"
+    assert settings.dagster_home == tmp_path / "dagster"
+    assert settings.spark.driver_memory == "2g"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing but a comment\n", "{}"])
+def test_an_empty_file_is_no_file(load, text):
+    assert load(text) == load()
+
+
+def test_the_file_is_taken(load):
+    settings = load(
+        yaml.safe_dump(
+            {
+                "start_date": "2025-03-01",
+                "landing": {"path": "/in"},
+                "domains": [{"name": "aws/eu-1/a", "root": "/d"}],
+            }
+        )
+    )
+    assert settings.start_date == dt.date(2025, 3, 1)
+    assert settings.landing_path == Path("/in")
+    assert settings.placement().domains[0].name == "aws/eu-1/a"
+
+
+@pytest.mark.parametrize(
+    ("content", "field", "allowed"),
+    [
+        ({"landing": {"settle_seconds": -1}}, "landing.settle_seconds", "ge 0"),
+        ({"landing": {"settle_second": 1}}, "landing.settle_second", "did you mean `settle_seconds`?"),
+        ({"start": "2026-01-01"}, "start", "fields: start_date"),
+        ({"spark": {"master": "locale"}}, "spark.master", "pattern"),
+        ({"spark": {"driver_memory": "0g"}}, "spark.driver_memory", "pattern"),
+        ({"spark": {"config": {"spark.sql.session.timeZone": "X"}}}, "spark.config", ""),
+        ({"spark": {"config": {"delta.x": "1"}}}, "spark.config", ""),
+        ({"runs": {"max_days_per_run": 0}}, "runs.max_days_per_run", "ge 1"),
+        ({"domains": []}, "domains", ""),
+        ({"domains": [{"name": "A B", "root": "x"}]}, "domains.0.name", "pattern"),
+        ({"domains": [{"name": "a", "root": "x", "rot": 1}]}, "domains.0.rot", "did you mean `root`?"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "." in value else None,
+)
+def test_a_wrong_setting_is_named_with_its_value_and_what_is_allowed(load, content, field, allowed):
+    with pytest.raises(SettingsError) as refused:
+        load(yaml.safe_dump(content))
+    assert refused.value.field == field
+    assert f"{field} = " in str(refused.value)
+    assert allowed in refused.value.fix
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just text", "7"])
+def test_a_file_that_is_no_mapping_is_refused(load, text):
+    with pytest.raises(SettingsError, match="holds no mapping of fields"):
+        load(text)
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\tx: 1"])
+def test_a_file_that_is_no_yaml_is_refused(load, text):
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load(text)
+
+
+def test_the_home_folder_is_not_set_in_the_file(load):
+    with pytest.raises(SettingsError, match="`home` is not a field") as refused:
+        load("home: /x")
+    assert "ETL_ASSETS_HOME" in refused.value.fix
+
+
+def test_a_file_that_was_named_must_exist(load, tmp_path):
+    with pytest.raises(SettingsError, match="does not exist"):
+        load(ETL_ASSETS_PLATFORM_FILE=str(tmp_path / "absent.yaml"))
+
+
+def test_the_environment_overrides_the_master_and_leaves_the_rest(load):
+    settings = load("spark: {master: 'local[4]', driver_memory: 1g}", ETL_ASSETS_SPARK_MASTER="local[1]")
+    assert (settings.spark.master, settings.spark.driver_memory) == ("local[1]", "1g")
+
+
+def test_a_wrong_master_in_the_environment_is_refused_like_one_in_the_file(load):
+    with pytest.raises(SettingsError, match=r"spark\.master"):
+        load(ETL_ASSETS_SPARK_MASTER="nowhere")
+
+
+def test_the_environment_does_not_hide_a_section_that_is_wrong(load):
+    with pytest.raises(SettingsError, match="spark"):
+        load("spark: 5", ETL_ASSETS_SPARK_MASTER="local[1]")
+
+
+def test_settings_survive_their_json(load):
+    settings = load()
+    assert Settings.model_validate_json(settings.model_dump_json()) == settings

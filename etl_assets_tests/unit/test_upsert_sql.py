@@ -1,0 +1,122 @@
+"""The one MERGE as text: what it looks for, what it changes, and that no name can end it."""
+
+from __future__ import annotations
+
+import pytest
+
+from etl_assets.contracts.tables import ALL_TABLES, DEAD_LETTERS, WAREHOUSE_ROWS
+from etl_assets.delta.upsert import METADATA_PREFIX, Combine, UpsertSpec, check_columns, merge_sql
+from etl_assets.errors import ContractError
+
+COLUMNS = ("id", "value", "day", "batch_id")
+
+
+def sql(spec: UpsertSpec, **by) -> str:
+    return merge_sql(spec, target="delta.`/t`", source="s_view", columns=COLUMNS, **by)
+
+
+def test_with_an_ordering_only_a_newer_row_replaces_the_stored_one():
+    assert sql(UpsertSpec(merge_key=("id",), ordering="value")) == (
+        "MERGE INTO delta.`/t` t USING s_view s ON t.`id` = s.`id`\n"
+        "WHEN MATCHED AND (s.`value` > t.`value` OR (t.`value` IS NULL AND s.`value` IS NOT NULL)) THEN UPDATE SET"
+        " t.`id` = s.`id`, t.`value` = s.`value`, t.`day` = s.`day`, t.`batch_id` = s.`batch_id`\n"
+        "WHEN NOT MATCHED THEN INSERT (`id`, `value`, `day`, `batch_id`)"
+        " VALUES (s.`id`, s.`value`, s.`day`, s.`batch_id`)"
+    )
+
+
+def test_without_an_ordering_a_row_that_differs_replaces_and_the_batch_is_no_difference():
+    text = sql(UpsertSpec(merge_key=("id",)))
+    assert "WHEN MATCHED AND NOT (t.`value` <=> s.`value` AND t.`day` <=> s.`day`) THEN UPDATE" in text
+
+
+def test_a_row_of_keys_alone_never_changes():
+    text = merge_sql(UpsertSpec(merge_key=("id",)), target="t", source="s", columns=("id", "batch_id"))
+    assert "WHEN MATCHED AND FALSE" in text
+
+
+def test_insert_only_leaves_what_is_there():
+    assert "MATCHED" not in sql(UpsertSpec(merge_key=("id",), insert_only=True)).replace("NOT MATCHED", "")
+
+
+def test_a_key_bound_to_its_day_is_looked_for_in_the_days_named_as_literals():
+    spec = UpsertSpec(merge_key=("id",), delta_partition="day", partition_bound=True)
+    assert "ON t.`id` = s.`id` AND t.`day` = s.`day` AND t.`day` IN ('2026-01-05', '2026-01-06')\n" in sql(
+        spec, partitions={"2026-01-06", "2026-01-05"}
+    )
+    assert " IN (" not in sql(spec)
+
+
+def test_a_day_in_the_key_is_not_compared_twice():
+    spec = UpsertSpec(merge_key=("id", "day"), delta_partition="day", partition_bound=True)
+    assert sql(spec).count("t.`day` = s.`day` AND") + sql(spec).count("t.`day` = s.`day`\n") == 1
+
+
+def test_a_key_that_may_cross_days_is_looked_for_in_the_whole_table():
+    assert "`day` =" not in sql(
+        UpsertSpec(merge_key=("id",), delta_partition="day", insert_only=True), partitions=["x"]
+    )
+
+
+def test_a_combination_takes_the_place_of_the_replacement():
+    text = sql(
+        UpsertSpec(merge_key=("id",)),
+        combine=Combine(values={"value": "t.value + s.value"}, condition="TRUE"),
+    )
+    assert "WHEN MATCHED AND (TRUE) THEN UPDATE SET t.`value` = t.value + s.value\n" in text
+
+
+def test_names_and_values_are_quoted():
+    spec = UpsertSpec(merge_key=("a`b",), delta_partition="day", partition_bound=True)
+    text = merge_sql(spec, target="t", source="s", columns=("a`b", "day"), partitions=["x'; DROP TABLE y --"])
+    assert "t.`a``b` = s.`a``b`" in text
+    assert "'x\\u0027; DROP TABLE y --'" in text
+
+
+@pytest.mark.parametrize("fields", [{"merge_key": ()}, {"merge_key": ("id",), "partition_bound": True}])
+def test_a_spec_that_contradicts_itself_is_refused(fields):
+    with pytest.raises(ContractError):
+        UpsertSpec(**fields)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        UpsertSpec(merge_key=("id",)),
+        UpsertSpec(merge_key=("id", "day"), ordering="value", delta_partition="day", partition_bound=True),
+        UpsertSpec(merge_key=("id",), insert_only=True),
+        *(UpsertSpec.of(contract) for contract in ALL_TABLES),
+    ],
+)
+def test_a_spec_comes_back_from_metadata(spec):
+    assert UpsertSpec.from_metadata(spec.to_metadata(), asset="a") == spec
+
+
+def test_metadata_may_name_one_key_as_a_string_and_hold_other_things():
+    metadata = {f"{METADATA_PREFIX}merge_key": "id", "owner": "x"}
+    assert UpsertSpec.from_metadata(metadata, asset="a") == UpsertSpec(merge_key=("id",))
+
+
+@pytest.mark.parametrize("name", ["merge_keys", "order"])
+def test_unknown_metadata_is_named_with_the_known_ones(name):
+    with pytest.raises(
+        ContractError, match=rf"the asset orders has unknown upsert metadata {name}"
+    ) as refused:
+        UpsertSpec.from_metadata({METADATA_PREFIX + name: "id"}, asset="orders")
+    assert "delta_upsert/merge_key" in refused.value.fix
+
+
+def test_metadata_without_a_key_is_refused():
+    with pytest.raises(ContractError, match="the asset orders has no merge key"):
+        UpsertSpec.from_metadata({}, asset="orders")
+
+
+def test_contracts_give_their_own_spec():
+    assert UpsertSpec.of(DEAD_LETTERS).ordering == "attempts"
+    assert UpsertSpec.of(WAREHOUSE_ROWS, partition_bound=True).delta_partition == "partition_date"
+
+
+def test_a_frame_that_lacks_a_named_column_is_refused():
+    with pytest.raises(ContractError, match="the rows for orders lack id, day") as refused:
+        check_columns(UpsertSpec(merge_key=("id",), delta_partition="day"), ["value"], table="orders")
+    assert refused.value.missing == ["id", "day"]

@@ -1,0 +1,161 @@
+"""What the landing sensor finds, and what it remembers: a time and the open days, never a list of files."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from etl_assets.sources import watch as watching
+from etl_assets.sources.batch_plan import CommittedBatch, ReadProgress
+from etl_assets.sources.landing import LANDING, Folders
+from etl_assets.sources.watch import WatchCursor, Watched
+from etl_assets_tests.pipeline import DAY, NEXT_DAY
+
+NOW = dt.datetime(2026, 1, 7, 12, tzinfo=dt.UTC)
+NOW_NS = int(NOW.timestamp()) * 10**9
+HOUR_NS = 3_600 * 10**9
+START = WatchCursor()
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(source=LANDING, path=tmp_path / "landing")
+
+
+@pytest.fixture
+def progress(tmp_path: Path) -> ReadProgress:
+    return ReadProgress(tmp_path / "progress")
+
+
+def put(folders: Folders, day: str, name: str = "a.jsonl", mtime_ns: int = NOW_NS - HOUR_NS) -> None:
+    folder = folders.path / day
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"x\n")
+    os.utime(folder / name, ns=(mtime_ns, mtime_ns))
+    os.utime(folder, ns=(mtime_ns, mtime_ns))
+
+
+def watch(
+    folders: Folders,
+    progress: ReadProgress,
+    cursor: WatchCursor = START,
+    *,
+    now: dt.datetime = NOW,
+    most: int = 9,
+) -> Watched:
+    return watching.watch(
+        (folders,),
+        progress,
+        CommittedBatch(batch_id=-1, digest=None),
+        cursor,
+        first_day=dt.date(2026, 1, 1),
+        now=now,
+        settle_seconds=2,
+        most_days=most,
+    )
+
+
+def read_all(folders: Folders, progress: ReadProgress, day: dt.date) -> None:
+    progress.record(progress.plan(1, folders.list_day(day, now_ns=NOW_NS, settle_seconds=2).files))
+
+
+def test_a_day_with_unread_files_is_ready_until_they_are_read(folders, progress):
+    put(folders, "2026-01-05")
+    first = watch(folders, progress)
+    assert first.ready == (DAY,)
+    second = watch(folders, progress, first.cursor)
+    assert second.ready == (DAY,), "a day that was asked for and not read is asked for again"
+    read_all(folders, progress, DAY)
+    third = watch(folders, progress, second.cursor)
+    assert third.ready == ()
+    assert third.cursor.open_days == ()
+
+
+def test_a_file_still_being_written_keeps_its_day_open(folders, progress):
+    put(folders, "2026-01-05", mtime_ns=NOW_NS)
+    first = watch(folders, progress)
+    assert (first.ready, first.unsettled, first.cursor.open_days) == ((), 1, (DAY,))
+    later = watch(folders, progress, first.cursor, now=NOW + dt.timedelta(minutes=5))
+    assert later.ready == (DAY,)
+
+
+def test_a_file_that_lands_in_an_old_day_is_found(folders, progress):
+    put(folders, "2026-01-05")
+    read_all(folders, progress, DAY)
+    cursor = watch(folders, progress).cursor
+    later = NOW + dt.timedelta(minutes=5)
+    put(
+        folders, "2026-01-05", "late.jsonl", mtime_ns=int((later - dt.timedelta(seconds=3)).timestamp() * 1e9)
+    )
+    assert watch(folders, progress, cursor, now=later).ready == (DAY,)
+
+
+def test_quiet_days_are_not_looked_into(folders, progress, monkeypatch):
+    for day in range(1, 8):
+        put(folders, f"2026-01-0{day}")
+        read_all(folders, progress, dt.date(2026, 1, day))
+    cursor = watch(folders, progress).cursor
+    looked: list[dt.date] = []
+    list_day = Folders.list_day
+    monkeypatch.setattr(
+        Folders, "list_day", lambda self, day, **by: looked.append(day) or list_day(self, day, **by)
+    )
+    later = NOW + dt.timedelta(minutes=5)
+    put(folders, "2026-01-06", "b.jsonl", mtime_ns=int(later.timestamp() * 1e9) - 3 * 10**9)
+    assert watch(folders, progress, cursor, now=later).ready == (NEXT_DAY,)
+    assert looked == [NEXT_DAY]
+
+
+def test_more_days_than_one_look_takes_wait_for_the_next(folders, progress):
+    for day in (1, 2, 3):
+        put(folders, f"2026-01-0{day}")
+    first = watch(folders, progress, most=2)
+    assert [day.day for day in first.ready] == [1, 2]
+    for day in first.ready:
+        read_all(folders, progress, day)
+    second = watch(folders, progress, first.cursor, most=2)
+    third = watch(folders, progress, second.cursor, most=2)
+    assert [day.day for day in (*second.ready, *third.ready)] == [3]
+
+
+def test_days_without_a_partition_are_reported_and_not_asked_for(folders, progress):
+    put(folders, "2025-12-31")
+    put(folders, "2026-01-08")
+    found = watch(folders, progress)
+    assert found.ready == ()
+    assert [day.isoformat() for day in found.outside] == ["2025-12-31", "2026-01-08"]
+
+
+def test_a_day_ahead_is_read_once_it_has_come(folders, progress):
+    put(folders, "2026-01-08", mtime_ns=NOW_NS - HOUR_NS)
+    cursor = watch(folders, progress).cursor
+    assert watch(folders, progress, cursor, now=NOW + dt.timedelta(days=1)).ready == (dt.date(2026, 1, 8),)
+
+
+def test_the_cursor_never_goes_back(folders, progress):
+    cursor = watch(folders, progress).cursor
+    assert watch(folders, progress, cursor, now=NOW - dt.timedelta(hours=1)).cursor.seen_ns == cursor.seen_ns
+
+
+def test_strangers_are_named(folders, progress):
+    put(folders, "backup")
+    assert watch(folders, progress).strangers == ("backup",)
+
+
+@settings(deadline=None)
+@given(st.builds(WatchCursor, seen_ns=st.integers(0, 2**63), open_days=st.lists(st.dates()).map(tuple)))
+def test_a_cursor_comes_back_from_its_text(cursor):
+    assert WatchCursor.load(cursor.dump()) == cursor
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "not json", "[]", "7", '{"open_days": ["no day"]}', '{"seen_ns": "x"}', '{"open_days": 1}'],
+)
+def test_a_text_that_is_no_cursor_starts_from_the_beginning(text):
+    assert WatchCursor.load(text) == WatchCursor()
