@@ -56,7 +56,8 @@ def spread_over_versions(table: Path) -> None:
     """
     from deltalake import DeltaTable
 
-    newest = latest_version(table)
+    if (newest := latest_version(table)) < 1:
+        return
     actions = [json.loads(line) for line in entry_path(table, newest).read_text("utf-8").splitlines()]
     days = _added_by_day(actions)
     if len(days) < 2:

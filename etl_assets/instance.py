@@ -28,7 +28,10 @@ def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = Non
     read from the environment by Dagster and is not written down.
     """
     content = yaml.safe_load(TEMPLATE.read_text("utf-8"))
-    if environment.POSTGRES_URL.read(environ) is not None:
+    url = environment.POSTGRES_URL.read(environ)
+    if url is not None:
+        if environ is None:
+            os.environ[environment.POSTGRES_URL.name] = _with_driver(url)
         content["storage"] = {"postgres": {"postgres_url": {"env": environment.POSTGRES_URL.name}}}
     text = "# Written by etl-assets from deploy/local/dagster.yaml: change that file.\n" + yaml.safe_dump(
         content
@@ -37,6 +40,13 @@ def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = Non
     if not file.is_file() or file.read_text("utf-8") != text:
         write_durably(file, text.encode())
     return settings.dagster_home
+
+
+def _with_driver(url: str) -> str:
+    """The address with the driver that dagster-postgres brings; without one, SQLAlchemy 2.1 takes another."""
+    scheme, separator, rest = url.partition("://")
+    known = scheme in ("postgresql", "postgres")
+    return f"postgresql+psycopg2{separator}{rest}" if known else url
 
 
 def open_instance(settings: Settings) -> DagsterInstance:

@@ -17,7 +17,7 @@ from benchmarks.scripts.platform_steps import DATA_PATH, DERIVED, platform, step
 from etl_assets.settings import Settings
 
 TICKS = 20
-WARM_UPS = 1
+WARM_UPS = 3
 
 
 def main() -> None:

@@ -25,4 +25,4 @@ def dev(host: str, port: int) -> None:
     command = Path(sys.executable).with_name("dagster")
     click.echo(f"Dagster UI on http://{host}:{port}   landing folder: {settings.landing_path}", err=True)
     arguments = [str(command), "dev", "-w", str(WORKSPACE), "-h", host, "-p", str(port)]
-    os.execv(command, arguments)  # noqa: S606 - our own interpreter's folder, no shell
+    os.execv(command, arguments)

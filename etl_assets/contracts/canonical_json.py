@@ -21,7 +21,8 @@ from etl_assets.contracts.reasons import DeadLetterReason
 
 MAX_DIGITS = 38
 MAX_DEPTH = 100
-_NOT_CANONICAL_NUMBER = re.compile(rb"[:,\[]-?[0-9]+[.eE]")
+_WHOLE_AS_FRACTION = re.compile(rb"\.0[,}\]]")
+_EXPONENT = re.compile(rb"[0-9]e[-+]?[0-9]+[,}\]]")
 
 
 class Refused(ValueError):
@@ -53,7 +54,13 @@ def parse(line: bytes) -> tuple[Any, bool]:
         line_without_spaces = line.replace(b'": ', b'":').replace(b', "', b',"')
         if written != line_without_spaces:
             return _parse_strictly(line), False
-    if _NOT_CANONICAL_NUMBER.search(written) or written.count(b"[") + written.count(b"{") > MAX_DEPTH:
+    # orjson writes the shortest form of every number; of those only `1.0` and `1e16` are not canonical. Text in a string
+    # may look like one of them: then the strict path is taken for nothing.
+    if (
+        _WHOLE_AS_FRACTION.search(written)
+        or _EXPONENT.search(written)
+        or written.count(b"[") + written.count(b"{") > MAX_DEPTH
+    ):
         return _parse_strictly(line), False
     return value, True
 

@@ -26,6 +26,7 @@ from etl_assets.testing.failpoints import Failpoint, failpoint, killed_while_wri
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from etl_assets.contracts.columns import TableContract
     from etl_assets.delta.table import Table
 
 DEFAULT_LOCK_WAIT_SECONDS = 60.0
@@ -106,9 +107,17 @@ def ensure_table(
         table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
     ):
         if table.version() < 0:
-            spark.sql(create_table_sql(table.contract, str(table.path)))
+            spark.sql(create_table_sql(table.contract, str(table.path), _properties(table.contract)))
             sync_commit(table.path, read_entry(table.path, 0))
         return table.version()
+
+
+def _properties(contract: TableContract) -> dict[str, str]:
+    """File statistics of the columns that reads are narrowed by; others, long texts above all, cost and serve nobody."""
+    ordering = () if contract.ordering is None else (contract.ordering,)
+    wanted = (*contract.merge_key, *ordering, "offset", "raw_offset", "batch_id")
+    names = dict.fromkeys(name for name in wanted if name in contract.names)
+    return {"delta.dataSkippingStatsColumns": ",".join(names)}
 
 
 def create_like(

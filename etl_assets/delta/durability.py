@@ -15,7 +15,11 @@ from etl_assets.delta.log import LogEntry, entry_path
 
 def sync_commit(table_path: Path, entry: LogEntry) -> None:
     """Make a commit durable: its data files, its log entry and their folders."""
-    files = [table_path / file.path for file in entry.added] + [entry_path(table_path, entry.version)]
+    log_entry = entry_path(table_path, entry.version)
+    files = [table_path / file.path for file in entry.added] + [log_entry]
+    # A checkpoint that Delta wrote with this commit is believed by readers, so it must last as well.
+    checkpoint = [log_entry.with_suffix(".checkpoint.parquet"), log_entry.with_name("_last_checkpoint")]
+    files += [file for file in checkpoint if file.exists()]
     for file in files:
         _fsync(file)
     for folder in {folder for file in files for folder in _folders(file, table_path)}:

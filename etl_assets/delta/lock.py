@@ -44,8 +44,11 @@ def writer_lock(path: Path, *, table: str, wait_seconds: float, driver_pid: int 
         _record(file, driver_pid)
         try:
             yield
-        finally:
+        except Exception:
             file.truncate(0)
+            raise
+        # An interrupt leaves the record: the JVM may still be writing, and the next holder waits until it is gone.
+        file.truncate(0)
 
 
 def _acquire(file: IO[str], table: str, deadline: float) -> None:
@@ -63,6 +66,8 @@ def _await_orphan(file: IO[str], table: str, deadline: float) -> None:
     """Wait for the JVM of a holder that died without releasing."""
     holder = _holder(file)
     if holder.get("host") != socket.gethostname() or holder.get("driver_pid") is None:
+        return
+    if holder.get("pid") == os.getpid():
         return
     while _started_at(holder["driver_pid"]) == holder["driver_started_at"] is not None:
         if time.monotonic() >= deadline:

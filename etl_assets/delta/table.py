@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,8 +78,8 @@ class Snapshot:
     def rows_by(self, *columns: str) -> dict[tuple[str, ...], int]:
         """Rows for each combination of Delta partition values, from file statistics."""
         rows: Counter[tuple[str, ...]] = Counter()
-        for file in self._files():
-            rows[tuple(str(file[f"partition.{column}"]) for column in columns)] += file["num_records"] or 0
+        for number, *values in self._files("num_records", *(f"partition.{column}" for column in columns)):
+            rows[tuple(map(str, values))] += number or 0
         return dict(rows)
 
     def partition_columns(self) -> tuple[str, ...]:
@@ -88,26 +88,26 @@ class Snapshot:
 
     def row_count(self) -> int:
         """Rows in all, from file statistics."""
-        return sum(file["num_records"] or 0 for file in self._files())
+        return sum(number or 0 for (number,) in self._files("num_records"))
 
     def maximum(self, column: str) -> int | None:
         """The highest value of a BIGINT column, from file statistics; None for an empty table."""
-        values = [value for file in self._files() if (value := file.get(f"max.{column}")) is not None]
-        return max(values, default=None)
+        return max((value for (value,) in self._files(f"max.{column}") if value is not None), default=None)
 
     def newest_batch_by_day(self) -> dict[dt.date, int]:
         """For each day the batch id of its newest row: has anything come since a reader's cursor?"""
         newest: dict[dt.date, int] = {}
-        for file in self._files():
-            day, batch = file["partition.partition_date"], file.get("max.batch_id")
+        for day, batch in self._files("partition.partition_date", "max.batch_id"):
             if day is not None and batch is not None:
                 newest[day] = max(newest.get(day, -1), batch)
         return newest
 
-    def _files(self) -> Iterable[Mapping[str, Any]]:
-        columns = self._delta_table.get_add_actions(flatten=True)
-        names = columns.schema.names
-        return (
-            dict(zip(names, row, strict=True))
-            for row in zip(*(columns.column(i).to_pylist() for i in range(len(names))), strict=True)
+    def _files(self, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """Some columns of the table's file statistics; None where no file has them."""
+        statistics = self._delta_table.get_add_actions(flatten=True)
+        names = list(statistics.schema.names)
+        empty = [None] * statistics.num_rows
+        found = (
+            statistics.column(names.index(name)).to_pylist() if name in names else empty for name in columns
         )
+        return zip(*found, strict=True)

@@ -28,7 +28,7 @@ def run_partitions(run: Callable[[Sequence[str]], StepReport], keys: Sequence[st
     """
     try:
         return PartitionsResult(report=run(keys))
-    except Exception as error:  # noqa: BLE001 - which errors are about a partition is decided by the retry table
+    except Exception as error:
         if not keys or decide(error) is not Decision.SPLIT:
             raise
         if len(keys) == 1:

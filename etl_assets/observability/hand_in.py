@@ -189,7 +189,11 @@ def _outcome(domain: FailureDomain, handed_in: HandedIn, now: Letter) -> Replaye
         found = _accepted(domain, now, handed_in.attempt)
         event_id = found[0]["event_id"] if found else now.event_id
         return Replayed(**common, result=ReplayResult.REPLAYED, stage=handed_in.stage, event_id=event_id)
-    if now.attempts >= handed_in.attempt or handed_in.stage == NORMALIZE:
+    if now.attempts >= handed_in.attempt:
+        return Replayed(**common, result=ReplayResult.REFUSED, **refusal)
+    if handed_in.stage == NORMALIZE:
+        # The letter tells only of an earlier attempt, whose payload may have been another.
+        refusal["error"] = f"{now.error} (so said at attempt {now.attempts})"
         return Replayed(**common, result=ReplayResult.REFUSED, **refusal)
     for row in _exceptions(domain, now, handed_in.attempt):
         if row["outcome"] == Outcome.DUPLICATE:

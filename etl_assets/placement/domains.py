@@ -6,6 +6,7 @@ in no other way, so that a second domain can be added without touching the steps
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -74,4 +75,12 @@ class Placement:
                 stage=stage.value,
                 allowed=tuple(d.name for d in self.domains),
             ) from error
+        if not os.access(domain.root, os.R_OK | os.W_OK | os.X_OK):
+            raise DomainUnavailable(
+                f"domain {domain.name} cannot run stage {stage}: its root {domain.root} is not writable",
+                fix="give this user write permission to the folder, or mount it writable, then run again",
+                domain=domain.name,
+                stage=stage.value,
+                allowed=tuple(d.name for d in self.domains),
+            )
         return domain

@@ -45,6 +45,8 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # Files are listed by this process: by a job, each of thousands of paths would be a task.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # As many as a machine has cores, not the 200 and 50 of a cluster.
     "spark.databricks.delta.snapshotPartitions": "2",
     # No Derby database, no folder beside the user's files: tables are reached by path.

@@ -102,8 +102,9 @@ class ReadProgress:
 
     def unread(self, files: Sequence[SourceFile], *, committed: CommittedBatch) -> tuple[SourceFile, ...]:
         """Those of one day's files that no committed batch has read as they are now."""
-        if not files:
-            return ()
+        if not files or committed.batch_id < 0:
+            # Without a batch in the table nothing has been read, whatever the ledger of an earlier table says.
+            return tuple(files)
         day = files[0].day
         read = self._read_ledger(day)
         for plan in self._plan_files():
@@ -111,10 +112,11 @@ class ReadProgress:
                 read |= _marks(plan, day)
         return tuple(file for file in files if read.get(file.key) != [file.size, file.mtime_ns])
 
-    def was_read_otherwise(self, file: SourceFile) -> bool:
-        """Whether a file of that name was read when it had another size or time."""
-        known = self._read_ledger(file.day).get(file.key)
-        return known is not None and known != [file.size, file.mtime_ns]
+    def changed(self, files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
+        """Those of one day's files that were read when they had another size or time."""
+        read = self._read_ledger(files[0].day) if files else {}
+        now = {file.key: [file.size, file.mtime_ns] for file in files}
+        return tuple(file for file in files if read.get(file.key, now[file.key]) != now[file.key])
 
     def _plan_files(self) -> Iterator[BatchPlan]:
         for path in sorted(self._plans.glob("[0-9]*.json")):

@@ -98,7 +98,11 @@ class Folders:
         for entry in entries:
             if entry.name.startswith(_OPEN_PREFIXES) or entry.name.endswith(_OPEN_SUFFIXES):
                 continue
-            status = entry.stat(follow_symlinks=False)
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                # Renamed or removed since the folder was listed: the next look sees what became of it.
+                continue
             if not stat.S_ISREG(status.st_mode) or not entry.name.endswith(SUFFIXES):
                 ignored.append(entry.name)
             elif now_ns - status.st_mtime_ns < settle_seconds * 1e9:

@@ -23,14 +23,18 @@ class WatchCursor:
     Attributes:
         seen_ns: Folders modified before this time have been looked into.
         open_days: Days that had unread or unsettled files at the last look, or had not come yet.
+        first_day: The first partition then; when it has been changed, everything is looked into anew.
     """
 
     seen_ns: int = 0
     open_days: tuple[dt.date, ...] = ()
+    first_day: dt.date | None = None
 
     def dump(self) -> str:
         """As text for Dagster."""
-        return json.dumps({"seen_ns": self.seen_ns, "open_days": [day.isoformat() for day in self.open_days]})
+        first_day = None if self.first_day is None else self.first_day.isoformat()
+        open_days = [day.isoformat() for day in self.open_days]
+        return json.dumps({"seen_ns": self.seen_ns, "open_days": open_days, "first_day": first_day})
 
     @classmethod
     def load(cls, text: str | None) -> WatchCursor:
@@ -38,7 +42,12 @@ class WatchCursor:
         try:
             content = json.loads(text or "{}")
             days = tuple(dt.date.fromisoformat(day) for day in content.get("open_days", ()))
-            return cls(seen_ns=int(content.get("seen_ns", 0)), open_days=days)
+            first_day = content.get("first_day")
+            return cls(
+                seen_ns=int(content.get("seen_ns", 0)),
+                open_days=days,
+                first_day=None if first_day is None else dt.date.fromisoformat(first_day),
+            )
         except (ValueError, TypeError, AttributeError):
             return cls()
 
@@ -88,6 +97,8 @@ def watch(
         most_days: Look into at most that many days; the others stay open for the next tick.
     """
     now_ns = int(now.timestamp() * 1e9)
+    if cursor.first_day not in (None, first_day):
+        cursor = WatchCursor()
     modified: dict[dt.date, int] = {}
     for folder in folders:
         for day, mtime_ns in folder.days():
@@ -123,6 +134,8 @@ def watch(
         unreadable=unreadable,
         # A folder may change within the same clock tick as this look: those of the last seconds are looked into again.
         cursor=WatchCursor(
-            seen_ns=max(cursor.seen_ns, now_ns - 10_000_000_000), open_days=tuple(sorted(still_open))
+            seen_ns=max(cursor.seen_ns, now_ns - 10_000_000_000),
+            open_days=tuple(sorted(still_open)),
+            first_day=first_day,
         ),
     )

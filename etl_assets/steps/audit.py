@@ -74,7 +74,8 @@ class Audit:
             counts[dt.date.fromisoformat(day)][INSERTED] = inserted
         totals = upsert_counts(done)
         del totals[INSERTED]
-        counts[concerned[0]] += totals
+        alone = concerned[0] if len(concerned) == 1 else None
+        counts[alone] = counts.get(alone, Counter()) + totals
         return StepReport(
             table=table.name, version=done.version, counts=counts, commits=int(not done.repeated)
         )

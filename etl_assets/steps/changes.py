@@ -26,6 +26,7 @@ class Changes:
         days: The days there is something to read of; the others have nothing new.
         cursors: For each of them the version consumed before.
         mode: How it is read.
+        recreated: The source was made anew, so that its versions are lower than those consumed.
     """
 
     source: Table
@@ -33,6 +34,7 @@ class Changes:
     days: tuple[dt.date, ...]
     cursors: Mapping[dt.date, int]
     mode: ReadMode
+    recreated: bool = False
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The rows."""
@@ -56,18 +58,23 @@ class Changes:
         after the code has changed, and must not be taken for one already done.
         """
         transaction, cursors = advance(self.source.name, self.days, self.version)
-        return (None if self.mode is ReadMode.WHOLE else transaction), cursors
+        again = self.mode is ReadMode.WHOLE or self.recreated
+        return (None if again else transaction), cursors
 
 
 def read_changes(source: Table, consumer: Table, days: Sequence[dt.date], mode: ReadMode) -> Changes:
     """What `consumer` has to read of the days. Looks at logs only, starts no Spark."""
     version = source.version()
-    cursors = dict.fromkeys(days, -1)
+    cursors, recreated = dict.fromkeys(days, -1), False
     if mode is ReadMode.INCREMENTAL and version >= 0:
         known = read_cursors(consumer, source.name, days)
-        cursors = {day: known[day] for day in days}
+        # A cursor beyond the source's newest version is of an earlier table of that name: everything is read again.
+        cursors = {day: known[day] if known[day] <= version else -1 for day in days}
+        recreated = any(cursor > version for cursor in known.values())
     found = days_with_news(source, version, cursors) if version >= 0 else ()
-    return Changes(source=source, version=version, days=found, cursors=cursors, mode=mode)
+    return Changes(
+        source=source, version=version, days=found, cursors=cursors, mode=mode, recreated=recreated
+    )
 
 
 def pending_days(source: Table, consumer: Table, days: Collection[dt.date]) -> tuple[dt.date, ...]:

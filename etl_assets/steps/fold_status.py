@@ -30,6 +30,8 @@ class FoldStatus:
         source, table = self.context.table(WAREHOUSE_ROWS.name), self.context.table(ORDER_STATUS_VIEW.name)
         version = source.version()
         cursor = read_cursors(table, source.name, [None])[None] if self.mode is ReadMode.INCREMENTAL else -1
+        recreated = cursor > version
+        cursor = -1 if recreated else cursor
         if version <= max(cursor, 0):
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
@@ -42,7 +44,7 @@ class FoldStatus:
             Write(
                 rows=rows,
                 base_version=base,
-                transaction=transaction if self.mode is ReadMode.INCREMENTAL else None,
+                transaction=None if recreated or self.mode is ReadMode.WHOLE else transaction,
                 upsert=UpsertSpec(merge_key=ORDER_STATUS_VIEW.merge_key),
                 combine=Combine(values=combined, condition=changed_sql("t", combined)),
                 cursors=cursors,

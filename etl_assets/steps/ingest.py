@@ -141,8 +141,7 @@ class Ingest:
                 unread = self.progress.unread(listing.files, committed=committed)
                 notes += [
                     f"{day}/{file.name} changed after it had been read and was read again"
-                    for file in unread
-                    if self.progress.was_read_otherwise(file)
+                    for file in self.progress.changed(unread)
                 ]
                 files += listing.files if self.mode is ReadMode.WHOLE else unread
         return files, tuple(notes)
@@ -414,7 +413,7 @@ def _exceptions(staged: DataFrame, blocks: DataFrame, repeats: DataFrame) -> Dat
     conflict = F.col("outcome") == Outcome.CONFLICT.value
     located = exceptional.join(blocks, list(_RUN_KEY)).withColumn("source_position", _source_position())
     return located.select(
-        exception_id(STAGE),
+        exception_id(STAGE, "record", "fingerprint"),
         F.lit(STAGE).alias("stage"),
         F.coalesce("outcome", F.lit(Outcome.REJECTED.value)).alias("outcome"),
         F.when(conflict, F.lit(DeadLetterReason.FINGERPRINT_CONFLICT.value))

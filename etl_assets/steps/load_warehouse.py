@@ -16,6 +16,13 @@ from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.step import IGNORED, INSERTED, READ, UPDATED, ReadMode, StepContext, StepReport
 from etl_assets.transforms.warehouse_rows import warehouse_rows
 
+_UPSERT = UpsertSpec(
+    merge_key=WAREHOUSE_ROWS.merge_key,
+    delta_partition="partition_date",
+    partition_bound=True,
+    insert_only=True,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadWarehouse:
@@ -62,18 +69,17 @@ class LoadWarehouse:
         )
         check_schema(WAREHOUSE_ROWS, rows.schema)
         transaction, cursors = changes.consumed()
+        snapshot = table.snapshot(base)
+        filled = {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
+        # Into days without rows nothing can be merged, and an append is half the work again.
+        is_new = filled.isdisjoint(day.isoformat() for day in changes.days)
         return commit(
             table,
             Write(
                 rows=rows,
                 base_version=base,
                 transaction=transaction,
-                upsert=UpsertSpec(
-                    merge_key=WAREHOUSE_ROWS.merge_key,
-                    delta_partition="partition_date",
-                    partition_bound=True,
-                    insert_only=True,
-                ),
+                upsert=None if is_new else _UPSERT,
                 partitions=[day.isoformat() for day in changes.days],
                 cursors=cursors,
                 deterministic=True,

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 STAGE = "normalize"
 TRANSFORMER = "normalize_orders/1"
+_ONLY_FOR_REFUSED = ("payload", "source", "source_position")
+_REFUSED = "reason IS NOT NULL AND NOT known"
+"""A row that is in the table stays there, also when its contract has become stricter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Normalize:
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
         """Normalize what the days have, in one commit."""
+        from pyspark.sql import functions as F
+
         table = self.context.table(NORMALIZED_ORDERS.name)
         changes = read_changes(self.context.table(RAW_EVENTS.name), table, days, self.mode)
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
@@ -56,7 +61,8 @@ class Normalize:
         base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
         with staging_folder(table, base + 1) as folder:
             staged_path = str(folder / "orders")
-            self._judge(changes, base).write.parquet(staged_path)
+            kept = {name: F.when(F.col("reason").isNotNull(), F.col(name)) for name in _ONLY_FOR_REFUSED}
+            self._judge(changes, base).withColumns(kept).write.parquet(staged_path)
             failpoint(Failpoint.STAGE_AFTER_WRITE, table=table.name)
             staged = read_staged(self.context.spark, staged_path)
             self._count(staged, counts)
@@ -116,7 +122,7 @@ class Normalize:
         from pyspark.sql import functions as F
 
         rows = staged.groupBy("partition_date").agg(
-            F.count("*").alias("read"), F.count("reason").alias("refused")
+            F.count("*").alias("read"), F.count_if(F.expr(_REFUSED)).alias("refused")
         )
         for row in rows.collect():
             figures = counts[row["partition_date"]]
@@ -154,7 +160,7 @@ def _exceptions(staged: DataFrame) -> DataFrame:
     """The refused events as exceptions, but for domain, time and batch."""
     from pyspark.sql import functions as F
 
-    return staged.where("reason IS NOT NULL").select(
+    return staged.where(_REFUSED).select(
         exception_id(STAGE),
         F.lit(STAGE).alias("stage"),
         F.lit(Outcome.REJECTED.value).alias("outcome"),

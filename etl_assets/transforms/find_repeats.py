@@ -30,37 +30,42 @@ def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
     from pyspark.sql import functions as F
 
     same_id = Window.partitionBy("event_id").orderBy("ordinal")
-    ranked = events.select(
-        "event_id",
-        "fingerprint",
-        "ordinal",
-        "source",
-        "source_position",
-        F.first(F.struct("fingerprint", "ordinal")).over(same_id).alias("first"),
+    ranked = _suspects(events, history).withColumn(
+        "first", F.first(F.struct("fingerprint", "ordinal")).over(same_id)
     )
-    if history is None:
-        repeats = ranked.where("ordinal != first.ordinal")
-        return repeats.select(
-            "ordinal",
-            _outcome("fingerprint", "first.fingerprint").alias("outcome"),
-            F.lit(None).cast("bigint").alias("original_offset"),
-        )
-    known = history.join(events.select("event_id").distinct(), "event_id", "left_semi").select(
-        "event_id",
-        F.struct("fingerprint", "offset", "source", "source_position").alias("known"),
-    )
+    is_known = F.col("known").isNotNull()
     met_again = F.expr("known.source = source AND known.source_position = source_position")
-    return (
-        ranked.join(known, "event_id", "left")
-        .where("known IS NOT NULL OR ordinal != first.ordinal")
-        .select(
-            "ordinal",
-            F.when(F.col("known").isNull(), _outcome("fingerprint", "first.fingerprint"))
-            .when(met_again, F.lit(Outcome.ACCEPTED.value))
-            .otherwise(_outcome("fingerprint", "known.fingerprint"))
-            .alias("outcome"),
-            F.col("known.offset").alias("original_offset"),
+    return ranked.where(is_known | (F.col("ordinal") != F.col("first.ordinal"))).select(
+        "ordinal",
+        F.when(is_known & met_again, F.lit(Outcome.ACCEPTED.value))
+        .when(is_known, _outcome("fingerprint", "known.fingerprint"))
+        .otherwise(_outcome("fingerprint", "first.fingerprint"))
+        .alias("outcome"),
+        F.col("known.offset").alias("original_offset"),
+    )
+
+
+def _suspects(events: DataFrame, history: DataFrame | None) -> DataFrame:
+    """The events that may repeat another, with what is `known` of their id: few, so that only they are sorted.
+
+    Those that may come twice in the batch are found by a hash of the id, which may bring in an event too many and
+    leaves none out.
+    """
+    from pyspark.sql import functions as F
+
+    fields = ("fingerprint", "offset", "source", "source_position")
+    if history is None:
+        nothing = F.lit(None).cast(
+            "struct<fingerprint:string,offset:bigint,source:string,source_position:string>"
         )
+        met = events.withColumn("known", nothing)
+    else:
+        of_batch = history.join(events.select("event_id").distinct(), "event_id", "left_semi")
+        met = events.join(of_batch.select("event_id", F.struct(*fields).alias("known")), "event_id", "left")
+    id_hash = F.xxhash64("event_id").alias("id_hash")
+    twice = events.groupBy(id_hash).count().where("count > 1").select("id_hash", F.lit(True).alias("twice"))
+    return (
+        met.withColumn("id_hash", id_hash).join(twice, "id_hash", "left").where("twice OR known IS NOT NULL")
     )
 
 

@@ -24,11 +24,15 @@ def asset_graph(page: Page, url: str, day: str) -> None:
     """Every asset, its group around it."""
     page.goto(f"{url}/asset-groups", wait_until="domcontentloaded")
     page.get_by_text("transform").first.wait_for()
+    page.get_by_text("Hide navigation").click()
+    page.get_by_label("panel_show_right").last.click()
     page.wait_for_timeout(_FADES_MS)
     page.keyboard.press("Alt+e")
     page.get_by_text("normalized_orders").first.wait_for()
     page.wait_for_timeout(_FADES_MS)
-    page.get_by_role("img", name="zoom_in").first.click()
+    # The groups stay open, and the graph is fitted into the page anew.
+    page.reload(wait_until="domcontentloaded")
+    page.get_by_text("normalized_orders").first.wait_for()
     page.wait_for_timeout(_FADES_MS)
 
 

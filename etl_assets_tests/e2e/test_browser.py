@@ -27,7 +27,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(chromium() is None, reason="needs Chromium (Debian: apt-get install chromium)"),
 ]
-FIRST, SECOND = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
+TODAY = dt.datetime.now(dt.UTC).date()
+FIRST, SECOND = TODAY - dt.timedelta(days=2), TODAY - dt.timedelta(days=1)
 _PATIENCE_MS = 120_000
 
 

@@ -214,6 +214,12 @@ def test_a_letter_that_is_refused_again_tells_the_new_reason_and_stage(domain):
     )
 
 
+def test_a_refusal_at_normalize_that_the_letter_does_not_tell_of_is_marked_as_the_earlier_one(domain):
+    before = {"stage": "normalize", "event_id": "e", "error": "no amount"}
+    result = result_of(domain, before, {})
+    assert (result.result, result.error) == (ReplayResult.REFUSED, "no amount (so said at attempt 1)")
+
+
 def test_a_letter_whose_event_is_known_is_a_duplicate(domain):
     write_table(
         domain,

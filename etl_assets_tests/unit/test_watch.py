@@ -51,7 +51,7 @@ def watch(
     return watching.watch(
         (folders,),
         progress,
-        CommittedBatch(batch_id=-1, digest=None),
+        CommittedBatch(batch_id=99, digest=None),
         cursor,
         first_day=dt.date(2026, 1, 1),
         now=now,

@@ -1,0 +1,162 @@
+"""`DeltaUpsertIOManager` for assets of anybody: DataFrames in, idempotent upserts, figures on the materialization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from etl_assets.build import platform_resources
+from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.settings import load_settings
+
+pytestmark = [
+    pytest.mark.spark,
+    # Dagster calls its own deprecated property when it sets up any ConfigurableIOManager.
+    pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated"),
+]
+
+DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-05")
+SPEC = UpsertSpec(merge_key=("id",), ordering="revision", delta_partition="day")
+COLUMNS = "id string, day string, revision int, value string"
+
+
+class Lab:
+    """Assets on an instance, with the shared engine and tables in a temporary folder."""
+
+    def __init__(self, instance: dg.DagsterInstance, spark: Any, engine: Any) -> None:
+        self.instance = instance
+        self.spark = spark
+        resources = platform_resources(load_settings())
+        delta = type(resources["delta"])(
+            root=str(load_settings().placement().domains[0].root), domain="local", spark=engine
+        )
+        self.resources = {"delta": delta}
+
+    def frame(self, *rows: tuple[Any, ...], columns: str = COLUMNS) -> Any:
+        return self.spark.createDataFrame(list(rows), columns)
+
+    def run(self, *assets: dg.AssetsDefinition, **how: Any) -> dg.ExecuteInProcessResult:
+        return dg.materialize(
+            list(assets), instance=self.instance, resources=self.resources, raise_on_error=False, **how
+        )
+
+    def days(self, first: str, last: str) -> dict[str, str]:
+        return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+
+
+@pytest.fixture
+def lab(spark, engine):
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Lab(instance, spark, engine)
+
+
+def asset_of(rows: Any, metadata: dict[str, Any] | None = None, *, daily: bool = False) -> dg.AssetsDefinition:
+    """An asset of somebody's own; `rows` makes its DataFrame."""
+
+    @dg.asset(
+        name="mine",
+        io_manager_key="delta",
+        metadata=SPEC.to_metadata() if metadata is None else metadata,
+        partitions_def=DAYS if daily else None,
+        backfill_policy=dg.BackfillPolicy.single_run() if daily else None,
+    )
+    def mine() -> Any:
+        return rows()
+
+    return mine
+
+
+def figures(result: dg.ExecuteInProcessResult, partition: str | None = None) -> dict[str, Any]:
+    assert result.success
+    events = [each.materialization for each in result.get_asset_materialization_events()]
+    (event,) = (each for each in events if each.partition == partition)
+    return {name: value.value for name, value in event.metadata.items()}
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    assert not result.success
+    (event,) = (each for each in result.all_events if each.is_step_failure)
+    return event.step_failure_data.user_failure_data.description
+
+
+def stored(lab: Lab) -> dict[str, tuple[int, str]]:
+    from deltalake import DeltaTable
+
+    table = lab.resources["delta"].table_of(dg.AssetKey("mine"))
+    rows = DeltaTable(str(table.path)).to_pyarrow_dataset().to_table().to_pylist()
+    return {row["id"]: (row["revision"], row["value"]) for row in rows}
+
+
+def test_rows_are_upserted_by_key_and_order_and_running_again_changes_nothing(lab):
+    first = lab.frame(("a", "2026-01-01", 1, "old"), ("a", "2026-01-01", 2, "new"), ("b", "2026-01-01", 1, "b"))
+    result = lab.run(asset_of(lambda: first))
+    assert stored(lab) == {"a": (2, "new"), "b": (1, "b")}
+    told = figures(result)
+    assert (told["inserted"], told["commits"], told["dagster/row_count"]) == (2, 1, 2)
+    assert told["dagster/uri"].endswith(str(lab.resources["delta"].table_of(dg.AssetKey("mine")).path))
+
+    again = figures(lab.run(asset_of(lambda: first)))
+    assert (again.get("inserted", 0), again.get("updated", 0), again["ignored"]) == (0, 0, 2)
+
+    by_hand = {
+        "delta_upsert/merge_key": "id",
+        "delta_upsert/ordering": "revision",
+        "delta_upsert/delta_partition": "day",
+    }
+    older_and_newer = lab.frame(("a", "2026-01-01", 1, "late"), ("b", "2026-01-01", 2, "newer"))
+    told = figures(lab.run(asset_of(lambda: older_and_newer, by_hand)))
+    assert (told["updated"], told["ignored"]) == (1, 1)
+    assert stored(lab) == {"a": (2, "new"), "b": (2, "newer")}
+
+
+def test_one_bad_day_of_a_backfill_does_not_lose_the_others(lab):
+    from pyspark.sql import functions as F
+
+    def rows() -> Any:
+        frame = lab.frame(*((f"k{day}", f"2026-01-0{day}", 1, "good") for day in (1, 2, 3, 4)))
+        bad = F.col("day") == "2026-01-03"
+        return frame.withColumn("value", F.when(bad, F.raise_error(F.lit("bad row"))).otherwise(F.col("value")))
+
+    result = lab.run(asset_of(rows, daily=True), tags=lab.days("2026-01-01", "2026-01-04"))
+    text = failure(result)
+    assert "1 of 4 partitions of mine failed: 2026-01-03" in text
+    assert set(stored(lab)) == {"k1", "k2", "k4"}
+    done = lab.instance.get_materialized_partitions(dg.AssetKey("mine"))
+    assert done == {"2026-01-01", "2026-01-02", "2026-01-04"}
+    table = lab.resources["delta"].table_of(dg.AssetKey("mine"))
+    assert table.version() <= 2, "one commit creates the table, the good days took fewer commits than there are days"
+
+
+def test_a_backfill_without_a_bad_day_is_one_commit_and_is_read_by_ranges(lab):
+    frame = lab.frame(*((f"k{day}", f"2026-01-0{day}", 1, "good") for day in (1, 2, 3, 4)))
+    upstream = asset_of(lambda: frame, daily=True)
+    seen: list[set[str]] = []
+
+    @dg.asset(partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
+    def reader(mine: Any) -> None:
+        seen.append({row["id"] for row in mine.collect()})
+
+    result = lab.run(upstream, tags=lab.days("2026-01-01", "2026-01-04"))
+    assert figures(result, "2026-01-02")["dagster/partition_row_count"] == 1
+    assert figures(result, "2026-01-02")["commits"] == 1
+    read = lab.run(upstream, reader, selection=[reader], tags=lab.days("2026-01-02", "2026-01-03"))
+    assert read.success
+    assert seen == [{"k2", "k3"}]
+
+
+def test_an_asset_without_a_merge_key_is_told_how_to_name_one(lab):
+    text = failure(lab.run(asset_of(lambda: lab.frame(("a", "2026-01-01", 1, "x")), {})))
+    assert "the asset mine has no merge key" in text
+    assert "delta_upsert/merge_key" in text
+
+
+def test_a_key_that_comes_twice_without_an_order_is_an_error_that_names_the_key(lab):
+    twice = lab.frame(("a", "2026-01-01", 1, "x"), ("a", "2026-01-01", 2, "y"))
+    text = failure(lab.run(asset_of(lambda: twice, UpsertSpec(merge_key=("id",)).to_metadata())))
+    assert "hold a merge key (id) twice and no ordering column says which is newer" in text
+
+
+def test_anything_but_a_frame_is_refused(lab):
+    assert "the asset mine returned list" in failure(lab.run(asset_of(lambda: [1, 2])))
