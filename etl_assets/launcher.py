@@ -71,5 +71,7 @@ def process_runs(pid: int, noted: float) -> bool:
 def _started_at(pid: int) -> float:
     """When a process started, by the kernel: seconds since 1970."""
     ticks = int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19])
-    boot = next(line for line in Path("/proc/stat").read_text("utf-8").splitlines() if line.startswith("btime"))
+    boot = next(
+        line for line in Path("/proc/stat").read_text("utf-8").splitlines() if line.startswith("btime")
+    )
     return int(boot.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")

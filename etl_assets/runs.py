@@ -63,7 +63,9 @@ def materialize_days(
     )
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("platform")
     results = []
-    for first, last in ranges(days, max_days or settings.runs.max_days_per_run, bridge_gaps=max_days is not None):
+    for first, last in ranges(
+        days, max_days or settings.runs.max_days_per_run, bridge_gaps=max_days is not None
+    ):
         result = resolved.execute_in_process(
             instance=instance,
             raise_on_error=False,

@@ -203,7 +203,7 @@ def _read(file: Path, *, must_exist: bool) -> dict[str, Any]:
                 field=environment.PLATFORM_FILE.name,
             ) from None
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise SettingsError(
             f"the platform file {file} cannot be read: {error}", fix="mend the file"
         ) from error

@@ -10,7 +10,6 @@ from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import Settings
 from etl_assets.steps.step import platform_table
 
-
 VERSION = "table_version"
 
 
@@ -27,7 +26,9 @@ def contract_check(contract: TableContract, settings: Settings) -> dg.AssetCheck
         version = table.version()
         if version < 0:
             return dg.AssetCheckResult(passed=True, metadata={"rows": "the table does not exist yet"})
-        if _passed_before(context.instance, dg.AssetCheckKey(dg.AssetKey(contract.name), "contract"), version):
+        if _passed_before(
+            context.instance, dg.AssetCheckKey(dg.AssetKey(contract.name), "contract"), version
+        ):
             return dg.AssetCheckResult(passed=True, metadata={"violations": "none", VERSION: version})
         rows = table.read(spark.spark_session, version)
         if "batch_id" in contract.names:

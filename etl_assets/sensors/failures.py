@@ -29,10 +29,8 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
 def _alert(context: dg.RunFailureSensorContext) -> dict[str, str]:
     run = context.dagster_run
     step = next(iter(context.get_step_failure_events()), None)
-    error = (
-        step.event_specific_data.error if step is not None and step.event_specific_data is not None else None
-    )
-    failure = getattr(getattr(step, "event_specific_data", None), "user_failure_data", None)
+    data = getattr(step, "event_specific_data", None)
+    error, failure = getattr(data, "error", None), getattr(data, "user_failure_data", None)
     text = (failure.description if failure is not None else None) or (
         error.message if error is not None else None
     )

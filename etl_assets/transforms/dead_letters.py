@@ -97,12 +97,19 @@ def current_letters(
         F.col("__normalized").isNotNull()
     )
     closed = is_open & succeeded
+    at_ingest = F.when(F.col("stage") == "ingest", F.col("__accepted"))
     return (
-        judged.where(~F.col("__stored") | closed)
-        .withColumn("state", F.when(closed, F.lit(DeadLetterState.REPLAYED.value)).otherwise(F.col("state")))
+        judged.withColumn("__closed", closed)
+        .where(~F.col("__stored") | F.col("__closed"))
+        .withColumn(
+            "state",
+            F.when(F.col("__closed"), F.lit(DeadLetterState.REPLAYED.value)).otherwise(F.col("state")),
+        )
         .withColumn(
             "attempts",
-            F.when(closed, F.coalesce("__accepted", F.col("attempts") + 1)).otherwise(F.col("attempts")),
+            F.when(F.col("__closed"), F.coalesce(at_ingest, F.col("attempts") + 1)).otherwise(
+                F.col("attempts")
+            ),
         )
         .select(*columns)
     )

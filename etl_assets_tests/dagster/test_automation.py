@@ -45,7 +45,9 @@ class Automation:
             subset = each.true_subset
             if subset.is_empty:
                 continue
-            asked[name] = set(subset.expensively_compute_partition_keys()) if subset.is_partitioned else {None}
+            asked[name] = (
+                set(subset.expensively_compute_partition_keys()) if subset.is_partitioned else {None}
+            )
         return asked
 
 

@@ -39,4 +39,3 @@ def test_a_version_that_failed_last_is_looked_at_again(instance):
     evaluated(instance, passed=True, version=3)
     evaluated(instance, passed=False, version=3)
     assert not _passed_before(instance, KEY, 3)
-

@@ -52,7 +52,9 @@ def lab(spark, engine):
         yield Lab(instance, spark, engine)
 
 
-def asset_of(rows: Any, metadata: dict[str, Any] | None = None, *, daily: bool = False) -> dg.AssetsDefinition:
+def asset_of(
+    rows: Any, metadata: dict[str, Any] | None = None, *, daily: bool = False
+) -> dg.AssetsDefinition:
     """An asset of somebody's own; `rows` makes its DataFrame."""
 
     @dg.asset(
@@ -78,7 +80,9 @@ def figures(result: dg.ExecuteInProcessResult, partition: str | None = None) -> 
 def failure(result: dg.ExecuteInProcessResult) -> str:
     assert not result.success
     (event,) = (each for each in result.all_events if each.is_step_failure)
-    return event.step_failure_data.user_failure_data.description
+    told = event.step_failure_data.user_failure_data
+    assert told is not None
+    return str(told.description)
 
 
 def stored(lab: Lab) -> dict[str, tuple[int, str]]:
@@ -90,7 +94,9 @@ def stored(lab: Lab) -> dict[str, tuple[int, str]]:
 
 
 def test_rows_are_upserted_by_key_and_order_and_running_again_changes_nothing(lab):
-    first = lab.frame(("a", "2026-01-01", 1, "old"), ("a", "2026-01-01", 2, "new"), ("b", "2026-01-01", 1, "b"))
+    first = lab.frame(
+        ("a", "2026-01-01", 1, "old"), ("a", "2026-01-01", 2, "new"), ("b", "2026-01-01", 1, "b")
+    )
     result = lab.run(asset_of(lambda: first))
     assert stored(lab) == {"a": (2, "new"), "b": (1, "b")}
     told = figures(result)
@@ -117,7 +123,9 @@ def test_one_bad_day_of_a_backfill_does_not_lose_the_others(lab):
     def rows() -> Any:
         frame = lab.frame(*((f"k{day}", f"2026-01-0{day}", 1, "good") for day in (1, 2, 3, 4)))
         bad = F.col("day") == "2026-01-03"
-        return frame.withColumn("value", F.when(bad, F.raise_error(F.lit("bad row"))).otherwise(F.col("value")))
+        return frame.withColumn(
+            "value", F.when(bad, F.raise_error(F.lit("bad row"))).otherwise(F.col("value"))
+        )
 
     result = lab.run(asset_of(rows, daily=True), tags=lab.days("2026-01-01", "2026-01-04"))
     text = failure(result)
@@ -126,7 +134,9 @@ def test_one_bad_day_of_a_backfill_does_not_lose_the_others(lab):
     done = lab.instance.get_materialized_partitions(dg.AssetKey("mine"))
     assert done == {"2026-01-01", "2026-01-02", "2026-01-04"}
     table = lab.resources["delta"].table_of(dg.AssetKey("mine"))
-    assert table.version() <= 2, "one commit creates the table, the good days took fewer commits than there are days"
+    assert table.version() <= 2, (
+        "one commit creates the table, the good days took fewer commits than there are days"
+    )
 
 
 def test_a_backfill_without_a_bad_day_is_one_commit_and_is_read_by_ranges(lab):

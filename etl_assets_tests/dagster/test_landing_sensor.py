@@ -55,7 +55,9 @@ def tick(settings, instance):
     return evaluate
 
 
-def land(settings: Settings, day: dt.date | str, name: str = "a.jsonl", *, modified: float = LONG_AGO) -> Path:
+def land(
+    settings: Settings, day: dt.date | str, name: str = "a.jsonl", *, modified: float = LONG_AGO
+) -> Path:
     file = settings.landing_path / str(day) / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("{}\n")
@@ -74,7 +76,7 @@ def reason(result: dg.SensorResult) -> str:
 
 def lose(instance: dg.DagsterInstance, result: dg.SensorResult, status: dg.DagsterRunStatus) -> None:
     """Enter a run for the request, as the daemon would, with that status."""
-    (request,) = result.run_requests or ()
+    (request,) = list(result.run_requests or ())
     create_run_for_test(instance, tags=request.tags, status=status)
 
 
@@ -169,9 +171,7 @@ def test_a_long_history_costs_a_tick_one_look_a_day_and_its_cursor_stays_small(s
             land(settings, day, f"{number}.jsonl")
         folder = settings.landing_path / day.isoformat()
         os.utime(folder, (LONG_AGO, LONG_AGO))
-    monkeypatch.setattr(
-        "etl_assets.sources.batch_plan.ReadProgress.unread", lambda *_, **__: ()
-    )
+    monkeypatch.setattr("etl_assets.sources.batch_plan.ReadProgress.unread", lambda *_, **__: ())
     read = tick()
     assert "no unread files" in reason(read)
     assert read.cursor is not None

@@ -73,7 +73,9 @@ def postgres_url() -> Iterator[str]:
     try:
         run(str(binaries / "initdb"), "-D", str(data), "-U", "dagster", "-A", "trust", "--no-sync")
         options = f"-p {port} -k {folder} -h 127.0.0.1 -F"
-        run(str(binaries / "pg_ctl"), "-D", str(data), "-l", str(folder / "log"), "-o", options, "-w", "start")
+        run(
+            str(binaries / "pg_ctl"), "-D", str(data), "-l", str(folder / "log"), "-o", options, "-w", "start"
+        )
         try:
             yield f"postgresql://dagster@127.0.0.1:{port}/postgres"
         finally:

@@ -61,14 +61,18 @@ def test_a_transient_error_that_stays_fails_after_the_last_repetition():
     assert len(step.calls) == 3
 
 
-@pytest.mark.parametrize("error", [SettingsError("wrong", fix="mend it"), KeyError("a bug"), PermissionError(13, "no")])
+@pytest.mark.parametrize(
+    "error", [SettingsError("wrong", fix="mend it"), KeyError("a bug"), PermissionError(13, "no")]
+)
 def test_a_terminal_error_is_not_repeated_and_says_what_to_do(error):
     step = FailingStep(lambda: error, times=99)
     result = materialize(step)
     assert not result.success
     assert len(step.calls) == 1
     (failure,) = (event for event in result.all_events if event.is_step_failure)
-    assert "fix: " in failure.step_failure_data.user_failure_data.description
+    told = failure.step_failure_data.user_failure_data
+    assert told is not None
+    assert "fix: " in str(told.description)
 
 
 @pytest.fixture

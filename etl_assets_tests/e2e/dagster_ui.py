@@ -30,7 +30,7 @@ CHROMIUM_FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-VIEWPORT = {"width": 1600, "height": 1000}
+WIDTH, HEIGHT = 1600, 1000
 T = TypeVar("T")
 FINAL = ("SUCCESS", "FAILURE", "CANCELED")
 

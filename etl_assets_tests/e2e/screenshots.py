@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl_assets_tests.e2e.dagster_ui import CHROMIUM_FLAGS, VIEWPORT, DagsterApi, chromium
+from etl_assets_tests.e2e.dagster_ui import CHROMIUM_FLAGS, HEIGHT, WIDTH, DagsterApi, chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -67,7 +67,7 @@ def take(url: str, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(CHROMIUM_FLAGS))
-        page = browser.new_page(viewport=VIEWPORT)
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.set_default_timeout(_PATIENCE_MS)
         for name, show in PICTURES.items():
             show(page, url, day)

@@ -12,7 +12,8 @@ import yaml
 
 from etl_assets_tests.e2e.dagster_ui import (
     CHROMIUM_FLAGS,
-    VIEWPORT,
+    HEIGHT,
+    WIDTH,
     DagsterApi,
     chromium,
     dagster_ui,
@@ -64,7 +65,7 @@ def test_a_user_materializes_a_day_and_launches_a_backfill(home):
         land(home, SECOND, 2)
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(CHROMIUM_FLAGS))
         try:
-            page = browser.new_page(viewport=VIEWPORT)
+            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
             page.set_default_timeout(_PATIENCE_MS)
             materialize(page, api, FIRST, FIRST)
             run = wait(lambda: _ended(api), seconds=400, what="the run of one day")
