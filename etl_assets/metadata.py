@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -100,14 +100,15 @@ def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, 
     return metadata
 
 
-def partition_metadata(table: Table, report: StepReport, key: str) -> dict[str, Any]:
-    """Figures of one partition: what the run did to it and how many rows it has now."""
+def partitions_metadata(table: Table, report: StepReport, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Figures of each partition: what the run did to it and how many rows it has now."""
     column = _partition_column(table)
     snapshot = table.snapshot()
-    metadata: dict[str, Any] = dict(_figures(_counts_of(report, key)))
-    if column is not None and snapshot is not None:
-        rows = snapshot.rows_by(column)
-        metadata["dagster/partition_row_count"] = rows.get((key,), 0)
+    rows = {} if column is None or snapshot is None else snapshot.rows_by(column)
+    metadata: dict[str, dict[str, Any]] = {key: dict(_figures(_counts_of(report, key))) for key in keys}
+    if column is not None:
+        for key, figures in metadata.items():
+            figures["dagster/partition_row_count"] = rows.get((key,), 0)
     return metadata
 
 

@@ -26,7 +26,9 @@ DAYS_A_RUN = 366
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder with orders, order_items, order_payments and customers as .csv or .csv.gz; default: made-up orders.",
 )
-@click.option("--days", type=click.IntRange(1, 3_660), default=7, show_default=True, help="Days of made-up orders.")
+@click.option(
+    "--days", type=click.IntRange(1, 3_660), default=7, show_default=True, help="Days of made-up orders."
+)
 @click.option("--events", type=click.IntRange(1), default=100_000, show_default=True, help="Made-up events.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def demo(orders: Path | None, days: int, events: int, as_json: bool) -> None:

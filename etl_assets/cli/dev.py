@@ -11,7 +11,9 @@ import click
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=3000, show_default=True, type=click.IntRange(0, 65_535), help="Port to listen on.")
+@click.option(
+    "--port", default=3000, show_default=True, type=click.IntRange(0, 65_535), help="Port to listen on."
+)
 def dev(host: str, port: int) -> None:
     """Open the Dagster UI with all daemons: sensors, backfills, run queue and monitoring."""
     from etl_assets.instance import WORKSPACE, prepare_instance

@@ -29,7 +29,7 @@ from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.errors import ContractError, DaysFailed, EtlAssetsError, NotFound
 from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.io_managers.partition_split import PartitionsResult, run_partitions
-from etl_assets.metadata import partition_metadata, run_metadata
+from etl_assets.metadata import partitions_metadata, run_metadata
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.failures import as_failure
@@ -147,23 +147,20 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         if not stored:
             context.add_output_metadata(run_metadata(table, report))
             return
-        for key in stored:
-            context.step_context.add_asset_metadata(partition_metadata(table, report, key), partition_key=key)
+        for key, metadata in partitions_metadata(table, report, stored).items():
+            context.step_context.add_asset_metadata(metadata, partition_key=key)
         context.step_context.add_asset_metadata(run_metadata(table, report, of=len(stored)))
 
     def _fail(self, context: dg.OutputContext, result: PartitionsResult, keys: Sequence[str]) -> None:
         """Report the partitions that were stored, then fail with the others named."""
         table = self.table_of(context.asset_key)
         if result.report is not None:
-            for key in keys:
-                if key not in result.failed:
-                    metadata = {
-                        **run_metadata(table, result.report, of=len(keys) - len(result.failed)),
-                        **partition_metadata(table, result.report, key),
-                    }
-                    context.log_event(
-                        dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata)
-                    )
+            stored = [key for key in keys if key not in result.failed]
+            of_run = run_metadata(table, result.report, of=len(stored))
+            for key, metadata in partitions_metadata(table, result.report, stored).items():
+                context.log_event(
+                    dg.AssetMaterialization(context.asset_key, partition=key, metadata={**of_run, **metadata})
+                )
         failed = {key: _first_line(error) for key, error in result.failed.items()}
         raise as_failure(
             DaysFailed(

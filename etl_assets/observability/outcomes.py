@@ -22,7 +22,9 @@ def outcomes_by_day(domain: FailureDomain, *, newest: int | None = None) -> dict
     if accepted is not None:
         for (day,), rows in accepted.rows_by("partition_date").items():
             counts.setdefault(day, Counter())[Outcome.ACCEPTED.value] += rows
-    exceptions = Table(name=RAW_EVENTS_EXCEPTIONS.name, domain=domain, contract=RAW_EVENTS_EXCEPTIONS).snapshot()
+    exceptions = Table(
+        name=RAW_EVENTS_EXCEPTIONS.name, domain=domain, contract=RAW_EVENTS_EXCEPTIONS
+    ).snapshot()
     if exceptions is not None:
         for (day, outcome), rows in exceptions.rows_by("partition_date", "outcome").items():
             counts.setdefault(day, Counter())[outcome] += rows

@@ -39,10 +39,24 @@ def _svg(counts: Mapping[str, Mapping[str, int]]) -> str:
     upper, lower = plot * 0.4, plot * 0.55
     step = (_WIDTH - _LEFT - 8) / len(counts)
     width = min(step * 0.8, 48)
-    parts = [*_legend(), *_axis(_TOP + upper, upper, max(others.values())), *_axis(_HEIGHT - _BOTTOM, lower, max(accepted.values()))]
+    parts = [
+        *_legend(),
+        *_axis(_TOP + upper, upper, max(others.values())),
+        *_axis(_HEIGHT - _BOTTOM, lower, max(accepted.values())),
+    ]
     for index, (day, figures) in enumerate(counts.items()):
         left = _LEFT + index * step + (step - width) / 2
-        parts.append(_bar(left, _HEIGHT - _BOTTOM, width, lower * accepted[day] / max(1, *accepted.values()), Outcome.ACCEPTED.value, day, accepted[day]))
+        parts.append(
+            _bar(
+                left,
+                _HEIGHT - _BOTTOM,
+                width,
+                lower * accepted[day] / max(1, *accepted.values()),
+                Outcome.ACCEPTED.value,
+                day,
+                accepted[day],
+            )
+        )
         base = _TOP + upper
         for name in list(COLORS)[1:]:
             height = upper * figures.get(name, 0) / max(1, *others.values())
@@ -60,13 +74,19 @@ def _legend() -> list[str]:
     parts = []
     for index, (name, color) in enumerate(COLORS.items()):
         left = _LEFT + index * 100
-        parts.append(f'<rect x="{left}" y="8" width="10" height="10" fill="{color}"/>{_text(left + 15, 17, name)}')
+        parts.append(
+            f'<rect x="{left}" y="8" width="10" height="10" fill="{color}"/>{_text(left + 15, 17, name)}'
+        )
     return parts
 
 
 def _axis(bottom: float, height: float, highest: int) -> list[str]:
     line = f'<line x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{bottom:.1f}" y2="{bottom:.1f}" stroke="#cbd2d9"/>'
-    return [line, _text(_LEFT - 6, bottom - height + 9, f"{highest:,}", anchor="end"), _text(_LEFT - 6, bottom, "0", anchor="end")]
+    return [
+        line,
+        _text(_LEFT - 6, bottom - height + 9, f"{highest:,}", anchor="end"),
+        _text(_LEFT - 6, bottom, "0", anchor="end"),
+    ]
 
 
 def _bar(left: float, bottom: float, width: float, height: float, name: str, day: str, number: int) -> str:

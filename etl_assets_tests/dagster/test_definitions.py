@@ -91,7 +91,9 @@ def test_column_lineage_names_columns_that_exist(nodes):
 
 def test_every_table_has_a_check_of_its_full_contract_and_the_path_has_blocking_ones():
     specs = [
-        spec for checks in build_definitions(load_settings()).asset_checks or () for spec in checks.check_specs
+        spec
+        for checks in build_definitions(load_settings()).asset_checks or ()
+        for spec in checks.check_specs
     ]
     assert {
         spec.asset_key.to_user_string() for spec in specs if spec.name == "contract"

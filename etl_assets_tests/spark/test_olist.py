@@ -12,6 +12,7 @@ import pytest
 
 from etl_assets.events.faults import FaultRates
 from etl_assets.events.olist import convert
+from etl_assets.sources.landing import LANDING, Folders
 from etl_assets_tests.reference import olist_pandas
 
 OLIST = Path(os.environ.get("ETL_ASSETS_OLIST", Path(__file__).parents[3] / "shared" / "data" / "olist"))
@@ -39,7 +40,7 @@ def mixed(engine, tmp_path_factory):
     summary = convert(OLIST, folder / "landing", rates=rates)
     spark = engine.spark_session.newSession()
     pipeline = Pipeline(root=folder / "data", landing=folder / "landing", session=lambda: spark)
-    days = sorted(day for folders in pipeline.steps()["raw_events"].folders[:1] for day, _ in folders.days())
+    days = sorted(day for day, _ in Folders(source=LANDING, path=pipeline.landing).days())
     reports = pipeline.run(days)
     return pipeline, summary, reports
 

@@ -61,7 +61,7 @@ def test_days_read_backwards_and_twice_give_the_state_of_days_read_in_order(pipe
     def state(platform):
         of_reading = ("last_event_id", "last_offset", "updated_at", "batch_id")
         return [
-            {key: value for key, value in row.items() if key not in of_reading}
+            {key: _without_order(value) for key, value in row.items() if key not in of_reading}
             for row in platform.rows("order_status_view", order_by="order_id")
         ]
 
@@ -79,3 +79,8 @@ def test_days_read_backwards_and_twice_give_the_state_of_days_read_in_order(pipe
         8,
     )
     assert (three["order_status"], three["delivered_at"].hour, three["created_at"]) == ("canceled", 9, None)
+
+
+def _without_order(value):
+    """A map is read as a list of entries, whose order means nothing."""
+    return sorted(value) if isinstance(value, list) else value
