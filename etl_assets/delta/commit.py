@@ -1,6 +1,6 @@
 """The one place that writes to a table: rows and cursors in one Delta commit, durable before it is reported.
 
-Every write is an append or an upsert under a transaction id. A commit that finds its transaction id in the table does
+Every write is an append or an upsert on a pinned base version. A commit that finds its transaction id in the table does
 nothing and says so; one that finds the table past its planned base fails before it writes. The mirror to further
 failure domains belongs between `sync_commit` and the return of `commit`.
 """
@@ -51,8 +51,8 @@ class Write:
     Attributes:
         rows: The rows, with the table's columns. Evaluated once, by the write.
         base_version: The table's version the rows were planned on; the commit becomes the next one.
-        transaction: Identity of the write; None gives it the version it becomes, which makes only a repetition of
-            this very attempt a no-op.
+        transaction: Identity of the write, under which it is committed once. Without one only `base_version` guards
+            it: a repetition finds the table moved on and fails, and is to be planned anew.
         upsert: How to merge; None appends.
         combine: How a stored row and an incoming one become one; None: the newer one stands.
         partitions: Values of the Delta partition column among the rows, where known.
@@ -155,11 +155,10 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
     """
     spark = write.rows.sparkSession
     version = write.base_version + 1
-    transaction = write.transaction or Transaction(app_id="etl-assets", version=version)
     with writer_lock(
         table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
     ):
-        if (found := _committed_before(table, transaction)) is not None:
+        if (found := _committed_before(table, write.transaction)) is not None:
             return found
         if (current := table.version()) != write.base_version:
             raise CommitConflict(
@@ -174,7 +173,7 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
         with killed_while_writing(
             Failpoint.TABLE_DURING_COMMIT, table=table.name, folder=table.path, driver_pid=driver_pid(spark)
         ):
-            _execute(spark, table, write, transaction, writer)
+            _execute(spark, table, write, writer)
         failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
         entry = _verify(table, version, writer)
         sync_commit(table.path, entry)
@@ -182,7 +181,9 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
         return _report(table, write, entry)
 
 
-def _committed_before(table: Table, transaction: Transaction) -> Commit | None:
+def _committed_before(table: Table, transaction: Transaction | None) -> Commit | None:
+    if transaction is None:
+        return None
     snapshot = table.snapshot()
     if snapshot is None or snapshot.transaction_version(transaction.app_id) < transaction.version:
         return None
@@ -198,16 +199,17 @@ def _committed_before(table: Table, transaction: Transaction) -> Commit | None:
     )
 
 
-def _execute(spark: SparkSession, table: Table, write: Write, transaction: Transaction, writer: str) -> None:
+def _execute(spark: SparkSession, table: Table, write: Write, writer: str) -> None:
     settings = {
         **_WRITE_SETTINGS,
-        "spark.databricks.delta.write.txnAppId": transaction.app_id,
-        "spark.databricks.delta.write.txnVersion": str(transaction.version),
         "spark.databricks.delta.commitInfo.userMetadata": json.dumps(
             {"writer": writer, "cursors": dict(write.cursors), "facts": dict(write.facts)},
             separators=(",", ":"),
         ),
     }
+    if write.transaction is not None:
+        settings["spark.databricks.delta.write.txnAppId"] = write.transaction.app_id
+        settings["spark.databricks.delta.write.txnVersion"] = str(write.transaction.version)
     if write.deterministic:
         settings["spark.databricks.delta.merge.materializeSource"] = "none"
     with scoped_settings(spark, settings):

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,13 +43,14 @@ from etl_assets.transforms.find_repeats import find_repeats
 from etl_assets.transforms.parse_events import BLANK, parse_events
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 STAGE = "ingest"
 FILES = "files"
 """Transaction id under which raw_events' batches of files are committed; the version is the batch id."""
 
 _RUN_KEY = ("file_index", "block_start")
+_PATTERN_CHARACTERS = frozenset("{}[]*?\\")
 _ONE_TASK_BYTES = 8 << 20
 _FILE_SHIFT = 40
 """A file has fewer bytes than this power of two, so that file index, block start and line give one number that rises in
@@ -217,24 +219,13 @@ class _Batch:
         """Judge every line once and keep the result: all that follows reads columns of it."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
-        from pyspark.sql import functions as F
 
         by_source = {folders.source: folders for folders in self._ingest.folders}
         files = {
             str(by_source[file.source].path_of(file)): (index, file.day)
             for index, file in enumerate(self._plan.files)
         }
-        text = (
-            self._spark.read.option("lineSep", "\n")
-            # File names are taken as they are, not as patterns.
-            .option("__globPaths__", "false")
-            .text(list(files))
-            .select(
-                F.col("value").cast("binary"),
-                F.col("_metadata.file_path").alias("file_path"),
-                F.col("_metadata.file_block_start").alias("block_start"),
-            )
-        )
+        text = _read_lines(self._spark, list(files))
         if sum(file.size for file in self._plan.files) < _ONE_TASK_BYTES:
             text = text.coalesce(1)
         try:
@@ -400,6 +391,31 @@ class _Batch:
         return StepReport(
             table=self._table.name, version=done.version, counts=outcomes, commits=int(not done.repeated)
         )
+
+
+def _read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """The lines of files, with file and block; file names are taken as they are, not as patterns.
+
+    Names with characters of a pattern are read apart: beside them, and with patterns switched off, Spark reads every
+    other file twice.
+    """
+    from pyspark.sql import functions as F
+
+    odd = [path for path in paths if not _PATTERN_CHARACTERS.isdisjoint(path)]
+    plain = [path for path in paths if _PATTERN_CHARACTERS.isdisjoint(path)]
+    reader = spark.read.option("lineSep", "\n")
+    frames = [reader.text(plain)] if plain else []
+    if odd:
+        frames.append(reader.option("__globPaths__", "false").text(odd))
+    located = [
+        frame.select(
+            F.col("value").cast("binary"),
+            F.col("_metadata.file_path").alias("file_path"),
+            F.col("_metadata.file_block_start").alias("block_start"),
+        )
+        for frame in frames
+    ]
+    return reduce(lambda one, other: one.unionByName(other), located)
 
 
 def _exceptions(staged: DataFrame, blocks: DataFrame, repeats: DataFrame) -> DataFrame:
