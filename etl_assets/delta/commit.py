@@ -200,16 +200,18 @@ def _committed_before(table: Table, transaction: Transaction | None) -> Commit |
 
 
 def _execute(spark: SparkSession, table: Table, write: Write, writer: str) -> None:
+    # With an id, Delta commits even if no row is left to write, so that the cursors are kept. Without one of its own a write
+    # gets the version it becomes, which no commit up to its base can have.
+    transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
     settings = {
         **_WRITE_SETTINGS,
+        "spark.databricks.delta.write.txnAppId": transaction.app_id,
+        "spark.databricks.delta.write.txnVersion": str(transaction.version),
         "spark.databricks.delta.commitInfo.userMetadata": json.dumps(
             {"writer": writer, "cursors": dict(write.cursors), "facts": dict(write.facts)},
             separators=(",", ":"),
         ),
     }
-    if write.transaction is not None:
-        settings["spark.databricks.delta.write.txnAppId"] = write.transaction.app_id
-        settings["spark.databricks.delta.write.txnVersion"] = str(write.transaction.version)
     if write.deterministic:
         settings["spark.databricks.delta.merge.materializeSource"] = "none"
     with scoped_settings(spark, settings):
