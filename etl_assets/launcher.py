@@ -58,7 +58,7 @@ def process_runs(pid: int, noted: float) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass
+        pass  # it is there, and belongs to somebody else
     try:
         started = _started_at(pid)
         state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]

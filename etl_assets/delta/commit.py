@@ -146,7 +146,8 @@ def create_like(
 def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> Commit:
     """Commit a write as the version after its base and make it durable.
 
-    Running the same write twice, in this process or another, commits once.
+    Running the same write twice, in this process or another, commits once: the second one is reported as repeated if it
+    has a transaction of its own, and is a `CommitConflict` if not.
 
     Raises:
         CommitConflict: the table has moved past `base_version` by another write; nothing was written. Plan again.
