@@ -71,7 +71,7 @@ def replay(
 ) -> None:
     """Hand open dead letters in again, run their days, and say what became of each.
 
-    Exit code 1 if a letter did not get in. Replaying twice changes nothing.
+    Exit code 1 if a record did not get in. Replaying twice changes nothing.
     """
     from etl_assets.observability.letters import find_letters
 
@@ -91,7 +91,7 @@ def replay(
         click.echo(json.dumps([result.as_json() for result in results]))
     else:
         _show_results(results)
-    if any(result.result != "replayed" for result in results):
+    if any(result.result not in ("replayed", "duplicate") for result in results):
         sys.exit(1)
 
 
@@ -189,7 +189,7 @@ def _show_results(results: Sequence[Replayed]) -> None:
         elif result.result == "refused":
             text += f" again by {result.stage}: {result.reason}: {result.error}"
         elif result.result == "duplicate":
-            text += f": {result.error}; discard it"
+            text += f": {result.error}"
         else:
             text += ": no stage has judged it yet; the next run of its day does"
         click.echo(text)

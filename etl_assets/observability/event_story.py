@@ -170,10 +170,14 @@ class _Teller:
 
     def _orders(self, event: dict[str, Any], told: Sequence[Happening]) -> list[Happening]:
         columns = ("raw_offset", "offset", "transform_domain", "batch_id")
-        refused = any(each.stage == NORMALIZE and each.outcome == Outcome.REJECTED for each in told)
+        refused = [
+            each.attempt for each in told if each.stage == NORMALIZE and each.outcome == Outcome.REJECTED
+        ]
         return [
             happenings.normalized(
-                row, self._committed_at(NORMALIZED_ORDERS.name, row["batch_id"]), attempt=2 if refused else 1
+                row,
+                self._committed_at(NORMALIZED_ORDERS.name, row["batch_id"]),
+                attempt=max(refused, default=0) + 1,
             )
             for row in self._rows_of(event, NORMALIZED_ORDERS.name, columns)
         ]

@@ -12,12 +12,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import DeadLetterState, Outcome
-from etl_assets.contracts.tables import NORMALIZED_ORDERS, RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
+from etl_assets.contracts.tables import (
+    NORMALIZED_ORDERS,
+    NORMALIZED_ORDERS_EXCEPTIONS,
+    RAW_EVENTS,
+    RAW_EVENTS_EXCEPTIONS,
+)
 from etl_assets.errors import InputError
 from etl_assets.observability.letters import Letter, read_letters
 from etl_assets.observability.rows import find_rows
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.replays import INGEST, NORMALIZE, hand_in_event, hand_in_record
+from etl_assets.sources.replays import INGEST, NORMALIZE, hand_in_event, hand_in_record, source_position
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ class ReplayResult(StrEnum):
 
     REPLAYED: the record is in; the letter is closed.
     REFUSED: a stage refused it again; the letter stays open.
-    DUPLICATE: the same event had been accepted before; the letter stays open, and may be discarded.
+    DUPLICATE: the same event had been accepted before, so it is in; the letter is closed.
     WAITING: no stage has judged it yet; the next run of its day does.
     """
 
@@ -185,33 +190,37 @@ def _outcome(domain: FailureDomain, handed_in: HandedIn, now: Letter) -> Replaye
         "reason": now.reason,
         "error": now.error,
     }
-    if now.state == DeadLetterState.REPLAYED:
+    duplicate = _duplicate(domain, handed_in)
+    if now.state == DeadLetterState.REPLAYED and duplicate is None:
         found = _accepted(domain, now, handed_in.attempt)
         event_id = found[0]["event_id"] if found else now.event_id
         return Replayed(**common, result=ReplayResult.REPLAYED, stage=handed_in.stage, event_id=event_id)
-    if now.attempts >= handed_in.attempt:
-        return Replayed(**common, result=ReplayResult.REFUSED, **refusal)
-    if handed_in.stage == NORMALIZE:
-        # The letter tells only of an earlier attempt, whose payload may have been another.
-        refusal["error"] = f"{now.error} (so said at attempt {now.attempts})"
-        return Replayed(**common, result=ReplayResult.REFUSED, **refusal)
-    for row in _exceptions(domain, now, handed_in.attempt):
-        if row["outcome"] == Outcome.DUPLICATE:
-            return Replayed(
-                **common,
-                result=ReplayResult.DUPLICATE,
-                stage=INGEST,
-                event_id=row["event_id"],
-                error=f"the same event was accepted before, under offset {row['original_offset']}",
-            )
-    return Replayed(**common, result=ReplayResult.WAITING, **refusal)
+    if duplicate is not None:
+        return Replayed(
+            **common,
+            result=ReplayResult.DUPLICATE,
+            stage=INGEST,
+            event_id=duplicate["event_id"],
+            error=f"the same event was accepted before, under offset {duplicate['original_offset']}",
+        )
+    refused = now.attempts >= handed_in.attempt
+    return Replayed(**common, result=ReplayResult.REFUSED if refused else ReplayResult.WAITING, **refusal)
+
+
+def _duplicate(domain: FailureDomain, handed_in: HandedIn) -> dict[str, Any] | None:
+    """The exception of an attempt at ingest that was a duplicate."""
+    if handed_in.stage != INGEST:
+        return None
+    found = _exceptions(domain, handed_in.letter, handed_in.attempt)
+    return next((row for row in found if row["outcome"] == Outcome.DUPLICATE), None)
 
 
 def _was_judged(domain: FailureDomain, letter: Letter, attempt: int) -> bool:
     if letter.stage == NORMALIZE:
         where = {"partition_date": [letter.partition_date], "event_id": [letter.event_id]}
         table = platform_table(NORMALIZED_ORDERS.name, domain)
-        return any(True for _ in find_rows(table, columns=("event_id",), where=where))
+        if any(True for _ in find_rows(table, columns=("event_id",), where=where)):
+            return True
     return bool(_accepted(domain, letter, attempt) or _exceptions(domain, letter, attempt))
 
 
@@ -221,13 +230,15 @@ def _accepted(domain: FailureDomain, letter: Letter, attempt: int) -> list[dict[
 
 
 def _exceptions(domain: FailureDomain, letter: Letter, attempt: int) -> list[dict[str, Any]]:
-    table = platform_table(RAW_EVENTS_EXCEPTIONS.name, domain)
+    """What the stage that the letter was handed in to wrote down of an attempt."""
+    refused_by = {INGEST: RAW_EVENTS_EXCEPTIONS, NORMALIZE: NORMALIZED_ORDERS_EXCEPTIONS}
+    table = platform_table(refused_by[letter.stage].name, domain)
     columns = ("outcome", "event_id", "original_offset")
     return list(find_rows(table, columns=columns, where=_position(letter, attempt)))
 
 
 def _position(letter: Letter, attempt: int) -> dict[str, list[Any]]:
-    """Where an attempt at ingest comes from: the one line of its file."""
+    """Where an attempt comes from: the one line of its file."""
     day = letter.partition_date
-    position = f"{day.isoformat()}/{letter.dead_letter_id}.{attempt}.jsonl:1"
+    position = source_position(day, letter.dead_letter_id, attempt)
     return {"partition_date": [day], "source": [REPLAYS], "source_position": [position]}

@@ -116,7 +116,7 @@ def accepted(event: Mapping[str, Any], folders: SourceFolders) -> Happening:
 def excepted(row: Mapping[str, Any], table: str, folders: SourceFolders) -> Happening:
     """From a row of an exceptions table."""
     at_ingest = row["stage"] == INGEST
-    again = at_ingest and row["source"] == REPLAYS
+    again = row["source"] == REPLAYS
     file, line = folders.file_and_line(row["source"], row["source_position"]) if at_ingest else (None, None)
     return Happening(
         at=row["failed_at"],

@@ -2,7 +2,8 @@
 
 A record refused at ingest comes back as a file of one line, read like any landing file of its day. An event refused at
 normalize is in raw_events already; its file marks it as replayed and may carry a corrected payload, which takes the
-place of the refused one. File names are `<dead letter id>.<attempt>.jsonl`, so that a source position tells both.
+place of the refused one. File names are `<dead letter id>.<attempt>.jsonl`, so that a source position tells both, and
+what a stage refuses again is known as the next attempt of its letter.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import datetime as dt
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from etl_assets.contracts import canonical_json
@@ -20,6 +22,26 @@ from etl_assets.placement.domains import FailureDomain
 
 INGEST, NORMALIZE = "ingest", "normalize"
 _FILE_NAME = re.compile(r"(?P<id>[0-9a-f]{64})\.(?P<attempt>[0-9]+)\.jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedInEvent:
+    """An event that normalize is to judge again.
+
+    Attributes:
+        event_id: Its id.
+        payload: The corrected payload, canonical; None leaves the one it came with.
+        source_position: Where it stands among the replays: the day, the letter, the attempt.
+    """
+
+    event_id: str
+    payload: str | None
+    source_position: str
+
+
+def source_position(day: dt.date, letter_id: str, attempt: int) -> str:
+    """Where an attempt stands among the replays: the one line of its file."""
+    return f"{day.isoformat()}/{letter_id}.{attempt}.jsonl:1"
 
 
 def hand_in_record(domain: FailureDomain, day: dt.date, letter_id: str, attempt: int, record: bytes) -> None:
@@ -56,17 +78,23 @@ def hand_in_event(
     _write(domain, NORMALIZE, day, letter_id, attempt, json.dumps(content).encode() + b"\n")
 
 
-def corrections(domain: FailureDomain, days: Iterable[dt.date]) -> dict[str, str]:
-    """Corrected payloads of the days' events by event id; of several the one handed in last."""
-    payloads: dict[str, str] = {}
+def handed_in_events(domain: FailureDomain, days: Iterable[dt.date]) -> list[HandedInEvent]:
+    """The days' events that were handed in, each with its last attempt and the last corrected payload."""
+    events: dict[str, HandedInEvent] = {}
     for day in days:
         folder = domain.replays_path(NORMALIZE) / day.isoformat()
         named = [(match, path) for path in _listing(folder) if (match := _FILE_NAME.fullmatch(path.name))]
-        for _, path in sorted(named, key=lambda item: int(item[0]["attempt"])):
+        for match, path in sorted(named, key=lambda item: int(item[0]["attempt"])):
             content = json.loads(path.read_bytes())
-            if content["payload"] is not None:
-                payloads[content["event_id"]] = content["payload"]
-    return payloads
+            event_id, payload = content["event_id"], content["payload"]
+            if payload is None and event_id in events:
+                payload = events[event_id].payload
+            events[event_id] = HandedInEvent(
+                event_id=event_id,
+                payload=payload,
+                source_position=source_position(day, match["id"], int(match["attempt"])),
+            )
+    return list(events.values())
 
 
 def _listing(folder: Path) -> list[Path]:

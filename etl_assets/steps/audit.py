@@ -103,7 +103,9 @@ class Audit:
 
         spark, reading = self.context.spark, readings[NORMALIZED_ORDERS_EXCEPTIONS.name]
         if reading.version < 0:
-            return spark.createDataFrame([], "event_id STRING")
+            return spark.createDataFrame([], "event_id STRING, attempt INT")
         days = readings[NORMALIZED_ORDERS.name].days
         rows = reading.source.read(spark, reading.version)
-        return rows.where(F.col("partition_date").isin(list(days))).select("event_id")
+        return audit_exceptions(rows.where(F.col("partition_date").isin(list(days)))).select(
+            "event_id", "attempt"
+        )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.contracts.tables import DEAD_LETTERS, NORMALIZED_ORDERS, RAW_EVENTS
+from etl_assets.contracts.tables import DEAD_LETTERS, NORMALIZED_ORDERS, RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.commit import Write, commit, ensure_table
 from etl_assets.delta.upsert import UpsertSpec
@@ -85,7 +86,12 @@ class CollectDeadLetters:
             lambda one, other: one.unionByName(other), refused, stored.drop("batch_id").limit(0)
         )
         raw = self._whole(readings[RAW_EVENTS.name], of_days, ("source", "source_position"))
-        replayed = raw.where(F.col("source") == REPLAYS).select(
+        # A replay that is a duplicate is in as well: another copy came first.
+        again = self._whole(
+            readings[RAW_EVENTS_EXCEPTIONS.name], of_days, ("source", "source_position", "outcome")
+        ).where(F.col("outcome") == Outcome.DUPLICATE.value)
+        replayed = raw.unionByName(again.drop("outcome")).where(F.col("source") == REPLAYS)
+        replayed = replayed.select(
             replayed_letter("source_position").alias("dead_letter_id"),
             replay_attempt("source_position").alias("attempts"),
         )

@@ -15,7 +15,8 @@ from etl_assets.contracts.tables import CUSTOMERS, NORMALIZED_ORDERS, NORMALIZED
 from etl_assets.delta.commit import Commit, Write, commit, ensure_table
 from etl_assets.delta.offsets import ONE_PARTITION_A_FILE, count_runs, deal_offsets, read_staged
 from etl_assets.delta.session import scoped_settings
-from etl_assets.sources.replays import corrections
+from etl_assets.sources.landing import REPLAYS
+from etl_assets.sources.replays import handed_in_events
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.exceptions import commit_exceptions, exception_id
 from etl_assets.steps.step import (
@@ -88,7 +89,7 @@ class Normalize:
         from pyspark.sql import functions as F
 
         spark = self.context.spark
-        events = self._corrected(changes.rows(spark), changes.days)
+        events = self._with_replays(changes.rows(spark), changes.days)
         rows = normalize_orders(events, self._customers(), self.contracts)
         table = self.context.table(NORMALIZED_ORDERS.name)
         snapshot = table.snapshot(base)
@@ -104,18 +105,22 @@ class Normalize:
         version = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
         return table.read(self.context.spark, version).select("customer_id", "customer_region")
 
-    def _corrected(self, events: DataFrame, days: Sequence[dt.date]) -> DataFrame:
-        """The events, with the payloads that operators put in place of refused ones."""
+    def _with_replays(self, events: DataFrame, days: Sequence[dt.date]) -> DataFrame:
+        """The events; those that were handed in again with their corrected payload, if any, and where that stands."""
         from pyspark.sql import functions as F
 
-        payloads = corrections(self.context.domain, days)
-        if not payloads:
+        handed_in = handed_in_events(self.context.domain, days)
+        if not handed_in:
             return events
-        corrected = self.context.spark.createDataFrame(
-            list(payloads.items()), "event_id STRING, __corrected STRING"
+        replays = self.context.spark.createDataFrame(
+            [(each.event_id, each.payload, REPLAYS, each.source_position) for each in handed_in],
+            "event_id STRING, __payload STRING, __source STRING, __source_position STRING",
         )
-        joined = events.join(F.broadcast(corrected), "event_id", "left")
-        return joined.withColumn("payload", F.coalesce("__corrected", "payload")).drop("__corrected")
+        replaced = ("payload", "source", "source_position")
+        joined = events.join(F.broadcast(replays), "event_id", "left")
+        return joined.withColumns({name: F.coalesce(f"__{name}", name) for name in replaced}).select(
+            *events.columns
+        )
 
     def _count(self, staged: DataFrame, counts: Mapping[dt.date | None, Counter[str]]) -> None:
         """Figures by day: one small job over two columns of what is staged."""

@@ -35,22 +35,22 @@ def audit_accepted(raw_events: DataFrame) -> DataFrame:
 
 
 def audit_normalized(orders: DataFrame, refused_before: DataFrame, recorded_at: object) -> DataFrame:
-    """Normalized events; those that had been refused before are the second attempt.
+    """Normalized events; those that had been refused before are one attempt further.
 
     Args:
         orders: normalized_orders' columns.
-        refused_before: `event_id` of events with an exception of this stage.
+        refused_before: `event_id, attempt` of this stage's refusals.
         recorded_at: When the batch was recorded; the rows do not carry a time of their own.
     """
     from pyspark.sql import functions as F
 
-    refused = refused_before.select("event_id", F.lit(True).alias("__refused")).distinct()
+    refused = refused_before.groupBy("event_id").agg(F.max("attempt").alias("__attempt"))
     return orders.join(refused, "event_id", "left").select(
         F.lit("normalize").alias("stage"),
         "event_id",
         F.lit("raw_events").alias("source"),
         F.col("raw_offset").cast("string").alias("source_position"),
-        F.when(F.col("__refused"), F.lit(2)).otherwise(F.lit(1)).alias("attempt"),
+        (F.coalesce("__attempt", F.lit(0)) + 1).alias("attempt"),
         F.lit(Outcome.NORMALIZED.value).alias("outcome"),
         F.col("transform_domain").alias("domain"),
         "offset",
@@ -92,7 +92,7 @@ def audit_exceptions(exceptions: DataFrame) -> DataFrame:
         F.when(at_ingest, F.col("source_position"))
         .otherwise(F.col("original_offset").cast("string"))
         .alias("source_position"),
-        F.when(at_ingest & again, replay_attempt("source_position")).otherwise(F.lit(1)).alias("attempt"),
+        F.when(again, replay_attempt("source_position")).otherwise(F.lit(1)).alias("attempt"),
         "outcome",
         "domain",
         F.when(at_ingest, F.col("original_offset")).alias("offset"),

@@ -73,7 +73,7 @@ def current_letters(
     Args:
         incoming: `letters_of` the exceptions read.
         stored: dead_letters' columns: the letters there are.
-        replayed: `dead_letter_id, attempts` of records that were handed in again and accepted.
+        replayed: `dead_letter_id, attempts` of records that were handed in again and are in.
         normalized: `event_id` of events that are in normalized_orders.
 
     Returns:

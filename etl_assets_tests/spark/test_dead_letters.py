@@ -59,6 +59,38 @@ def test_a_corrected_letter_is_replayed_once_and_one_that_is_still_wrong_stays_o
     assert len(pipeline.rows("raw_events")) == 3
 
 
+def test_a_letter_of_normalize_that_is_refused_again_tells_the_new_reason_under_its_own_id(pipeline):
+    pipeline.land([event(1, payload={"customer_id": "c", "amount": "-1"})])
+    pipeline.run(only=STEPS)
+    (first,) = pipeline.rows("dead_letters")
+    letter_id = first["dead_letter_id"]
+    hand_in_event(pipeline.domain, DAY, letter_id, 2, "event-1", b'{"customer_id": "c"}')
+    for mode in (ReadMode.WHOLE, ReadMode.INCREMENTAL, ReadMode.WHOLE):
+        pipeline.run(mode=mode, only=STEPS)
+        (second,) = pipeline.rows("dead_letters")
+        assert (second["dead_letter_id"], second["attempts"], second["state"]) == (letter_id, 2, "open")
+        assert second["reason"] == "InvalidPayload" != first["reason"]
+        assert second["record"] == '{"customer_id":"c"}'
+    hand_in_event(pipeline.domain, DAY, letter_id, 3, "event-1", b'{"customer_id": "c", "amount": "1"}')
+    pipeline.run(mode=ReadMode.WHOLE, only=STEPS)
+    (third,) = pipeline.rows("dead_letters")
+    assert (third["dead_letter_id"], third["attempts"], third["state"]) == (letter_id, 3, "replayed")
+    audit = [row for row in pipeline.rows("audit_log", order_by="attempt") if row["stage"] == "normalize"]
+    assert [row["outcome"] for row in audit] == ["rejected", "rejected", "normalized"]
+    assert [row["attempt"] for row in audit] == [1, 2, 3]
+
+
+def test_a_letter_whose_event_came_by_another_way_is_closed_when_it_is_handed_in(pipeline):
+    pipeline.land([event(1), "bad"])
+    pipeline.run(only=STEPS)
+    (letter,) = pipeline.rows("dead_letters")
+    hand_in_record(pipeline.domain, DAY, letter["dead_letter_id"], 2, json.dumps(event(1)).encode())
+    pipeline.run(only=STEPS)
+    (closed,) = pipeline.rows("dead_letters")
+    assert (closed["state"], closed["attempts"]) == ("replayed", 2)
+    assert len(pipeline.rows("raw_events")) == 1
+
+
 @pytest.mark.parametrize("payload", [b"not json", b"[]", b'{"a": 1, "a": 2}', b'{"a": 1e5}'])
 def test_a_correction_that_has_no_meaning_is_refused_at_once(pipeline, payload):
     with pytest.raises(InputError, match="the corrected payload"):

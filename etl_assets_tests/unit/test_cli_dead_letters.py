@@ -15,7 +15,7 @@ from etl_assets.errors import EtlAssetsError, InputError, NotFound
 from etl_assets.observability.hand_in import ReplayResult, hand_in, outcomes
 from etl_assets.observability.letters import find_letters
 from etl_assets.settings import load_settings
-from etl_assets.sources.replays import corrections
+from etl_assets.sources.replays import hand_in_event, handed_in_events
 from etl_assets_tests.reference.written_tables import DAY, NOON, write_table
 
 A, B, C = "a" * 64, "ab" * 32, "c" * 64
@@ -40,6 +40,13 @@ def write_letters(domain, *letters):
         "failed_at": NOON,
     }
     write_table(domain, "dead_letters", [{**common, **letter} for letter in letters])
+
+
+def rewrite_letters(domain, *letters):
+    """Put letters in place of those written before."""
+    for file in (domain.table_path("dead_letters") / "_delta_log").iterdir():
+        file.unlink()
+    write_letters(domain, *letters)
 
 
 def run(*arguments: str, code: int = 0):
@@ -144,7 +151,16 @@ def test_a_corrected_record_takes_the_place_of_the_refused_one(domain):
 def test_a_corrected_payload_may_be_written_over_many_lines(domain):
     write_letters(domain, {"dead_letter_id": A, "stage": "normalize", "event_id": "e"})
     hand_in(domain, letter_of(domain), b'{\n "b": 1,\n "a": 2\n}\n')
-    assert corrections(domain, [DAY]) == {"e": '{"a":2,"b":1}'}
+    (event,) = handed_in_events(domain, [DAY])
+    assert (event.event_id, event.payload) == ("e", '{"a":2,"b":1}')
+    assert event.source_position == f"{DAY}/{A}.2.jsonl:1"
+
+
+def test_the_last_correction_holds_for_an_attempt_without_one(domain):
+    hand_in_event(domain, DAY, A, 9, "e", b'{"a": 1}')
+    hand_in_event(domain, DAY, A, 10, "e", None)
+    (event,) = handed_in_events(domain, [DAY])
+    assert (event.payload, event.source_position) == ('{"a":1}', f"{DAY}/{A}.10.jsonl:1")
 
 
 @pytest.mark.parametrize(
@@ -183,9 +199,7 @@ def test_an_attempt_that_was_judged_in_a_run_that_died_is_not_handed_in_again(do
 def result_of(domain, before: dict, after: dict):
     write_letters(domain, {"dead_letter_id": A, **before})
     handed_in = hand_in(domain, letter_of(domain), None)
-    for file in (domain.table_path("dead_letters") / "_delta_log").iterdir():
-        file.unlink()
-    write_letters(domain, {"dead_letter_id": A, **before, **after})
+    rewrite_letters(domain, {"dead_letter_id": A, **before, **after})
     (result,) = outcomes(domain, [handed_in])
     return result
 
@@ -197,9 +211,7 @@ def test_a_closed_letter_is_replayed_under_the_id_of_the_event(domain):
     write_table(
         domain, "raw_events", [{"source": "dead_letters", "source_position": position, "event_id": "e"}]
     )
-    for file in (domain.table_path("dead_letters") / "_delta_log").iterdir():
-        file.unlink()
-    write_letters(domain, {"dead_letter_id": A, "state": "replayed", "attempts": 2})
+    rewrite_letters(domain, {"dead_letter_id": A, "state": "replayed", "attempts": 2})
     (result,) = outcomes(domain, [handed_in])
     assert (result.result, result.event_id, result.attempt) == (ReplayResult.REPLAYED, "e", 2)
 
@@ -214,13 +226,20 @@ def test_a_letter_that_is_refused_again_tells_the_new_reason_and_stage(domain):
     )
 
 
-def test_a_refusal_at_normalize_that_the_letter_does_not_tell_of_is_marked_as_the_earlier_one(domain):
-    before = {"stage": "normalize", "event_id": "e", "error": "no amount"}
-    result = result_of(domain, before, {})
-    assert (result.result, result.error) == (ReplayResult.REFUSED, "no amount (so said at attempt 1)")
+def test_an_attempt_that_normalize_has_refused_is_not_handed_in_again(domain):
+    write_letters(domain, {"dead_letter_id": A, "stage": "normalize", "event_id": "e"})
+    position = f"{DAY}/{A}.2.jsonl:1"
+    write_table(
+        domain,
+        "normalized_orders_exceptions",
+        [{"source": "dead_letters", "source_position": position, "event_id": "e", "outcome": "rejected"}],
+    )
+    assert not hand_in(domain, letter_of(domain), b'{"amount": 1}').anew
+    assert not replay_file(domain, "normalize").exists()
 
 
-def test_a_letter_whose_event_is_known_is_a_duplicate(domain):
+@pytest.mark.parametrize("state", ["open", "replayed"])
+def test_a_letter_whose_event_is_known_is_a_duplicate(domain, state):
     write_table(
         domain,
         "raw_events_exceptions",
@@ -234,7 +253,10 @@ def test_a_letter_whose_event_is_known_is_a_duplicate(domain):
         ],
     )
     write_letters(domain, {"dead_letter_id": A})
-    (result,) = outcomes(domain, [hand_in(domain, letter_of(domain), None)])
+    handed_in = hand_in(domain, letter_of(domain), None)
+    assert not handed_in.anew
+    rewrite_letters(domain, {"dead_letter_id": A, "state": state, "attempts": 2})
+    (result,) = outcomes(domain, [handed_in])
     assert result.result == ReplayResult.DUPLICATE
     assert "offset 7" in (result.error or "")
 
