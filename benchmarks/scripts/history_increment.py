@@ -62,7 +62,7 @@ def _tick(settings: Settings, cursor: str, expected: dt.date) -> str:
     from etl_assets.sensors.landing import MOST_DAYS_A_TICK
     from etl_assets.sources.batch_plan import ReadProgress
     from etl_assets.sources.watch import WatchCursor, watch
-    from etl_assets.steps.ingest import committed_batch
+    from etl_assets.steps.ingest_batch import committed_batch
     from etl_assets.steps.step import platform_table
 
     domain = settings.placement().place(Stage.INGEST)

@@ -1,6 +1,6 @@
 """The one place that writes to a table: rows and cursors in one Delta commit, durable before it is reported.
 
-Every write is an append or an upsert on a pinned base version. A commit that finds its transaction id in the table does
+Every write is an append or an upsert on a pinned base version; an upsert into nothing is carried out as an append. A commit that finds its transaction id in the table does
 nothing and says so; one that finds the table past its planned base fails before it writes. The mirror to further
 failure domains belongs between `sync_commit` and the return of `commit`.
 """
@@ -19,7 +19,7 @@ from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import LogEntry, read_entry
 from etl_assets.delta.session import driver_pid, scoped_settings
-from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, merge_sql
+from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import CommitConflict, CommitUnverified
 from etl_assets.testing.failpoints import Failpoint, failpoint, killed_while_writing
 
@@ -53,7 +53,7 @@ class Write:
         base_version: The table's version the rows were planned on; the commit becomes the next one.
         transaction: Identity of the write, under which it is committed once. Without one only `base_version` guards
             it: a repetition finds the table moved on and fails, and is to be planned anew.
-        upsert: How to merge; None appends.
+        upsert: How to merge, from a frame with each merge key once; None appends.
         combine: How a stored row and an incoming one become one; None: the newer one stands.
         partitions: Values of the Delta partition column among the rows, where known.
         cursors: What of its inputs the table has consumed with this commit: cursor name to source version.
@@ -219,26 +219,40 @@ def _execute(spark: SparkSession, table: Table, write: Write, writer: str) -> No
         if write.upsert is None:
             write.rows.write.format("delta").mode("append").save(str(table.path))
         else:
-            _merge(spark, table, write, write.upsert)
+            _upsert(spark, table, write, write.upsert)
 
 
-def _merge(spark: SparkSession, table: Table, write: Write, upsert: UpsertSpec) -> None:
-    check_columns(upsert, write.rows.columns, table=table.name)
-    view = f"upsert_{uuid.uuid4().hex}"
+def _upsert(spark: SparkSession, table: Table, write: Write, upsert: UpsertSpec) -> None:
+    columns = write.rows.columns
+    check_columns(upsert, columns, table=table.name)
+    view, target = f"upsert_{uuid.uuid4().hex}", f"delta.{identifier(str(table.path))}"
+    if _meets_rows(table, write, upsert):
+        statement = merge_sql(
+            upsert,
+            target=target,
+            source=view,
+            columns=columns,
+            partitions=write.partitions,
+            combine=write.combine,
+        )
+    else:
+        statement = insert_sql(target=target, source=view, columns=columns)
     write.rows.createOrReplaceTempView(view)
     try:
-        spark.sql(
-            merge_sql(
-                upsert,
-                target=f"delta.{identifier(str(table.path))}",
-                source=view,
-                columns=write.rows.columns,
-                partitions=write.partitions,
-                combine=write.combine,
-            )
-        )
+        spark.sql(statement)
     finally:
         spark.catalog.dropTempView(view)
+
+
+def _meets_rows(table: Table, write: Write, upsert: UpsertSpec) -> bool:
+    """Whether the table has rows where the write's may lie; by file statistics, and the merge itself costs far more."""
+    snapshot = table.snapshot(write.base_version)
+    if snapshot is None:
+        return False
+    if upsert.delta_partition is None or not upsert.partition_bound or write.partitions is None:
+        return snapshot.row_count() > 0
+    filled = {value for (value,), rows in snapshot.rows_by(upsert.delta_partition).items() if rows}
+    return not filled.isdisjoint(write.partitions)
 
 
 def _verify(table: Table, version: int, writer: str) -> LogEntry:
@@ -267,7 +281,7 @@ def _verify(table: Table, version: int, writer: str) -> LogEntry:
 
 
 def _report(table: Table, write: Write, entry: LogEntry) -> Commit:
-    appended = write.upsert is None
+    appended = entry.operation == "WRITE"
     inserted = entry.metric("numOutputRows" if appended else "numTargetRowsInserted")
     column = None if write.upsert is None else write.upsert.delta_partition
     if column is None and table.contract is not None and table.contract.delta_partition:

@@ -1,6 +1,7 @@
 """An upsert as data (`UpsertSpec`) and as SQL: one MERGE, written as text so that it runs through Spark Connect too.
 
-Belongs here: what a MERGE of deduplicated rows by key looks like. Does not belong here: running it (`commit.py`).
+Belongs here: what a MERGE of deduplicated rows by key looks like, and the INSERT it comes to where there are no rows.
+Does not belong here: running it (`commit.py`).
 """
 
 from __future__ import annotations
@@ -191,6 +192,12 @@ def merge_sql(
     values = ", ".join(f"s.{identifier(name)}" for name in columns)
     clauses.append(f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})")
     return "\n".join(clauses)
+
+
+def insert_sql(*, target: str, source: str, columns: Sequence[str]) -> str:
+    """What the MERGE comes to where the target has no rows; columns are cast as MERGE does it."""
+    names = ", ".join(identifier(name) for name in columns)
+    return f"INSERT INTO {target} ({names}) SELECT {names} FROM {source}"
 
 
 def _is_newer(spec: UpsertSpec, columns: Sequence[str]) -> str:

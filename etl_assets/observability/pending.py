@@ -11,7 +11,7 @@ from etl_assets.sources.batch_plan import ReadProgress
 from etl_assets.sources.landing import LANDING, REPLAYS, Folders
 from etl_assets.sources.replays import INGEST
 from etl_assets.sources.watch import WatchCursor, watch
-from etl_assets.steps.ingest import committed_batch
+from etl_assets.steps.ingest_batch import committed_batch
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from etl_assets.contracts.tables import (
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.cursor import cursor_name, read_cursors
 from etl_assets.delta.table import Table
-from etl_assets.steps.ingest import FILES, committed_batch
+from etl_assets.steps.ingest_batch import FILES, committed_batch
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:

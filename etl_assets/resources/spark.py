@@ -88,35 +88,52 @@ class SparkResource(LazyPySparkResource):
             RuntimeMissing: Java or a jar is missing.
         """
         if self._runs_session is None:
-            self._runs_session = _start(dict(self.spark_config)).newSession()
+            self._runs_session = _session(dict(self.spark_config))
             for key, value in PER_SESSION.items():
                 self._runs_session.conf.set(key, value)
         cancel_on_interrupt(self._runs_session)
         return self._runs_session
 
 
+def _session(config: Mapping[str, str]) -> SparkSession:
+    """A session that nobody else has: on a Connect server, or on the engine of this process, started if need be."""
+    session = _connect(config) if "spark.remote" in config else _start(config).newSession()
+    _check(session)
+    return session
+
+
+def _connect(config: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    return builder.create()
+
+
 def _start(config: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    if "spark.remote" in config:
-        builder = SparkSession.builder.remote(config["spark.remote"])
-    else:
-        os.environ["JAVA_HOME"] = str(find_java().home)
-        if not any(os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")):
-            # Without a locale Java takes file names for ASCII, and cannot open those that are not.
-            os.environ["LC_ALL"] = "C.UTF-8"
-        # Workers must be this interpreter, with this package.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.config(
-            "spark.driver.extraClassPath", os.pathsep.join(str(jar) for jar in delta_jars())
-        )
-    for key, value in config.items():
-        if key != "spark.remote":
-            builder = builder.config(key, value)
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    if not any(os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")):
+        # Without a locale Java takes file names for ASCII, and cannot open those that are not.
+        os.environ["LC_ALL"] = "C.UTF-8"
+    # Workers must be this interpreter, with this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    for key, value in {**_jars(config), **config}.items():
+        builder = builder.config(key, value)
     with _own_signal_handlers():
-        session = builder.getOrCreate()
-    _check(session, config)
-    return session
+        return builder.getOrCreate()
+
+
+def _jars(config: Mapping[str, str]) -> dict[str, str]:
+    """Delta's jars for the driver, and for executors on other machines, which get them from the driver."""
+    jars = [str(jar) for jar in delta_jars()]
+    settings = {"spark.driver.extraClassPath": os.pathsep.join(jars)}
+    if not config.get("spark.master", "local").startswith("local"):
+        settings["spark.jars"] = ",".join(jars)
+    return settings
 
 
 @contextmanager
@@ -130,14 +147,14 @@ def _own_signal_handlers() -> Generator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _check(session: SparkSession, config: Mapping[str, str]) -> None:
+def _check(session: SparkSession) -> None:
     for key, value in STATIC.items():
         found = session.conf.get(key, None)
-        if key in config and found != value:
+        if found != value:
             raise SettingsError(
-                f"the Spark session in this process has {key} = {found!r}, the platform needs {value!r}",
-                fix="do not start a Spark session before the platform does, or give it the settings of"
-                " etl_assets.resources.spark.spark_config",
+                f"the Spark engine has {key} = {found!r}, the platform needs {value!r}",
+                fix=f"start the Spark Connect server with --conf {key}={value}; in one process, do not start a Spark"
+                " session before the platform does",
                 field=key,
                 value=found,
                 allowed=value,

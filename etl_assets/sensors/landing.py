@@ -17,7 +17,7 @@ from etl_assets.sensors.attempts import Attempt, next_attempt
 from etl_assets.settings import Settings
 from etl_assets.sources.batch_plan import ReadProgress
 from etl_assets.sources.watch import WatchCursor, Watched, watch
-from etl_assets.steps.ingest import committed_batch
+from etl_assets.steps.ingest_batch import committed_batch
 from etl_assets.steps.step import ReadMode, platform_table
 
 MOST_DAYS_A_TICK = 1_000

@@ -189,3 +189,15 @@ def _unreadable(path: Path, error: OSError) -> SourceUnreadable:
         fix="give this user permission to read it (and its folder), or move it out of the landing folder",
         file=str(path),
     )
+
+
+def verify(folders: Iterable[Folders], files: Iterable[SourceFile]) -> None:
+    """Refuse files that cannot be opened or are not as they were seen, wherever they are.
+
+    Raises:
+        SourceUnreadable: a file cannot be opened.
+        SourceChanged: a file has another size or modification time.
+    """
+    files = list(files)
+    for each in folders:
+        each.verify(file for file in files if file.source == each.source)

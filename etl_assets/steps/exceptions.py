@@ -13,24 +13,9 @@ from etl_assets.steps.step import StepContext
 from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from etl_assets.contracts.columns import TableContract
-
-
-def exception_id(stage: str, *content: str) -> Column:
-    """Id of a record's exception at a stage: the same whenever and however often the record is judged.
-
-    Args:
-        stage: The stage.
-        content: Columns of what stood at the source position, where that may change: a landing file that was changed
-            after it had been read may hold another bad record on the same line.
-    """
-    from pyspark.sql import functions as F
-
-    return F.sha2(F.concat_ws("|", F.lit(stage), "source", "source_position", *content), 256).alias(
-        "exception_id"
-    )
 
 
 def commit_exceptions(

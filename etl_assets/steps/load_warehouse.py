@@ -69,17 +69,13 @@ class LoadWarehouse:
         )
         check_schema(WAREHOUSE_ROWS, rows.schema)
         transaction, cursors = changes.consumed()
-        snapshot = table.snapshot(base)
-        filled = {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
-        # Into days without rows nothing can be merged, and an append is half the work again.
-        is_new = filled.isdisjoint(day.isoformat() for day in changes.days)
         return commit(
             table,
             Write(
                 rows=rows,
                 base_version=base,
                 transaction=transaction,
-                upsert=None if is_new else _UPSERT,
+                upsert=_UPSERT,
                 partitions=[day.isoformat() for day in changes.days],
                 cursors=cursors,
                 deterministic=True,

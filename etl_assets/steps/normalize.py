@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.events import EVENT_CONTRACTS
-from etl_assets.contracts.reasons import Outcome, RecordEncoding
+from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import CUSTOMERS, NORMALIZED_ORDERS, NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS
 from etl_assets.delta.commit import Commit, Write, commit, ensure_table
@@ -18,7 +18,7 @@ from etl_assets.delta.session import scoped_settings
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import handed_in_events
 from etl_assets.steps.changes import Changes, read_changes
-from etl_assets.steps.exceptions import commit_exceptions, exception_id
+from etl_assets.steps.exceptions import commit_exceptions
 from etl_assets.steps.step import (
     IGNORED,
     INSERTED,
@@ -30,12 +30,12 @@ from etl_assets.steps.step import (
     staging_folder,
 )
 from etl_assets.testing.failpoints import Failpoint, failpoint
+from etl_assets.transforms.exceptions import normalize_exceptions
 from etl_assets.transforms.normalize_orders import Contracts, normalize_orders
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-STAGE = "normalize"
 TRANSFORMER = "normalize_orders/1"
 _ONLY_FOR_REFUSED = ("payload", "source", "source_position")
 _REFUSED = "reason IS NOT NULL AND NOT known"
@@ -71,7 +71,7 @@ class Normalize:
                 commit_exceptions(
                     self.context,
                     NORMALIZED_ORDERS_EXCEPTIONS,
-                    _exceptions(staged),
+                    normalize_exceptions(staged.where(_REFUSED)),
                     output=table.name,
                     days=changes.days,
                 )
@@ -159,24 +159,3 @@ class Normalize:
                 Write(rows=rows, base_version=base, transaction=transaction, cursors=cursors),
                 wait_seconds=self.context.lock_wait_seconds,
             )
-
-
-def _exceptions(staged: DataFrame) -> DataFrame:
-    """The refused events as exceptions, but for domain, time and batch."""
-    from pyspark.sql import functions as F
-
-    return staged.where(_REFUSED).select(
-        exception_id(STAGE),
-        F.lit(STAGE).alias("stage"),
-        F.lit(Outcome.REJECTED.value).alias("outcome"),
-        "reason",
-        "error",
-        F.col("payload").alias("record"),
-        F.lit(RecordEncoding.UTF8.value).alias("record_encoding"),
-        "source",
-        "source_position",
-        "event_id",
-        F.col("raw_offset").alias("original_offset"),
-        "trace_id",
-        "partition_date",
-    )

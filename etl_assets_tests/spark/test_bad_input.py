@@ -12,7 +12,7 @@ import pytest
 
 from etl_assets.contracts.reasons import DeadLetterReason as Reason
 from etl_assets.errors import SourceChanged, SourceUnreadable
-from etl_assets.steps import ingest
+from etl_assets.steps import ingest_batch
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 
 pytestmark = pytest.mark.spark
@@ -135,7 +135,7 @@ def test_the_oddities_of_text_files_are_no_lines(pipeline):
 def test_positions_and_offsets_hold_in_a_file_that_is_read_in_blocks(pipeline, spark, monkeypatch):
     spark.conf.set("spark.sql.files.maxPartitionBytes", "2000")
     spark.conf.set("spark.sql.files.openCostInBytes", "0")
-    monkeypatch.setattr(ingest, "_ONE_TASK_BYTES", 0)
+    monkeypatch.setattr(ingest_batch, "_ONE_TASK_BYTES", 0)
     numbers = range(1, 61)
     pipeline.land(["bad" if number % 7 == 0 else event(number) for number in numbers])
     pipeline.land([event(1), event(61), "bad"], name="b.jsonl")
@@ -158,13 +158,13 @@ def test_a_file_that_changes_while_it_is_read_stops_its_batch_and_is_read_as_it_
     pipeline, monkeypatch
 ):
     path = pipeline.land([event(1), event(2)])
-    stage = ingest._Batch._stage
+    stage = ingest_batch.IngestBatch._stage
 
-    def changed_while_staged(batch: ingest._Batch) -> None:
+    def changed_while_staged(batch: ingest_batch.IngestBatch) -> None:
         stage(batch)
         path.write_text(json.dumps(event(1)) + "\n", encoding="utf-8")
 
-    monkeypatch.setattr(ingest._Batch, "_stage", changed_while_staged)
+    monkeypatch.setattr(ingest_batch.IngestBatch, "_stage", changed_while_staged)
     with pytest.raises(SourceChanged, match=r"a\.jsonl changed while it was being read") as changed:
         pipeline.run(only=["raw_events"])
     assert (changed.value.file, changed.value.day) == (str(path), DAY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etl_assets.contracts.tables import ALL_TABLES, DEAD_LETTERS, WAREHOUSE_ROWS
-from etl_assets.delta.upsert import METADATA_PREFIX, Combine, UpsertSpec, check_columns, merge_sql
+from etl_assets.delta.upsert import METADATA_PREFIX, Combine, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import ContractError
 
 COLUMNS = ("id", "value", "day", "batch_id")
@@ -33,6 +33,12 @@ def test_without_an_ordering_a_row_that_differs_replaces_and_the_batch_is_no_dif
 def test_a_row_of_keys_alone_never_changes():
     text = merge_sql(UpsertSpec(merge_key=("id",)), target="t", source="s", columns=("id", "batch_id"))
     assert "WHEN MATCHED AND FALSE" in text
+
+
+def test_where_nothing_is_the_insert_names_its_columns():
+    assert insert_sql(target="delta.`/t`", source="s_view", columns=("id", "a`b")) == (
+        "INSERT INTO delta.`/t` (`id`, `a``b`) SELECT `id`, `a``b` FROM s_view"
+    )
 
 
 def test_insert_only_leaves_what_is_there():

@@ -1,0 +1,23 @@
+"""Every step for two days on the engine that `ETL_ASSETS_SPARK_MASTER` names: what the engine tests start."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline
+
+
+def main(root: Path, landing: Path) -> None:
+    from etl_assets.resources.spark import SparkResource, spark_config
+    from etl_assets.settings import load_settings
+
+    resource = SparkResource(spark_config=spark_config(load_settings().spark))
+    pipeline = Pipeline(root=root, landing=landing, session=lambda: resource.spark_session)
+    for day in (DAY, NEXT_DAY):
+        pipeline.run([day])
+    resource.spark_session.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
