@@ -13,10 +13,13 @@ EtlAssetsError
 ├── InputError               something outside gave input that cannot be used
 │   ├── SourceUnreadable     a landing file cannot be read (permission, broken compression, gone)
 │   ├── SourceChanged        a landing file changed between planning and reading
+│   ├── LandingFileDiffers   a landing file of that name is there with other content
 │   └── DaysFailed           some days of a run failed; the others are committed
+├── LandingNotWritten        a landing file cannot be written
 ├── TableBusy                another process holds the table's writer lock
 ├── CommitConflict           the table moved past the planned base version
 ├── CommitUnverified         a commit was written but is not what was planned
+├── RunFailed                a run that a command started has failed
 └── NotFound                 an event, dead letter or table that does not exist
 ```
 """
@@ -99,3 +102,15 @@ class CommitUnverified(EtlAssetsError):
 
 class NotFound(EtlAssetsError):
     """Something was asked for by name and is not there."""
+
+
+class LandingNotWritten(EtlAssetsError):
+    """A landing file cannot be written (permission, full disk); nothing of it was landed. Carries `file`."""
+
+
+class LandingFileDiffers(InputError):
+    """A landing file of that name is there with other content; it was left as it is. Carries `file`."""
+
+
+class RunFailed(EtlAssetsError):
+    """A run that a command started has failed; carries `run_id`."""

@@ -15,14 +15,10 @@ from dagster._core.storage.tags import (
 
 from etl_assets import tags
 from etl_assets.build import ASSETS, build_definitions
-from etl_assets.errors import EtlAssetsError
+from etl_assets.errors import RunFailed
 from etl_assets.partitions import ranges
 from etl_assets.settings import Settings
 from etl_assets.steps.step import ReadMode
-
-
-class RunFailed(EtlAssetsError):
-    """A run that a command started has failed; carries `run_id`."""
 
 
 def materialize_days(

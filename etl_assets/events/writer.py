@@ -18,17 +18,9 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from etl_assets.errors import EtlAssetsError, InputError
+from etl_assets.errors import LandingFileDiffers, LandingNotWritten
 
 _LINES_A_WRITE = 4096
-
-
-class LandingNotWritten(EtlAssetsError):
-    """A landing file cannot be written (permission, full disk); nothing of it was landed. Carries `file`."""
-
-
-class LandingFileDiffers(InputError):
-    """A landing file of that name is there with other content; it was left as it is. Carries `file`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

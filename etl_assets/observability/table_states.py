@@ -5,38 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.tables import (
-    ALL_TABLES,
-    AUDIT_LOG,
-    DEAD_LETTERS,
-    NORMALIZED_ORDERS,
-    ORDER_STATUS_VIEW,
-    RAW_EVENTS,
-    WAREHOUSE_ROWS,
-)
-from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
+from etl_assets.contracts.tables import ALL_TABLES, ORDER_STATUS_VIEW, RAW_EVENTS
 from etl_assets.delta.cursor import cursor_name, read_cursors
 from etl_assets.delta.table import Table
 from etl_assets.steps.ingest_batch import FILES, committed_batch
+from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     from etl_assets.placement.domains import FailureDomain
-
-_EXCEPTIONS = tuple(contract.name for contract in EXCEPTIONS_TABLES)
-INPUTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        NORMALIZED_ORDERS.name: (RAW_EVENTS.name,),
-        WAREHOUSE_ROWS.name: (NORMALIZED_ORDERS.name,),
-        ORDER_STATUS_VIEW.name: (WAREHOUSE_ROWS.name,),
-        DEAD_LETTERS.name: (*_EXCEPTIONS, RAW_EVENTS.name, NORMALIZED_ORDERS.name),
-        AUDIT_LOG.name: (RAW_EVENTS.name, NORMALIZED_ORDERS.name, WAREHOUSE_ROWS.name, *_EXCEPTIONS),
-    }
-)
-"""For each table that reads others with a cursor: which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from etl_assets.settings import Settings
 
 
 def failure_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Build the sensor. It writes `<home>/alerts.jsonl`: run, job, partitions, step, error and fix; no row values."""
+    """Build the sensor. It writes `<home>/alerts.jsonl`: run, job, partitions, step, and the error with what to do; no row values."""
 
     @dg.run_failure_sensor(
         name="run_failures",

@@ -21,6 +21,7 @@ from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.commit import Write, commit, ensure_table
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.steps.changes import Changes, read_changes
+from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import INSERTED, ReadMode, StepContext, StepReport, upsert_counts
 from etl_assets.transforms.audit import audit_accepted, audit_committed, audit_exceptions, audit_normalized
 
@@ -38,10 +39,10 @@ class Audit:
     def run(self, days: Sequence[dt.date]) -> StepReport:
         """Record what the days' tables have gained, in one commit."""
         table = self.context.table(AUDIT_LOG.name)
-        names = [
-            contract.name for contract in (RAW_EVENTS, NORMALIZED_ORDERS, WAREHOUSE_ROWS, *EXCEPTIONS_TABLES)
-        ]
-        readings = {name: read_changes(self.context.table(name), table, days, self.mode) for name in names}
+        readings = {
+            name: read_changes(self.context.table(name), table, days, self.mode)
+            for name in INPUTS[table.name]
+        }
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
         concerned = sorted({day for reading in readings.values() for day in reading.days})
         if not concerned:

@@ -17,6 +17,7 @@ from etl_assets.delta.commit import Write, commit, ensure_table
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.changes import Changes, read_changes
+from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts
 from etl_assets.transforms.dead_letters import current_letters, letters_of, replay_attempt, replayed_letter
 
@@ -35,10 +36,11 @@ class CollectDeadLetters:
         """Bring the days' letters up to date, in one commit."""
         table = self.context.table(DEAD_LETTERS.name)
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
-        # A letter is closed by what the stages accept, so their tables are read as well as their exceptions.
-        watched = [contract.name for contract in (*EXCEPTIONS_TABLES, RAW_EVENTS, NORMALIZED_ORDERS)]
-        readings = {name: read_changes(self.context.table(name), table, days, self.mode) for name in watched}
-        news = sorted({day for name in watched for day in readings[name].days})
+        readings = {
+            name: read_changes(self.context.table(name), table, days, self.mode)
+            for name in INPUTS[table.name]
+        }
+        news = sorted({day for reading in readings.values() for day in reading.days})
         snapshot = table.snapshot()
         has_letters = (
             {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()

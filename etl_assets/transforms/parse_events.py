@@ -24,6 +24,7 @@ PARSED_SCHEMA = """
     occurred_at TIMESTAMP, payload STRING, fingerprint STRING, trace_id STRING, span_id STRING,
     reason STRING, error STRING, record STRING, record_encoding STRING
 """
+_PLACE = ("file_index", "block_start", "block_line", "partition_date")
 BLANK = "blank"
 _BLANK_LINE = Judged(reason=BLANK)
 _EPOCH_DAY = dt.date(1970, 1, 1)
@@ -50,42 +51,87 @@ def _judge_batches(
     files: dict[str, tuple[int, dt.date]], limits: Limits
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def judge_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        block: tuple[str, int] | None = None
-        line_of_block = index = latest = day_number = 0
+        block: _Block | None = None
         for batch in batches:
+            lines, paths, starts = batch.columns
             rows: list[Judged] = []
-            places: list[tuple[int, int, int, int]] = []
-            for line, path, start in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if (path, start) != block:
-                    block, line_of_block = (path, start), 0
-                    index, day = files[unquote(urlsplit(path).path)]
-                    if start == 0:
-                        line = line.removeprefix(codecs.BOM_UTF8)
-                    day_number = (day - _EPOCH_DAY).days
-                    latest = (day_number + 1) * _MICROS_PER_DAY + limits.skew_micros
-                places.append((index, start, line_of_block, day_number))
-                line = line.removesuffix(b"\r")
-                rows.append(judge(line, latest_micros=latest, limits=limits) if line.strip() else _BLANK_LINE)
-                line_of_block += 1
+            places: list[tuple[_Block, int, int]] = []
+            for first, end in _runs(paths, starts):
+                where = paths[first].as_py(), starts[first].as_py()
+                if block is None or block.where != where:
+                    block = _Block(*where, *files[unquote(urlsplit(where[0]).path)], limits)
+                texts = lines.slice(first, end - first).to_pylist()
+                places.append((block, block.lines, end - first))
+                rows += block.judge(texts)
             yield _to_arrow(places, rows)
 
     return judge_batches
 
 
-def _to_arrow(places: list[tuple[int, int, int, int]], rows: list[Judged]) -> pa.RecordBatch:
+class _Block:
+    """The part of a file that one task reads, on its way through."""
+
+    def __init__(self, path: str, start: int, index: int, day: dt.date, limits: Limits) -> None:
+        self.where = path, start
+        self.start, self.index = start, index
+        self.day_number = (day - _EPOCH_DAY).days
+        self.lines = 0
+        self._limits = limits
+        self._latest = (self.day_number + 1) * _MICROS_PER_DAY + limits.skew_micros
+
+    def judge(self, lines: list[bytes]) -> list[Judged]:
+        """Judge the next lines of the block."""
+        if self.start == self.lines == 0:
+            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
+        self.lines += len(lines)
+        latest, limits = self._latest, self._limits
+        return [
+            judge(line.removesuffix(b"\r"), latest_micros=latest, limits=limits)
+            if line.strip()
+            else _BLANK_LINE
+            for line in lines
+        ]
+
+
+def _runs(paths: pa.Array, starts: pa.Array) -> Iterator[tuple[int, int]]:
+    """First row and end of the runs of rows that are of one block, without a look at every row in Python."""
+    import pyarrow.compute as pc
+
+    ends = {
+        end
+        for column in (paths, starts)
+        for end in pc.call_function("run_end_encode", [column]).run_ends.to_pylist()
+    }
+    first = 0
+    for end in sorted(ends):
+        yield first, end
+        first = end
+
+
+def _to_arrow(places: list[tuple[_Block, int, int]], rows: list[Judged]) -> pa.RecordBatch:
+    """Judged lines with their places: for each run its block, the number of its first line there, and its length."""
+    import numpy as np
     import pyarrow as pa
 
+    lengths = [length for _, _, length in places]
+
+    def repeated(values: list[int], kind: pa.DataType) -> pa.Array:
+        return pa.array(np.repeat(np.array(values, dtype=np.int64), lengths)).cast(kind)
+
+    numbers = [np.arange(first, first + length, dtype=np.int64) for _, first, length in places]
     string = pa.string()
     types: dict[str, Any] = {
-        "file_index": pa.int32(),
-        "block_start": pa.int64(),
-        "block_line": pa.int64(),
-        "partition_date": pa.date32(),
         **dict.fromkeys(Judged._fields, string),
         "schema_version": pa.int32(),
         "occurred_at_micros": pa.timestamp("us", tz="UTC"),
     }
-    columns = [*zip(*places, strict=True), *zip(*rows, strict=True)] if rows else [()] * len(types)
+    columns = zip(*rows, strict=True) if rows else [()] * len(types)
+    arrays = [
+        repeated([block.index for block, _, _ in places], pa.int32()),
+        repeated([block.start for block, _, _ in places], pa.int64()),
+        pa.array(np.concatenate([np.empty(0, dtype=np.int64), *numbers])),
+        repeated([block.day_number for block, _, _ in places], pa.int32()).cast(pa.date32()),
+        *(pa.array(column, type=kind) for column, kind in zip(columns, types.values(), strict=True)),
+    ]
     names = ["occurred_at" if name == "occurred_at_micros" else name for name in types]
-    arrays = [pa.array(column, type=kind) for column, kind in zip(columns, types.values(), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    return pa.RecordBatch.from_arrays(arrays, names=[*_PLACE, *names])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.sensors.attempts import LONGEST_PAUSE_SECONDS, Attempt, next_attempt
@@ -39,7 +39,6 @@ def test_success_with_files_still_unread_is_asked_for_at_once():
     assert next_attempt([Attempt(ended=True, succeeded=True)]).number == 1
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.builds(Attempt, ended=st.booleans(), succeeded=st.booleans(), ended_seconds_ago=st.floats(0, 1e7))

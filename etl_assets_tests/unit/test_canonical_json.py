@@ -6,7 +6,7 @@ import json
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.contracts import canonical_json
@@ -36,7 +36,6 @@ def refusal(line: bytes) -> canonical_json.Refused:
     return refused.value
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_the_two_paths_give_the_same_bytes(value):
     value = {"value": value}
@@ -57,7 +56,6 @@ def _has_exponent(text: str) -> bool:
     return False
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_a_canonical_text_is_its_own_canonical_text_and_means_the_same(value):
     line = json.dumps(value).encode()

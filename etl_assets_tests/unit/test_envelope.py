@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.contracts.envelope import KEPT_RECORD_BYTES, Judged, judge
@@ -58,7 +58,6 @@ def test_everything_else_the_producer_sent_is(change):
     assert judged(event(1, **change)).fingerprint != judged(event(1)).fingerprint
 
 
-@settings(deadline=None)
 @given(st.permutations(sorted(event(1))), st.booleans())
 def test_neither_order_of_keys_nor_white_space_changes_the_fingerprint(keys, compact):
     sent = event(1)
@@ -166,13 +165,11 @@ def test_bytes_that_are_no_utf_8_are_kept_in_base64():
     assert base64.b64decode(found.record or "") == line
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_no_bytes_whatever_raise(line):
     assert judged(line).reason is not None
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(sorted(event(1))),
     st.recursive(

@@ -90,7 +90,7 @@ def assert_counts_are_those_of_the_lines(summary: EventsSummary, landing: Path) 
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(specs)
 @example(EventsSpec(events=400, start=START, days=1, rates=MANY_FAULTS))
 @example(EventsSpec(events=1, start=START, days=1, rates=FaultRates(duplicates=1, late=1)))

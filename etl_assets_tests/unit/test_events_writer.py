@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.errors import InputError
+from etl_assets.errors import InputError, LandingFileDiffers, LandingNotWritten
 from etl_assets.events import writer
 from etl_assets.events.reference import CUSTOMERS_FILE, add_customers
-from etl_assets.events.writer import LandingFileDiffers, LandingNotWritten, LandingWriter
+from etl_assets.events.writer import LandingWriter
 
 DAY = date(2024, 2, 29)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.delta.offsets import Run, shifts
@@ -36,7 +36,6 @@ def staged(draw):
     return files
 
 
-@settings(deadline=None)
 @given(staged(), st.integers(0, 10**12))
 def test_offsets_are_dense_from_the_first_one_in_source_order(files, first):
     runs, left = [], {}

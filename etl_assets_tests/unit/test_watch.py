@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.sources import watch as watching
@@ -147,7 +147,6 @@ def test_strangers_are_named(folders, progress):
     assert watch(folders, progress).strangers == ("backup",)
 
 
-@settings(deadline=None)
 @given(st.builds(WatchCursor, seen_ns=st.integers(0, 2**63), open_days=st.lists(st.dates()).map(tuple)))
 def test_a_cursor_comes_back_from_its_text(cursor):
     assert WatchCursor.load(cursor.dump()) == cursor
