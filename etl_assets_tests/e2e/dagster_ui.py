@@ -121,6 +121,18 @@ class DagsterApi:
         (run,) = self.runs(runIds=[run_id])
         return run["status"] if run["status"] in FINAL else None
 
+    def stop_sensors(self) -> None:
+        """Stop all sensors, so that nothing but the test starts runs."""
+        sensors = self.query(
+            "{ repositoriesOrError { ... on RepositoryConnection { nodes { sensors { name id"
+            " sensorState { id selectorId } } } } } }"
+        )["repositoriesOrError"]["nodes"][0]["sensors"]
+        for sensor in sensors:
+            self.query(
+                "mutation($id: String) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
+                id=sensor["sensorState"]["id"],
+            )
+
     def ready(self) -> bool:
         """Whether the code location is loaded."""
         try:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from etl_assets_tests.e2e.dagster_ui import (
     CHROMIUM_FLAGS,
@@ -19,6 +16,7 @@ from etl_assets_tests.e2e.dagster_ui import (
     dagster_ui,
     wait,
 )
+from etl_assets_tests.e2e.installation import FIRST, SECOND, land, rows_by_day
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -28,30 +26,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(chromium() is None, reason="needs Chromium (Debian: apt-get install chromium)"),
 ]
-TODAY = dt.datetime.now(dt.UTC).date()
-FIRST, SECOND = TODAY - dt.timedelta(days=2), TODAY - dt.timedelta(days=1)
 _PATIENCE_MS = 120_000
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """An installation with an empty landing folder."""
-    home = tmp_path / "home"
-    home.mkdir()
-    settings = {
-        "start_date": FIRST,
-        "landing": {"settle_seconds": 0},
-        "spark": {"config": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}},
-    }
-    (home / "platform.yaml").write_text(yaml.safe_dump(settings))
-    return home
-
-
-def land(home: Path, day: dt.date, lines: int) -> None:
-    folder = home / "landing" / day.isoformat()
-    folder.mkdir(parents=True)
-    text = "".join(json.dumps(_event(day, number)) + "\n" for number in range(lines))
-    (folder / "a.jsonl").write_text(text)
 
 
 @pytest.mark.timeout(1_200)
@@ -60,7 +35,7 @@ def test_a_user_materializes_a_day_and_launches_a_backfill(home):
 
     with dagster_ui(home) as api, sync_playwright() as playwright:
         # Nothing but what the test does starts runs.
-        _stop_sensors(api)
+        api.stop_sensors()
         land(home, FIRST, 3)
         land(home, SECOND, 2)
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(CHROMIUM_FLAGS))
@@ -94,40 +69,6 @@ def materialize(page: Page, api: DagsterApi, first: dt.date, last: dt.date) -> N
     dates.press("Enter")
     dialog.get_by_role("button", name="Launch").last.click()
     dialog.wait_for(state="hidden")
-
-
-def rows_by_day(home: Path) -> dict[str, int]:
-    """Rows of raw_events by day, read by delta-rs."""
-    from deltalake import DeltaTable
-
-    (table,) = (home / "data" / "tables" / "raw_events").glob("g*")
-    days = DeltaTable(str(table)).to_pyarrow_dataset().to_table(columns=["partition_date"])["partition_date"]
-    counts = {str(each["values"]): each["counts"] for each in days.value_counts().to_pylist()}
-    return dict(sorted(counts.items()))
-
-
-def _event(day: dt.date, number: int) -> dict[str, object]:
-    return {
-        "event_id": f"{day}-{number}",
-        "tenant_id": "acme",
-        "aggregate_id": f"order-{number}",
-        "event_type": "OrderCreated",
-        "payload": {"customer_id": "c", "amount": "12.50", "currency": "EUR"},
-        "timestamp": f"{day}T10:00:00Z",
-        "schema_version": 1,
-    }
-
-
-def _stop_sensors(api: DagsterApi) -> None:
-    sensors = api.query(
-        "{ repositoriesOrError { ... on RepositoryConnection { nodes { sensors { name id"
-        " sensorState { id selectorId } } } } } }"
-    )["repositoriesOrError"]["nodes"][0]["sensors"]
-    for sensor in sensors:
-        api.query(
-            "mutation($id: String) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
-            id=sensor["sensorState"]["id"],
-        )
 
 
 def _ended(api: DagsterApi) -> dict | None:
