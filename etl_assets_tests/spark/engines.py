@@ -19,7 +19,7 @@ from etl_assets.runtime.jars import delta_jars
 from etl_assets.runtime.java import find_java
 
 _START_SECONDS = 60
-_SMALL_HEAP = "-Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_START_FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @contextlib.contextmanager
@@ -54,6 +54,7 @@ def connect_server(folder: Path) -> Generator[str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
+        "spark.driver.extraJavaOptions": _START_FAST,
         "spark.driver.extraClassPath": os.pathsep.join(map(str, delta_jars())),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
@@ -62,7 +63,7 @@ def connect_server(folder: Path) -> Generator[str]:
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"
     arguments = ["--class", server, *configuration, "spark-internal"]
     log = folder / "connect.log"
-    with _java(log, "org.apache.spark.deploy.SparkSubmit", arguments):
+    with _java(log, "org.apache.spark.deploy.SparkSubmit", arguments, memory="1g"):
         _wait_for_port(port, log)
         yield f"sc://127.0.0.1:{port}"
 
@@ -75,7 +76,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def _java(log: Path, main_class: str, arguments: list[str]) -> Generator[subprocess.Popen[bytes]]:
+def _java(
+    log: Path, main_class: str, arguments: list[str], memory: str = "256m"
+) -> Generator[subprocess.Popen[bytes]]:
     """A class of Spark's in a process group of its own, so that what it starts goes with it."""
     home = Path(pyspark.__file__).parent
     environment = {
@@ -84,7 +87,8 @@ def _java(log: Path, main_class: str, arguments: list[str]) -> Generator[subproc
         "JAVA_HOME": str(find_java().home),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": _SMALL_HEAP,
+        "SPARK_DAEMON_MEMORY": memory,
+        "SPARK_DAEMON_JAVA_OPTS": _START_FAST,
     }
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
