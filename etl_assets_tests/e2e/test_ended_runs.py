@@ -21,9 +21,10 @@ LINES = 400_000
 def test_a_cancelled_run_stops_spark_and_a_killed_one_is_noticed_and_made_up_for(
     home: Path, record_property: Callable[[str, object], None]
 ):
-    land(home, FIRST, LINES)
     with dagster_ui(home) as api:
+        # Nothing but what the test does starts runs.
         api.stop_sensors()
+        land(home, FIRST, LINES)
 
         run_id, driver = launch_and_wait_for_work(api, home)
         assert api.cancel(run_id)["__typename"] == "TerminateRunSuccess"
