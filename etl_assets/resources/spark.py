@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_pyspark import LazyPySparkResource
@@ -44,7 +45,6 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     # Files are listed by this process: by a job, each of thousands of paths would be a task.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # As many as a machine has cores, not the 200 and 50 of a cluster.
@@ -52,6 +52,9 @@ LOCAL = {
     # No Derby database, no folder beside the user's files: tables are reached by path.
     "spark.sql.catalogImplementation": "in-memory",
 }
+
+
+_LOG4J = Path(__file__).with_name("log4j2.properties").absolute()
 
 
 def spark_config(settings: SparkSettings) -> dict[str, str]:
@@ -121,7 +124,8 @@ def _start(config: Mapping[str, str]) -> SparkSession:
     # Workers must be this interpreter, with this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    for key, value in {**_jars(config), **config}.items():
+    logging = {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"}
+    for key, value in {**_jars(config), **logging, **config}.items():
         builder = builder.config(key, value)
     with _own_signal_handlers():
         return builder.getOrCreate()
