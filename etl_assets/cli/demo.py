@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import time
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +125,7 @@ def _materialize(settings: Settings) -> dict[str, Any]:
         _say("2/3 every file was read before: nothing to do")
         return {"read_twice": 0, "lines_read": 0, **_tables(settings)}
     _say(f"2/3 {len(days):,} days with new files, at most {DAYS_A_RUN} a run; Spark starts with the first")
-    with open_instance(settings) as instance:
+    with open_instance(settings) as instance, _steps_heard():
         totals, seconds = _run(settings, instance, days)
     _say("3/3 done")
     figures = {
@@ -136,6 +139,26 @@ def _materialize(settings: Settings) -> dict[str, Any]:
         "rows_per_second": round(totals["raw_events.read"] / seconds),
     }
     return {**figures, **_tables(settings)}
+
+
+class _Saying(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(f"    {record.getMessage()}")
+
+
+@contextmanager
+def _steps_heard() -> Generator[None]:
+    """Pass on what the steps say on their way."""
+    logger = logging.getLogger("etl_assets")
+    handler = _Saying()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _run(settings: Settings, instance: Any, days: tuple[dt.date, ...]) -> tuple[Counter[str], float]:

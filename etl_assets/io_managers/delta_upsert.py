@@ -17,6 +17,8 @@ materialization. Steps of the platform (`etl_assets.steps`) go the same way.
 
 import datetime as dt
 import re
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +36,7 @@ from etl_assets.placement.domains import FailureDomain
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
-from etl_assets.steps.step import StepReport
+from etl_assets.steps.step import INSERTED, UPDATED, StepReport, logger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,10 +92,12 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
                 others are stored and reported before.
         """
         keys = tuple(context.asset_partition_keys) if context.has_asset_partitions else ()
+        started = time.monotonic()
         try:
             result = run_partitions(self._runner(context, obj, keys), keys)
         except Exception as error:
             raise as_failure(error) from error
+        _log(context, result, len(keys), time.monotonic() - started)
         if result.report is not None:
             self._report(context, result.report, [key for key in keys if key not in result.failed])
         if result.failed:
@@ -185,6 +189,18 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
                 asset=context.asset_key.to_user_string(),
             )
         return spec.delta_partition
+
+
+def _log(context: dg.OutputContext, result: PartitionsResult, partitions: int, seconds: float) -> None:
+    figures = Counter[str]() if result.report is None else result.report.total()
+    logger.info(
+        "%s: %s%s inserted, %s updated in %.1f s",
+        context.asset_key.to_user_string(),
+        f"{partitions:,} partitions, " if partitions > 1 else "",
+        f"{figures[INSERTED]:,}",
+        f"{figures[UPDATED]:,}",
+        seconds,
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -30,9 +30,11 @@ def asset_graph(page: Page, url: str, day: str) -> None:
     page.keyboard.press("Alt+e")
     page.get_by_text("normalized_orders").first.wait_for()
     page.wait_for_timeout(_FADES_MS)
-    # The groups stay open, and the graph is fitted into the page anew.
+    # The groups stay open, and the graph is fitted into the page anew; a step back brings its edges into view.
     page.reload(wait_until="domcontentloaded")
     page.get_by_text("normalized_orders").first.wait_for()
+    page.wait_for_timeout(_FADES_MS)
+    page.get_by_label("zoom_out").click()
     page.wait_for_timeout(_FADES_MS)
 
 
