@@ -47,7 +47,8 @@ class Reading:
     def acknowledged(self) -> State:
         """The newest state that a majority holds under one epoch.
 
-        A state that too few hold is delivered to the others first.
+        Where something newer was seen, which voters that did not answer may have made acknowledged, it is delivered to
+        the others first. So whoever asks after an acknowledgement was reported reads at least that.
 
         Raises:
             QuorumUnavailable: no majority answers, or a change of leader is under way.
@@ -106,7 +107,8 @@ class Reading:
         if not records:
             raise quorum_unavailable(self._table, "nothing can be read", problems)
         newest = _newest(records)
-        if (state := _supported(newest.locator, records)) is not None:
+        state = _supported(newest.locator, records)
+        if state is not None and self._is_the_newest(state, newest, records):
             return state, records
         try:
             Ballot(self._table, newest, self._sources(newest, records)).settle()
@@ -114,6 +116,16 @@ class Reading:
             missing = {domain: problems.get(domain, "holds less") for domain in newest.locator.voters}
             raise quorum_unavailable(self._table, "nothing can be read anew", missing) from error
         return newest, records
+
+    @staticmethod
+    def _is_the_newest(state: State, newest: State, records: Mapping[str, Record]) -> bool:
+        """Whether nothing newer than a supported state can have been acknowledged before the records were read.
+
+        Newer votes of the same epoch that were seen are not enough for that once all voters were seen. Votes of an older
+        epoch say nothing: one that stood for it may have been replaced by a vote of the newer epoch.
+        """
+        everybody = set(newest.locator.voters) <= set(records)
+        return state == newest or (everybody and state.epoch == newest.epoch)
 
     def _records(self) -> tuple[dict[str, Record], dict[str, str]]:
         """Records that count, by domain, and what is wrong with the others. Follows the newest locator seen."""
@@ -133,7 +145,7 @@ class Reading:
 
     def _suffices(self, answers: Mapping[str, Answer], more: Mapping[str, Answer]) -> bool:
         counted = self._counted({**answers, **more})
-        return bool(counted) and _supported(_newest(counted).locator, counted) is not None
+        return bool(counted) and _supported(_newest(counted).locator, counted) == _newest(counted)
 
     def _counted(self, answers: Mapping[str, Answer]) -> dict[str, Record]:
         """Those with a memory that the newest locator among them knows."""

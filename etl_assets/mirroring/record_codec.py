@@ -31,7 +31,7 @@ def encode(record: Record) -> bytes:
             "folder": published.folder,
         },
     }
-    return json.dumps(document, indent=1).encode()
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 @lru_cache(maxsize=4096)

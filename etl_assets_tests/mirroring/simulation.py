@@ -189,16 +189,10 @@ class World:
             if store not in self.down:
                 effect()
                 self.oracle.look(store)
-        ready = [
-            (process, one)
-            for process in self.processes
-            if process.paused_until <= self.step
-            for one in process.greenlets
-            if one not in process.waiting
-        ]
-        if ready:
-            self.current, chosen = self.random.choice(ready)
-            chosen.switch()
+        awake = [process for process in self.processes if process.paused_until <= self.step]
+        if awake:
+            process = self.current = self.random.choice(awake)
+            self.random.choice([one for one in process.greenlets if one not in process.waiting]).switch()
             self.current = None
 
     def _chaos(self) -> None:
