@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from etl_assets.errors import Fenced, MirrorError, QuorumUnavailable
+from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.record import State
 from etl_assets.mirroring.table import Answer, MirroredTable
@@ -116,7 +117,7 @@ class Ballot:
             if answer.record is not None and answer.record.promised > self._state.epoch
         ]
         if promised:
-            return fenced(self._table, self._state, f"epoch {max(promised)} was promised")
+            return fenced(self._table, self._state, by=max(promised))
         missing = {
             domain: self._answers[domain].problem
             if domain in self._answers
@@ -128,13 +129,14 @@ class Ballot:
         return quorum_unavailable(self._table, f"version {self._state.version} is not acknowledged", missing)
 
 
-def fenced(table: MirroredTable, state: State | None, why: str) -> Fenced:
-    """The error of a leader that another one has followed."""
+def fenced(table: MirroredTable, state: State | None, why: str = "", *, by: Epoch | None = None) -> Fenced:
+    """The error of a leader that another one has followed, or that lost a race for the lead."""
     return Fenced(
-        f"{table.home} no longer leads the table {table.name}: {why}",
+        f"{table.home} does not lead the table {table.name}: {why or f'epoch {by} was promised'}",
         fix="run the step again: it finds the new leader; what was not acknowledged is done again there",
         table=table.name,
-        epoch=None if state is None else str(state.epoch),
+        epoch=None if state is None else state.epoch,
+        by=by,
     )
 
 

@@ -65,7 +65,7 @@ class Leadership:
         held = self._mirror.held()
         state = self._mirror.joined(held)
         if state is None:
-            raise fenced(self._table, held.record.accepted, f"epoch {held.record.promised} was promised")
+            raise fenced(self._table, held.record.accepted, by=held.record.promised)
         return Lead(
             epoch=state.epoch,
             version=state.version,
@@ -137,9 +137,8 @@ class Leadership:
             return
         promised = max(answer.record.promised for answer in answers.values() if answer.record is not None)
         if promised > epoch:
-            # The home register learns of it, so that the next claim goes beyond it.
-            Voter(self._table, self._table.home, locator).claim(promised)
-            raise fenced(self._table, adopted, f"epoch {promised} was promised")
+            self._mirror.give_way(promised)
+            raise fenced(self._table, adopted, by=promised)
         missing = {
             domain: answers[domain].problem if domain in answers else "was not asked"
             for domain in locator.voters
@@ -178,7 +177,7 @@ class Leadership:
         for _ in range(ATTEMPTS):
             held = self._mirror.held()
             if held.record.promised != state.epoch:
-                raise fenced(self._table, state, f"epoch {held.record.promised} was promised")
+                raise fenced(self._table, state, by=held.record.promised)
             if self._mirror.joined(held) is not None:
                 return
             published = self._catch_up(held, adopted, state, sources)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from etl_assets.errors import QuorumUnavailable, ReplicaCorrupt, Unanswered
+from etl_assets.errors import Fenced, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.ballot import Ballot, fenced, quorum_unavailable
+from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.locator import Locator
 from etl_assets.mirroring.record import Published, State
@@ -78,7 +79,7 @@ class Mirror:
             held = self.held()
             state = self.joined(held)
             if state is None:
-                raise fenced(self.table, held.record.accepted, f"epoch {held.record.promised} was promised")
+                raise fenced(self.table, held.record.accepted, by=held.record.promised)
             try:
                 self.settle(state, held.record.published.folder)
                 if upto is not None and state.version >= upto:
@@ -129,9 +130,24 @@ class Mirror:
         if self._acknowledged is not None and self._acknowledged.covers(state):
             return
         ballot = Ballot(self.table, state, [(self.home, folder)], before=before)
-        ballot.settle()
+        try:
+            ballot.settle()
+        except Fenced as error:
+            if isinstance(error.by, Epoch):
+                self.give_way(error.by)
+            raise
         self._acknowledged = state
         ballot.publish()
+
+    def give_way(self, epoch: Epoch) -> None:
+        """Let the home register know of a higher epoch met elsewhere.
+
+        The domain then no longer counts as leading, and the next claim it makes goes beyond that epoch.
+        """
+        held = self.held()
+        locator = held.record.accepted.locator if held.record.accepted is not None else None
+        if locator is not None:
+            Voter(self.table, self.table.home, locator).claim(epoch)
 
     def home_gone(self, error: Unanswered) -> QuorumUnavailable:
         """The error of a leader without its own store."""

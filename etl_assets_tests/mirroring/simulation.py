@@ -47,17 +47,17 @@ class Killed(BaseException):
 class Profile:
     """How rough a world is. Probabilities are per step of the scheduler, `fault` per store operation."""
 
-    steps: int = 900
-    fault: float = 0.01
-    kill: float = 0.004
-    pause: float = 0.006
-    pause_steps: int = 250
-    outage: float = 0.002
-    outage_steps: int = 250
-    move: float = 0.006
-    rogue: float = 0.15
+    steps: int = 600
+    fault: float = 0.015
+    kill: float = 0.008
+    pause: float = 0.012
+    pause_steps: int = 150
+    outage: float = 0.004
+    outage_steps: int = 120
+    move: float = 0.01
+    rogue: float = 0.1
     empty: float = 0.0
-    stay: float = 0.55
+    stay: float = 0.6
     late: float = 0.05
     layouts: tuple[str, ...] = ("vvv", "vvw", "vvvl", "vvvww", "vvwl")
 
@@ -190,33 +190,45 @@ class World:
                 effect()
                 self.oracle.look(store)
         awake = [process for process in self.processes if process.paused_until <= self.step]
-        if awake:
+        if not awake:
+            self.step = min(process.paused_until for process in self.processes) - 1
+        else:
             process = self.current = self.random.choice(awake)
             self.random.choice([one for one in process.greenlets if one not in process.waiting]).switch()
             self.current = None
 
     def _chaos(self) -> None:
-        chance, profile = self.random.random, self.profile
-        if chance() < profile.kill:
-            victim = self.random.choice(self.processes)
-            self.kill(victim)
-            self.spawn(victim.domain)
-        if chance() < profile.pause:
-            self.random.choice(self.processes).paused_until = self.step + self.random.randrange(
-                profile.pause_steps
-            )
-        if chance() < profile.outage:
-            self.down[self.random.choice(list(self.stores))] = self.step + self.random.randrange(
-                profile.outage_steps
-            )
         if self.down:
             self.down = {domain: until for domain, until in self.down.items() if until > self.step}
-        if chance() < profile.move:
-            self.desired = self.random.choice(self.leaders)
-        if not self.emptied and chance() < profile.empty:
-            domain = self.random.choice([d for d, role in self.roles.items() if role is not Role.LEARNER])
+        profile = self.profile
+        pick = self.random.random()
+        for name in ("kill", "pause", "outage", "move", "empty"):
+            pick -= getattr(profile, name)
+            if pick < 0:
+                getattr(self, f"_{name}_one")()
+                return
+
+    def _kill_one(self) -> None:
+        victim = self.random.choice(self.processes)
+        self.kill(victim)
+        self.spawn(victim.domain)
+
+    def _pause_one(self) -> None:
+        steps = self.random.randrange(self.profile.pause_steps)
+        self.random.choice(self.processes).paused_until = self.step + steps
+
+    def _outage_one(self) -> None:
+        steps = self.random.randrange(self.profile.outage_steps)
+        self.down[self.random.choice(list(self.stores))] = self.step + steps
+
+    def _move_one(self) -> None:
+        self.desired = self.random.choice(self.leaders)
+
+    def _empty_one(self) -> None:
+        if not self.emptied:
+            counted = [domain for domain, role in self.roles.items() if role is not Role.LEARNER]
+            self.emptied.add(domain := self.random.choice(counted))
             self.stores[domain].files.clear()
-            self.emptied.add(domain)
 
     def kill(self, process: Process) -> None:
         process.dead = True
@@ -303,15 +315,16 @@ def work(world: World, process: Process) -> None:
     chance = world.random.random
     while True:
         try:
-            if process.domain == world.desired or (not world.calm and chance() < world.profile.rogue * 0.1):
+            if process.domain == world.desired or (not world.calm and chance() < world.profile.rogue):
                 # Where two copies of the data cannot be had any more, an operator says so.
                 lead = leadership.lead(one_copy=world.oracle.one_copy_is_due())
                 for _ in range(world.random.randint(1, 3)):
                     lead = commit(world, mirror, leadership, lead)
-            elif chance() < 0.1:
+            elif chance() < 0.3:
                 read(world, reading)
         except (MirrorError, Unanswered):
             pass
+        process.paused_until = world.step + world.random.randrange(60)
         world.hub.switch()
         if process.dead:
             raise Killed
@@ -378,7 +391,7 @@ class Oracle:
 
     def record(self, domain: str) -> Record | None:
         content = self._world.stores[domain].files.get(f"register/{TABLE}.json")
-        return None if content is None else decode(content, domain)
+        return None if content is None else decode(content, f"{domain}: register/{TABLE}.json")
 
     def one_copy_is_due(self) -> bool:
         gone = self._world.emptied & set(self._world.leaders)
@@ -389,10 +402,11 @@ class Oracle:
         domains = [changed] if changed else list(self._world.stores)
         for domain in domains:
             record = self.record(domain)
-            if record is None or record == self._seen.get(domain):
+            before = self._seen.get(domain)
+            if record is None or record == before:
                 continue
             self._seen[domain] = record
-            if record.accepted is not None:
+            if record.accepted is not None and (before is None or record.accepted != before.accepted):
                 self._expect_held(domain, record, record.accepted)
                 self._judge(record.accepted)
             self._expect_published(domain, record)
