@@ -112,7 +112,7 @@ class World:
             couriers=SimulatedCouriers(self, process),
         )
 
-    # Weather: called by the stores
+    # Weather: called by the stores; what an operation is about to take away is looked at first
 
     def before(self, store: str, operation: str, key: str) -> Fault | None:
         process = self._baton()
@@ -120,6 +120,8 @@ class World:
             return None
         if store in self.down:
             return Fault.LOST
+        if operation in ("delete", "replace", "put") and "/_delta_log/" in key:
+            self.oracle.about_to_lose(store, key)
         if self.calm or self.random.random() >= self.profile.fault:
             return None
         return self.random.choice((Fault.LOST, Fault.UNANSWERED, Fault.UNANSWERED, Fault.LATE, Fault.TWICE))
@@ -448,17 +450,18 @@ class Oracle:
                 raise Violation(f"version {version} has rows from {first}, the one before ended at {cursor}")
             cursor = cursor_after
 
-    def lost(self, domain: str, key: str, content: bytes) -> None:
-        """A log entry was removed or replaced: it must not be one that is published."""
+    def about_to_lose(self, domain: str, key: str) -> None:
+        """A log entry is to be removed or replaced: it must not be one that is published."""
         record = self.record(domain)
-        if record is None or "_delta_log" not in key:
+        entry = self._world.stores[domain].files.get(key)
+        if record is None or entry is None:
             return
         version = int(key[-25:-5])
-        replica = Replica(self._world.stores[domain], table=TABLE, domain=domain)
-        if key != replica.entry_key(record.published.folder, version):
-            return
-        if content == self._entries.get(self._acknowledged.get(version, "")):
-            raise Violation(f"{domain} lost the acknowledged entry {version}")
+        folder = Replica(self._world.stores[domain], table=TABLE, domain=domain).entry_key(
+            record.published.folder, version
+        )
+        if key == folder and version <= record.published.version:
+            raise Violation(f"{domain} is about to lose its published entry {version}")
 
     def _expect_held(self, domain: str, record: Record, state: State) -> None:
         """A vote is given for what is there: the entry, and its data."""
