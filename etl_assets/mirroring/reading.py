@@ -110,10 +110,12 @@ class Reading:
         state = _supported(newest.locator, records)
         if state is not None and self._is_the_newest(state, newest, records):
             return state, records
+        missing = {domain: problems.get(domain, "") or "holds less" for domain in newest.locator.voters}
+        if not newest.locator.is_majority(records):
+            raise quorum_unavailable(self._table, "nothing can be read anew", missing)
         try:
             Ballot(self._table, newest, self._sources(newest, records)).settle()
         except (Fenced, QuorumUnavailable) as error:
-            missing = {domain: problems.get(domain, "holds less") for domain in newest.locator.voters}
             raise quorum_unavailable(self._table, "nothing can be read anew", missing) from error
         return newest, records
 
@@ -131,16 +133,16 @@ class Reading:
         """Records that count, by domain, and what is wrong with the others. Follows the newest locator seen."""
         answers: dict[str, Answer] = {}
         locator: Locator | None = None
-        todo = set(self._table.roots)
+        todo = list(self._table.roots)
         while todo:
-            reads = {domain: partial(self._table.read, domain, locator) for domain in sorted(todo)}
+            reads = {domain: partial(self._table.read, domain, locator) for domain in todo}
             silence = dict.fromkeys(todo, Answer(None, "did not answer in time"))
             answers |= silence | self._table.couriers.gather(reads, partial(self._suffices, dict(answers)))
             counted = self._counted(answers)
             if not counted:
                 break
             locator = _newest(counted).locator
-            todo = set(locator.voters) - set(answers)
+            todo = [domain for domain in locator.voters if domain not in answers]
         return self._counted(answers), {domain: a.problem for domain, a in answers.items()}
 
     def _suffices(self, answers: Mapping[str, Answer], more: Mapping[str, Answer]) -> bool:

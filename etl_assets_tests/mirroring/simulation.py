@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import greenlet
 
@@ -30,6 +31,7 @@ from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.testing.memory_store import Fault, MemoryStore
 
+T = TypeVar("T")
 TABLE = "events"
 PROCESSES_A_DOMAIN = 2
 CALM_STEPS = 60_000
@@ -61,7 +63,13 @@ class Profile:
     late: float = 0.05
     layouts: tuple[str, ...] = ("vvv", "vvw", "vvvl", "vvvww", "vvwl")
 
+    @property
+    def trouble(self) -> float:
+        """Probability that a step brings any of the troubles."""
+        return sum(getattr(self, name) for name in _TROUBLES)
 
+
+_TROUBLES = ("kill", "pause", "outage", "move", "empty")
 ROLES = {"v": Role.VOTER, "w": Role.WITNESS, "l": Role.LEARNER}
 
 
@@ -84,6 +92,7 @@ class World:
         self.seed = seed
         self.random = random.Random(seed)
         self.profile = profile
+        self._trouble = profile.trouble
         layout = self.random.choice(profile.layouts)
         self.roles = {chr(ord("a") + i): ROLES[letter] for i, letter in enumerate(layout)}
         self.stores = {domain: MemoryStore(domain, self) for domain in self.roles}
@@ -195,17 +204,22 @@ class World:
         if not awake:
             self.step = min(process.paused_until for process in self.processes) - 1
         else:
-            process = self.current = self.random.choice(awake)
-            self.random.choice([one for one in process.greenlets if one not in process.waiting]).switch()
+            process = self.current = self._one_of(awake)
+            self._one_of([one for one in process.greenlets if one not in process.waiting]).switch()
             self.current = None
+
+    def _one_of(self, things: list[T]) -> T:
+        """`random.choice`, at a third of its cost."""
+        return things[int(self.random.random() * len(things))]
 
     def _chaos(self) -> None:
         if self.down:
             self.down = {domain: until for domain, until in self.down.items() if until > self.step}
-        profile = self.profile
         pick = self.random.random()
-        for name in ("kill", "pause", "outage", "move", "empty"):
-            pick -= getattr(profile, name)
+        if pick >= self._trouble:
+            return
+        for name in _TROUBLES:
+            pick -= getattr(self.profile, name)
             if pick < 0:
                 getattr(self, f"_{name}_one")()
                 return
@@ -262,8 +276,14 @@ class World:
         self._kill_all()
         last = Process(next(self.ids), self.desired)
         mirror = Mirror(self.table(last))
-        Leadership(mirror).lead()
-        mirror.follow()
+        for _ in range(3):
+            with suppress(
+                MirrorError
+            ):  # fenced by a claim that somebody died on: the next claim goes beyond it
+                Leadership(mirror).lead()
+                mirror.follow()
+                return
+        raise Violation("nobody can lead, all domains up")
 
     def _new_id(self) -> str:
         return f"i{next(self.ids)}"
