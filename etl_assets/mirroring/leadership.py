@@ -62,10 +62,7 @@ class Leadership:
         Raises:
             Fenced: this domain does not lead now.
         """
-        held = self._mirror.held()
-        state = self._mirror.joined(held)
-        if state is None:
-            raise fenced(self._table, held.record.accepted, by=held.record.promised)
+        held, state = self._mirror.leading()
         return Lead(
             epoch=state.epoch,
             version=state.version,

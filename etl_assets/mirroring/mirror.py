@@ -64,6 +64,18 @@ class Mirror:
             return None
         return record.accepted
 
+    def leading(self) -> tuple[Held, State]:
+        """The home register and the state this domain leads with.
+
+        Raises:
+            Fenced: it does not lead.
+        """
+        held = self.held()
+        state = self.joined(held)
+        if state is None:
+            raise fenced(self.table, held.record.accepted, by=held.record.promised)
+        return held, state
+
     def push(self, upto: int | None = None) -> State:
         """Have the home log acknowledged, up to a version or to its end.
 
@@ -76,10 +88,7 @@ class Mirror:
             ReplicaCorrupt: the home replica is not what it should be.
         """
         while True:
-            held = self.held()
-            state = self.joined(held)
-            if state is None:
-                raise fenced(self.table, held.record.accepted, by=held.record.promised)
+            held, state = self.leading()
             try:
                 self.settle(state, held.record.published.folder)
                 if upto is not None and state.version >= upto:
@@ -111,7 +120,7 @@ class Mirror:
             raise fenced(self.table, state, "another process of the domain made this version")
         return state
 
-    def follow(self) -> None:
+    def follow(self) -> State:
         """Bring every other replica, learners above all, to the acknowledged head of the home register.
 
         Whoever does not answer is left behind; nothing depends on it.
@@ -124,6 +133,7 @@ class Mirror:
             domain: partial(voter.publish, state, [(self.home, folder)]) for domain, voter in voters.items()
         }
         self.table.couriers.gather(errands, lambda _: False)
+        return state
 
     def settle(self, state: State, folder: int, *, before: Locator | None = None) -> None:
         """Have a state acknowledged and published that stands in the home register."""
@@ -145,9 +155,9 @@ class Mirror:
         The domain then no longer counts as leading, and the next claim it makes goes beyond that epoch.
         """
         held = self.held()
-        locator = held.record.accepted.locator if held.record.accepted is not None else None
-        if locator is not None:
-            Voter(self.table, self.table.home, locator).claim(epoch)
+        promised = held.record.promise(epoch)
+        if promised is not None:
+            self.home.register.write(held, promised)
 
     def home_gone(self, error: Unanswered) -> QuorumUnavailable:
         """The error of a leader without its own store."""

@@ -23,6 +23,7 @@ from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.chain import GENESIS, extend
 from etl_assets.mirroring.leadership import Lead, Leadership
 from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.reading import Reading
 from etl_assets.mirroring.record import Record, State
@@ -159,7 +160,7 @@ class World:
 
     def run(self) -> None:
         """Run the schedule: a fair bootstrap, the rough part, then calm until the table has moved on."""
-        bootstrap(self.table(Process(0, self.leaders[0])), self.roles, self._new_id)
+        bootstrap(self.table(Process(0, self.leaders[0])), self.roles, self.new_id)
         self.oracle.look()
         for domain in self.leaders:
             for _ in range(PROCESSES_A_DOMAIN):
@@ -241,10 +242,11 @@ class World:
         self.desired = self.random.choice(self.leaders)
 
     def _empty_one(self) -> None:
-        if not self.emptied:
+        if not self.emptied and not self.oracle.one_copy:
             counted = [domain for domain, role in self.roles.items() if role is not Role.LEARNER]
             self.emptied.add(domain := self.random.choice(counted))
             self.stores[domain].files.clear()
+            self.oracle.forget(domain)
 
     def kill(self, process: Process) -> None:
         process.dead = True
@@ -267,7 +269,7 @@ class World:
         while self.effects:
             self._turn()
         self.desired = self.random.choice([d for d in self.leaders if d not in self.emptied])
-        needed = self.oracle.newest_reported + 2
+        needed = self.oracle.newest_reported + 1
         deadline = self.step + CALM_STEPS
         while self.oracle.newest_reported < needed:
             if self.step > deadline:
@@ -285,7 +287,7 @@ class World:
                 return
         raise Violation("nobody can lead, all domains up")
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
         return f"i{next(self.ids)}"
 
 
@@ -340,6 +342,7 @@ def work(world: World, process: Process) -> None:
             if process.domain == world.desired or (not world.calm and chance() < world.profile.rogue):
                 # Where two copies of the data cannot be had any more, an operator says so.
                 lead = leadership.lead(one_copy=world.oracle.one_copy_is_due())
+                operate(world, mirror)
                 for _ in range(world.random.randint(1, 3)):
                     lead = commit(world, mirror, leadership, lead)
             elif chance() < 0.3:
@@ -350,6 +353,19 @@ def work(world: World, process: Process) -> None:
         world.hub.switch()
         if process.dead:
             raise Killed
+
+
+def operate(world: World, mirror: Mirror) -> None:
+    """What an operator or the repair sensor does: let an emptied domain rejoin, and go back to two copies."""
+    membership = Membership(mirror, new_incarnation=world.new_id)
+    for domain in sorted(world.emptied - {mirror.table.home}):
+        role = world.roles[domain]
+        membership.add(domain, witness=role is Role.WITNESS)
+        if role is Role.VOTER:
+            membership.promote(domain)
+        world.emptied.discard(domain)
+    if not world.emptied:
+        membership.set_one_copy(False)
 
 
 def commit(world: World, mirror: Mirror, leadership: Leadership, lead: Lead) -> Lead:
@@ -419,6 +435,15 @@ class Oracle:
         gone = self._world.emptied & set(self._world.leaders)
         return bool(gone) and len(self._world.leaders) - len(gone) < 2
 
+    @property
+    def one_copy(self) -> bool:
+        """Whether any register says that one copy is enough: another loss would then be one too many."""
+        return any(r.accepted is not None and r.accepted.locator.one_copy for r in self._seen.values())
+
+    def forget(self, domain: str) -> None:
+        """A root was emptied."""
+        self._seen.pop(domain, None)
+
     def look(self, changed: str | None = None) -> None:
         """Compare all registers with the history."""
         domains = [changed] if changed else list(self._world.stores)
@@ -454,9 +479,9 @@ class Oracle:
         if newest < self.newest_reported:
             raise Violation("a reported version is not in the history")
         for domain in self._world.stores:
+            record = self.record(domain)
             if domain in self._world.emptied:
                 continue
-            record = self.record(domain)
             if record is None or record.published.version != newest:
                 raise Violation(f"{domain} has not caught up to {newest}")
             replica = Replica(self._world.stores[domain], table=TABLE, domain=domain)
@@ -510,9 +535,10 @@ class Oracle:
         votes = [
             domain
             for domain, record in self._seen.items()
-            if domain not in self._world.emptied
-            and record.accepted is not None
+            if record.accepted is not None
             and record.accepted.covers(state)
+            and (agreed := state.locator.replica(domain)) is not None
+            and agreed.incarnation == record.incarnation
         ]
         if not state.locator.has_quorum(votes):
             return
