@@ -8,14 +8,16 @@ Only the leading domain changes them, after its lead was acknowledged.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from etl_assets.errors import MembershipRefused, Unanswered
+from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.ballot import quorum_unavailable
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Locator, Replica, Role
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.record import NOTHING_PUBLISHED, Record
+from etl_assets.mirroring.register import Held
 
 
 class Membership:
@@ -39,13 +41,14 @@ class Membership:
         """
         locator = self._locator()
         agreed = locator.replica(domain)
-        if agreed is None or not self._is_intact(domain, locator):
+        held = self._read(domain, locator)
+        if agreed is None or self._table.disqualified(held, domain, locator) is not None:
             uri = self._table.roots[domain] if agreed is None else agreed.uri
             joining = Replica(domain=domain, uri=uri, role=Role.LEARNER, incarnation=self._new_incarnation())
             others = [replica for replica in locator.replicas if replica.domain != domain]
             changed = locator.next(replicas=sorted((*others, joining), key=lambda replica: replica.domain))
             self._expect_copies(locator, changed)
-            self._write_blank(joining, changed)
+            self._write_blank(joining, changed, held)
             locator = self._change(changed)
         return self.promote(domain, witness=True) if witness else locator
 
@@ -63,12 +66,27 @@ class Membership:
             return locator
         if learner is None or learner.role is not Role.LEARNER:
             raise self._refused(f"{domain} is no learner", "add it first")
-        if not witness:
-            head = self._mirror.follow().version
-            answer = self._table.read(domain, locator)
-            if answer.record is None or answer.record.published.version < head:
-                raise self._refused(f"{domain} has not caught up to version {head}", "try again later")
+        head = -1 if witness else self._mirror.follow().version
+        answer = self._table.read(domain, locator)
+        if answer.record is None:
+            raise self._refused(f"{domain} {answer.problem}", "add it again")
+        if answer.record.published.version < head:
+            raise self._refused(f"{domain} has not caught up to version {head}", "try again later")
         return self._change(_with_role(locator, domain, role))
+
+    def forgotten(self) -> tuple[str, ...]:
+        """Domains whose register is gone or is another one's: they do not count, and are to be added again.
+
+        Domains that do not answer are not among them.
+        """
+        locator = self._locator()
+        found = []
+        for domain in locator.domains(*Role):
+            with suppress(QuorumUnavailable, ReplicaCorrupt):
+                held = self._read(domain, locator)
+                if self._table.disqualified(held, domain, locator) is not None:
+                    found.append(domain)
+        return tuple(found)
 
     def remove(self, domain: str) -> Locator:
         """Take a replica out. What lies under its root stays.
@@ -102,13 +120,11 @@ class Membership:
         Leadership(self._mirror).lead()
         return self._mirror.leading()[1].locator
 
-    def _is_intact(self, domain: str, locator: Locator) -> bool:
-        """Whether a replica has the memory that was agreed on; a store that does not answer may well have it."""
+    def _read(self, domain: str, locator: Locator) -> Held | None:
         try:
-            held = self._table.replica(domain, locator).register.read()
+            return self._table.replica(domain, locator).register.read()
         except Unanswered as error:
             raise quorum_unavailable(self._table, "it cannot join", {domain: error.message}) from error
-        return self._table.disqualified(held, domain, locator) is None
 
     def _change(self, locator: Locator) -> Locator:
         """Put the acknowledged head forward again, with another locator."""
@@ -125,21 +141,21 @@ class Membership:
         self._mirror.settle(changed, held.record.published.folder, before=state.locator)
         return locator
 
-    def _write_blank(self, joining: Replica, locator: Locator) -> None:
+    def _write_blank(self, joining: Replica, locator: Locator, held: Held | None) -> None:
         """Give a domain a register that remembers nothing and counts for nothing until the locator names it.
 
-        Its folder is one that was never used, whatever late writers may still do to the old ones.
+        Only over what was found not to count: somebody else may let the domain rejoin at the same time, and it may have
+        voted since. Its folder is one that was never used, whatever late writers may still do to the old ones.
         """
         register = self._table.replica(joining.domain, locator).register
         epoch = self._mirror.leading()[1].epoch
+        folder = epoch.number + 1 if held is None else max(epoch.number, held.record.published.folder) + 1
+        blank = Record(
+            table=self._table.name,
+            incarnation=joining.incarnation,
+            published=replace(NOTHING_PUBLISHED, folder=folder),
+        )
         try:
-            held = register.read()
-            folder = epoch.number + 1 if held is None else max(epoch.number, held.record.published.folder) + 1
-            blank = Record(
-                table=self._table.name,
-                incarnation=joining.incarnation,
-                published=replace(NOTHING_PUBLISHED, folder=folder),
-            )
             done = register.create(blank) if held is None else register.write(held, blank)
         except Unanswered as error:
             raise quorum_unavailable(

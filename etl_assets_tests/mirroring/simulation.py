@@ -21,8 +21,10 @@ import greenlet
 from etl_assets.errors import MirrorError, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.chain import GENESIS, extend
-from etl_assets.mirroring.leadership import Lead, Leadership
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.lead import Lead
+from etl_assets.mirroring.leadership import Leadership
+from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.reading import Reading
@@ -278,11 +280,12 @@ class World:
         self._kill_all()
         last = Process(next(self.ids), self.desired)
         mirror = Mirror(self.table(last))
-        for _ in range(3):
+        for _ in range(9):
             with suppress(
                 MirrorError
             ):  # fenced by a claim that somebody died on: the next claim goes beyond it
-                Leadership(mirror).lead()
+                Leadership(mirror).lead(one_copy=self.oracle.one_copy_is_due())
+                operate(self, mirror)
                 mirror.follow()
                 return
         raise Violation("nobody can lead, all domains up")
@@ -342,7 +345,8 @@ def work(world: World, process: Process) -> None:
             if process.domain == world.desired or (not world.calm and chance() < world.profile.rogue):
                 # Where two copies of the data cannot be had any more, an operator says so.
                 lead = leadership.lead(one_copy=world.oracle.one_copy_is_due())
-                operate(world, mirror)
+                if world.emptied:
+                    operate(world, mirror)
                 for _ in range(world.random.randint(1, 3)):
                     lead = commit(world, mirror, leadership, lead)
             elif chance() < 0.3:
@@ -356,15 +360,18 @@ def work(world: World, process: Process) -> None:
 
 
 def operate(world: World, mirror: Mirror) -> None:
-    """What an operator or the repair sensor does: let an emptied domain rejoin, and go back to two copies."""
+    """What an operator or the repair sensor does: let emptied domains rejoin, and go back to two copies."""
     membership = Membership(mirror, new_incarnation=world.new_id)
-    for domain in sorted(world.emptied - {mirror.table.home}):
-        role = world.roles[domain]
-        membership.add(domain, witness=role is Role.WITNESS)
-        if role is Role.VOTER:
+    for domain in membership.forgotten():
+        membership.add(domain, witness=world.roles[domain] is Role.WITNESS)
+    locator = mirror.leading()[1].locator
+    for domain in locator.domains(Role.LEARNER):
+        if world.roles[domain] is Role.VOTER:
             membership.promote(domain)
-        world.emptied.discard(domain)
-    if not world.emptied:
+        elif world.roles[domain] is Role.WITNESS:
+            membership.promote(domain, witness=True)
+    if world.oracle.is_whole(mirror.leading()[1].locator):
+        world.emptied.clear()
         membership.set_one_copy(False)
 
 
@@ -425,6 +432,7 @@ class Oracle:
         self._acknowledged: dict[int, str] = {-1: GENESIS}
         self._newest: State | None = None
         self._seen: dict[str, Record] = {}
+        self._votes: dict[tuple[str, str], dict[Epoch, State]] = {}
         self.newest_reported = -1
 
     def record(self, domain: str) -> Record | None:
@@ -439,6 +447,16 @@ class Oracle:
     def one_copy(self) -> bool:
         """Whether any register says that one copy is enough: another loss would then be one too many."""
         return any(r.accepted is not None and r.accepted.locator.one_copy for r in self._seen.values())
+
+    def is_whole(self, locator: Locator) -> bool:
+        """Whether every replica has its agreed memory and its role again."""
+        records = {replica.domain: self.record(replica.domain) for replica in locator.replicas}
+        return all(
+            (record := records[replica.domain]) is not None
+            and record.incarnation == replica.incarnation
+            and replica.role is self._world.roles[replica.domain]
+            for replica in locator.replicas
+        )
 
     def forget(self, domain: str) -> None:
         """A root was emptied."""
@@ -455,6 +473,9 @@ class Oracle:
             self._seen[domain] = record
             if record.accepted is not None and (before is None or record.accepted != before.accepted):
                 self._expect_held(domain, record, record.accepted)
+                self._votes.setdefault((domain, record.incarnation), {})[record.accepted.epoch] = (
+                    record.accepted
+                )
                 self._judge(record.accepted)
             self._expect_published(domain, record)
 
@@ -531,20 +552,21 @@ class Oracle:
             self._expect_data(store.files, replica.folder(folder), entry, domain)
 
     def _judge(self, state: State) -> None:
-        """Whether a vote has acknowledged a state, and whether the history allows it."""
-        votes = [
-            domain
-            for domain, record in self._seen.items()
-            if record.accepted is not None
-            and record.accepted.covers(state)
-            and (agreed := state.locator.replica(domain)) is not None
-            and agreed.incarnation == record.incarnation
-        ]
+        """Whether a vote has acknowledged a state, and whether the history allows it.
+
+        A vote that was cast counts, whatever became of the voter.
+        """
+        votes = []
+        for replica in state.locator.replicas:
+            cast = self._votes.get((replica.domain, replica.incarnation), {}).get(state.epoch)
+            if cast is not None and cast.covers(state):
+                votes.append(replica.domain)
         if not state.locator.has_quorum(votes):
             return
         newest = self._newest
         if newest is not None and state.order <= newest.order:
-            if state.epoch < newest.epoch:
+            # Votes that came together late: what a later leader has adopted, or nothing.
+            if self._acknowledged.get(state.version) != state.chain:
                 raise Violation(f"epoch {state.epoch} got an acknowledgement after {newest.epoch}")
             return
         self._newest = state
