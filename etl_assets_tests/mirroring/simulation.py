@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
@@ -37,7 +37,7 @@ from etl_assets.testing.memory_store import Fault, MemoryStore
 T = TypeVar("T")
 TABLE = "events"
 PROCESSES_A_DOMAIN = 2
-CALM_STEPS = 60_000
+CALM_STEPS = 15_000
 
 
 class Violation(AssertionError):
@@ -111,7 +111,8 @@ class World:
         self.current: Process | None = None
         self.hub = greenlet.getcurrent()
         self.oracle = Oracle(self)
-        self.trace: list[str] = []
+        bootstrap(self.table(Process(0, self.leaders[0])), self.roles, self.new_id)
+        self.oracle.look()
 
     # What the processes see
 
@@ -161,9 +162,7 @@ class World:
     # The scheduler
 
     def run(self) -> None:
-        """Run the schedule: a fair bootstrap, the rough part, then calm until the table has moved on."""
-        bootstrap(self.table(Process(0, self.leaders[0])), self.roles, self.new_id)
-        self.oracle.look()
+        """Run the schedule: the rough part, then calm until the table has moved on."""
         for domain in self.leaders:
             for _ in range(PROCESSES_A_DOMAIN):
                 self.spawn(domain)
@@ -597,12 +596,15 @@ class Oracle:
                 raise Violation(f"{domain} lacks the data file {action['add']['path']}")
 
 
-def schedules(first_seed: int, number: int, profile: Profile) -> Iterator[tuple[int, Violation | None]]:
-    """Run schedules one after the other; each yields what it violated."""
-    for seed in range(first_seed, first_seed + number):
-        try:
-            World(seed, profile).run()
-        except Violation as violation:
-            yield seed, violation
-        else:
-            yield seed, None
+def first_violation(
+    seeds: Iterable[int], profile: Profile, during: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> tuple[int, Violation] | None:
+    """Run schedules until one violates an invariant: its seed, and what it violated."""
+    for seed in seeds:
+        world = World(seed, profile)
+        with during():
+            try:
+                world.run()
+            except Violation as violation:
+                return seed, violation
+    return None

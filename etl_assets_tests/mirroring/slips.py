@@ -1,4 +1,8 @@
-"""Five ways to get the protocol wrong, each put back on purpose for the simulator to catch (tests of the test)."""
+"""Ways to get the protocol wrong, each put back on purpose for the simulator to catch (tests of the test).
+
+The first five are those of the design; the others are mistakes that the simulator found in this code, or that it would
+be easy to make.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,14 @@ from unittest.mock import patch
 
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.leadership import Leadership
+from etl_assets.mirroring.locator import Locator
 from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.reading import Reading
 from etl_assets.mirroring.record import Record, State
 from etl_assets.mirroring.record_codec import encode
 from etl_assets.mirroring.register import Held, Register
 from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.table import MirroredTable
 
 
 @contextmanager
@@ -95,10 +102,88 @@ def replacing_a_foreign_entry() -> Generator[None]:
         yield
 
 
+@contextmanager
+def voting_from_a_blank_memory() -> Generator[None]:
+    """A voter whose root was emptied gets a fresh register, and votes on."""
+    read = Register.read
+
+    def read_or_create(self: Register) -> Held | None:
+        held = read(self)
+        if held is None:
+            self.create(Record(table=self._table, incarnation="blank"))
+            held = read(self)
+        return held
+
+    def disqualified(*_: object) -> None:
+        return None
+
+    def incarnation_is_ignored(self: Locator, domain: str) -> Any:
+        agreed = next((replica for replica in self.replicas if replica.domain == domain), None)
+        return None if agreed is None else _AnyIncarnation(agreed)
+
+    with (
+        patch.object(Register, "read", read_or_create),
+        patch.object(MirroredTable, "disqualified", disqualified),
+        patch.object(Locator, "replica", incarnation_is_ignored),
+    ):
+        yield
+
+
+class _AnyIncarnation:
+    """A replica whose incarnation equals any other."""
+
+    def __init__(self, replica: Any) -> None:
+        self._replica = replica
+        self.incarnation = _Anything()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replica, name)
+
+
+class _Anything(str):
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@contextmanager
+def reading_what_some_majority_holds() -> Generator[None]:
+    """A reader takes the newest state that a majority supports, though it has seen a newer one."""
+
+    def always(*_: object) -> bool:
+        return True
+
+    with patch.object(Reading, "_is_the_newest", always):
+        yield
+
+
+@contextmanager
+def a_leader_that_never_gives_way() -> Generator[None]:
+    """A leader that meets a higher promise keeps its own, and meets it again for ever."""
+
+    def keep(*_: object) -> None:
+        return None
+
+    with patch.object(Mirror, "give_way", keep):
+        yield
+
+
 SLIPS = (
     epochs_without_owner,
     joining_before_write_back,
     dropping_a_tail_while_leading,
     checking_before_moving,
     replacing_a_foreign_entry,
+)
+MORE_SLIPS = (
+    voting_from_a_blank_memory,
+    reading_what_some_majority_holds,
+    a_leader_that_never_gives_way,
 )
