@@ -102,6 +102,7 @@ class World:
         self.leaders = [domain for domain, role in self.roles.items() if role is Role.VOTER]
         self.down: dict[str, int] = {}
         self.emptied: set[str] = set()
+        self.met: set[str] = set()
         self.effects: list[tuple[str, Callable[[], object]]] = []
         self.processes: list[Process] = []
         self.desired = self.leaders[0]
@@ -137,7 +138,9 @@ class World:
             self.oracle.about_to_lose(store, key)
         if self.calm or self.random.random() >= self.profile.fault:
             return None
-        return self.random.choice((Fault.LOST, Fault.UNANSWERED, Fault.UNANSWERED, Fault.LATE, Fault.TWICE))
+        fault = self._one_of([Fault.LOST, Fault.UNANSWERED, Fault.UNANSWERED, Fault.LATE, Fault.TWICE])
+        self.met.add(fault.value)
+        return fault
 
     def after(self, store: str, operation: str, key: str) -> None:
         if operation in ("replace", "create", "put") and key.startswith("register/"):
@@ -223,6 +226,7 @@ class World:
         for name in _TROUBLES:
             pick -= getattr(self.profile, name)
             if pick < 0:
+                self.met.add(name)
                 getattr(self, f"_{name}_one")()
                 return
 
@@ -477,6 +481,8 @@ class Oracle:
                 )
                 self._judge(record.accepted)
             self._expect_published(domain, record)
+            if before is not None and record.published.folder > before.published.folder:
+                self._world.met.add("rebuilt")
 
     def reported(self, version: int, chain: str) -> None:
         """A process was told that a version is acknowledged."""
