@@ -55,22 +55,24 @@ class Ballot:
             raise self._failure()
 
     def publish(self) -> None:
-        """Publish an acknowledged state wherever it was voted for; witnesses that were not needed vote now.
+        """Publish an acknowledged state wherever it was voted for.
 
-        Whoever is not reached is brought further by the next ballot.
+        Voters that have not answered yet and witnesses that were not needed follow, and are not waited for. Whoever is
+        not reached is brought further by the next ballot.
         """
-        voted = [domain for domain in self._domains(Role.VOTER) if self._voted(self._answers.get(domain))]
+        voters = [d for d in self._domains(Role.VOTER) if d not in self._answers or self._votes([d])]
         errands = {
-            domain: partial(self._publish, domain) for domain in (*voted, *self._domains(Role.WITNESS))
+            domain: partial(self._publish, domain) for domain in (*voters, *self._domains(Role.WITNESS))
         }
-        self._table.couriers.gather(errands, lambda answers: all(domain in answers for domain in voted))
+        voted = self._votes(voters)
+        self._table.couriers.gather(errands, lambda answers: voted <= set(answers))
 
     def _vote(self, domain: str) -> Answer:
         return Voter(self._table, domain, self._state.locator).vote(self._state, self._sources)
 
     def _publish(self, domain: str) -> Answer:
         voter = Voter(self._table, domain, self._state.locator)
-        if domain not in self._votes([domain]):
+        if not self._votes([domain]):
             voter.vote(self._state, self._sources)
         return voter.publish(self._state, self._sources)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from threading import Lock
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Errands = Mapping[str, Callable[[], T]]
@@ -31,36 +31,42 @@ class Couriers(Protocol):
 
 
 class ThreadCouriers:
-    """A thread for each domain."""
+    """A thread for each domain. To be used for one table, by one commit at a time."""
 
     def __init__(self, *, patience_seconds: float = DEFAULT_PATIENCE_SECONDS) -> None:
         self._patience_seconds = patience_seconds
         self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._last: dict[str, Future[Any]] = {}
         self._lock = Lock()
 
     def gather(self, errands: Errands[T], enough: Callable[[Mapping[str, T]], bool]) -> dict[str, T]:
-        pending = {self._thread(domain).submit(errand): domain for domain, errand in errands.items()}
+        pending = {self._send(domain, errand): domain for domain, errand in errands.items()}
         answers: dict[str, T] = {}
         deadline = time.monotonic() + self._patience_seconds
         while pending and not enough(answers):
-            done, _ = wait(pending, timeout=deadline - time.monotonic(), return_when=FIRST_COMPLETED)
+            left = max(0.0, deadline - time.monotonic())
+            done, _ = wait(pending, timeout=left, return_when=FIRST_COMPLETED)
             if not done:
                 break
             for future in done:
-                answers[pending.pop(future)] = future.result()
-        for future in pending:
-            future.cancel()  # those that a hanging domain has not begun: the next errand there does their work
+                domain = pending.pop(future)
+                if not future.cancelled():
+                    answers[domain] = future.result()
         return answers
 
     def close(self) -> None:
-        """End the threads once their errands have ended."""
+        """Wait for the errands that are under way, and end the threads."""
         for thread in self._threads.values():
-            thread.shutdown(wait=True, cancel_futures=True)
+            thread.shutdown(wait=True)
         self._threads.clear()
 
-    def _thread(self, domain: str) -> ThreadPoolExecutor:
+    def _send(self, domain: str, errand: Callable[[], T]) -> Future[T]:
         with self._lock:
             if domain not in self._threads:
                 name = f"courier-{domain}"
                 self._threads[domain] = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-            return self._threads[domain]
+            if domain in self._last:
+                # An errand that a hanging domain has not begun: the new one does its work as well.
+                self._last[domain].cancel()
+            self._last[domain] = future = self._threads[domain].submit(errand)
+            return future

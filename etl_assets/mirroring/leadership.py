@@ -205,15 +205,15 @@ class Leadership:
         if at.version < adopted.version:
             before_head, head = home.bring(at, state, sources)
             try:
-                reached = home.replica.publish(before_head, [head])
+                reached = home.replica.publish(before_head, head)
             except ForeignEntry:
                 before_head, head = home.rebuild(at, state, sources)
-                reached = home.replica.publish(before_head, [head])
+                reached = home.replica.publish(before_head, head)
         else:
             before_head = reached = at
         if self._has_broken_tail(reached):
             before_head, head = home.rebuild(reached, state, sources)
-            reached = home.replica.publish(before_head, [head])
+            reached = home.replica.publish(before_head, head)
         return reached if at.version >= reached.version else before_head
 
     def _has_broken_tail(self, at: Published) -> bool:

@@ -49,6 +49,8 @@ class LocalStore:
     def create(self, key: str, content: bytes) -> bool:
         with self._answering(key):
             path = self._path(key)
+            if path.exists():
+                return False  # what the link below would find, without writing first
             with self._written(path, [content]) as temporary:
                 try:
                     path.hardlink_to(temporary)

@@ -44,7 +44,7 @@ class Voter:
             published = record.published
             if published.version < state.version:
                 published, head = self.bring(published, state, sources)
-                self.replica.stage(state, head)
+                self.replica.stage(state, *head)
             return record.accept(state, published)
 
         return self._change(voted)
@@ -70,18 +70,18 @@ class Voter:
         """Bring the log to a state's head, in a new folder where another entry is in the way."""
         try:
             reached, head = self.bring(at, state, sources)
-            return self.replica.publish(reached, [head])
+            return self.replica.publish(reached, head)
         except ForeignEntry:
             reached, head = self.rebuild(at, state, sources)
-            return self.replica.publish(reached, [head])
+            return self.replica.publish(reached, head)
 
-    def bring(self, at: Published, state: State, sources: Sources) -> tuple[Published, bytes]:
+    def bring(self, at: Published, state: State, sources: Sources) -> tuple[Published, list[bytes]]:
         """Bring the replica to a state: data of all versions, log up to the one before the head.
 
         The one before the head is acknowledged: nobody votes for a version before the last one is.
 
         Returns:
-            How far the log reaches, and the head's entry.
+            How far the log reaches, and the head's entry (none for a table without versions).
         """
         history = _history(sources, at, state)
         if history is None:
@@ -89,11 +89,11 @@ class Voter:
         if self._has_data:
             self.replica.fetch(at.folder, history, sources)
         try:
-            return self.replica.publish(at, history[:-1]), history[-1]
+            return self.replica.publish(at, history[:-1]), history[-1:]
         except ForeignEntry:
             return self.rebuild(at, state, sources)
 
-    def rebuild(self, at: Published, state: State, sources: Sources) -> tuple[Published, bytes]:
+    def rebuild(self, at: Published, state: State, sources: Sources) -> tuple[Published, list[bytes]]:
         """Build the replica anew beside its folder, which is not touched again: late writers only reach the old one.
 
         Raises:
@@ -113,7 +113,7 @@ class Voter:
                 if self._has_data:
                     self.replica.fetch(folder, history, [(self.replica, at.folder), *sources])
                 start = Published(version=-1, chain=NOTHING_PUBLISHED.chain, folder=folder)
-                return self.replica.publish(start, history[:-1]), history[-1]
+                return self.replica.publish(start, history[:-1]), history[-1:]
             except ForeignEntry:
                 folder += 1
 
