@@ -61,7 +61,9 @@ def with_witness(outages) -> Platform:
 
 def log_of(platform: Platform, domain: str, folder: int = 1) -> dict[str, bytes]:
     prefix = f"tables/events/g{folder:06d}/_delta_log/"
-    files = platform.stores[domain].files
+    store = platform.stores[domain]
+    assert isinstance(store, MemoryStore)
+    files = store.files
     return {key.removeprefix(prefix): files[key] for key in files if key.startswith(prefix)}
 
 
@@ -101,7 +103,7 @@ def test_a_leader_that_another_one_followed_is_fenced(platform):
     platform.process("b").commit()
     with pytest.raises(Fenced, match="a does not lead the table events") as fenced:
         old.mirror.acknowledge(lead, entry)
-    assert fenced.value.by.domain == "b"
+    assert str(fenced.value.by).endswith("/b")
 
 
 def test_a_tail_nobody_acknowledged_is_left_in_an_abandoned_folder(platform):
@@ -142,7 +144,9 @@ def test_a_minority_neither_acknowledges_nor_reads_anew_and_says_whom_it_misses(
     entry = leader.spark_commit(lead)
     with pytest.raises(QuorumUnavailable, match=r"b did not answer.*c did not answer") as missing:
         leader.mirror.acknowledge(lead, entry)
-    assert set(missing.value.missing) == {"b", "c"}
+    assert missing.value.fields["missing"] == {
+        domain: f"{domain} did not answer (get register/events.json)" for domain in "bc"
+    }
     with pytest.raises(QuorumUnavailable):
         leader.reading.acknowledged()
     outages.down.clear()
@@ -177,7 +181,7 @@ def test_a_reader_follows_new_versions_and_is_told_when_the_leader_moved(platfor
     platform.process("b").commit()
     with pytest.raises(StaleGeneration) as stale:
         reader.reading.rebind(binding)
-    assert stale.value.current > stale.value.held
+    assert (stale.value.held, stale.value.current) == (binding.generation, binding.generation + 1)
     assert reader.reading.bind().version == 2
 
 
@@ -395,15 +399,16 @@ class Listing(MemoryStore):
 
 @pytest.mark.parametrize("versions", [10, 200])
 def test_a_commit_asks_the_same_few_things_of_a_store_however_long_the_log(versions):
-    platform = Platform({domain: Listing(domain) for domain in "abc"})
+    stores = {domain: Listing(domain) for domain in "abc"}
+    platform = Platform(stores)
     platform.bootstrap()
     leader = platform.process("a")
     lead = leader.lead()
     for _ in range(versions):
         lead = leader.commit(lead)
-    before = {domain: store.operations for domain, store in platform.stores.items()}
+    before = {domain: store.operations for domain, store in stores.items()}
     leader.commit(lead)
-    asked = {domain: store.operations - before[domain] for domain, store in platform.stores.items()}
+    asked = {domain: store.operations - before[domain] for domain, store in stores.items()}
     assert asked["a"] <= 35
     assert asked["b"] <= 16
     assert asked["c"] <= 16
