@@ -19,6 +19,13 @@ EtlAssetsError
 ├── TableBusy                another process holds the table's writer lock
 ├── CommitConflict           the table moved past the planned base version
 ├── CommitUnverified         a commit was written but is not what was planned
+├── MirrorError              a mirrored table cannot go on as it is
+│   ├── QuorumUnavailable    too few voters answered to acknowledge a commit, to lead or to read anew
+│   ├── Fenced               another process or domain leads the table under a higher epoch
+│   ├── StaleGeneration      a reader's replica has moved or was rebuilt
+│   ├── ReplicaCorrupt       a register or a replica is not what the voters agreed on
+│   └── MembershipRefused    a change of the replicas would give up what they protect
+├── Unanswered               a store's answer did not arrive: done or not done is unknown
 ├── RunFailed                a run that a command started has failed
 └── NotFound                 an event, dead letter or table that does not exist
 ```
@@ -98,6 +105,34 @@ class CommitConflict(EtlAssetsError):
 
 class CommitUnverified(EtlAssetsError):
     """A commit was written, and what it says of itself is not what was planned."""
+
+
+class MirrorError(EtlAssetsError):
+    """A mirrored table cannot go on as it is; carries `table`."""
+
+
+class QuorumUnavailable(MirrorError):
+    """Too few voters answered; carries `missing`, the domains that did not, with what they said."""
+
+
+class Fenced(MirrorError):
+    """A higher epoch was promised; carries `epoch`, the one held, and `by`, the higher one where it is known."""
+
+
+class StaleGeneration(MirrorError):
+    """What a reader is bound to has changed; carries `held` and `current`."""
+
+
+class ReplicaCorrupt(MirrorError):
+    """A register or a replica is not what was agreed on; carries `domain`."""
+
+
+class MembershipRefused(MirrorError):
+    """A change of the replicas was refused before anything was written."""
+
+
+class Unanswered(EtlAssetsError):
+    """A store's answer did not arrive. Neither a yes nor a no: read again before deciding. Carries `store` and `key`."""
 
 
 class NotFound(EtlAssetsError):

@@ -60,6 +60,16 @@ RULES = (
     ),
     Rule(names=("DomainUnavailable",), decision=Decision.RETRY, why="the storage may come back"),
     Rule(
+        names=("QuorumUnavailable", "Unanswered"),
+        decision=Decision.RETRY,
+        why="the domains may come back; nothing is acknowledged until they do",
+    ),
+    Rule(
+        names=("Fenced", "StaleGeneration"),
+        decision=Decision.RETRY,
+        why="the table moved; the step finds out where to, and plans anew",
+    ),
+    Rule(
         names=("SourceChanged",),
         decision=Decision.SPLIT,
         why="a file is being written; it is read as it is then",

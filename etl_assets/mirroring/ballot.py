@@ -1,0 +1,153 @@
+"""Bringing a state to an acknowledgement, and publishing it.
+
+Any process of any domain may do this for a state that a leader has put forward: it only delivers what was decided in the
+leader's own domain, and a voter that promised a higher epoch refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from etl_assets.errors import Fenced, MirrorError, QuorumUnavailable
+from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.locator import Locator, Role
+from etl_assets.mirroring.record import State
+from etl_assets.mirroring.table import Answer, MirroredTable
+from etl_assets.mirroring.voter import Sources, Voter
+
+Answers = Mapping[str, Answer]
+
+
+class Ballot:
+    """One state, put to the voters."""
+
+    def __init__(
+        self, table: MirroredTable, state: State, sources: Sources, *, before: Locator | None = None
+    ) -> None:
+        """Prepare a ballot; nothing is asked yet.
+
+        Args:
+            table: The table.
+            state: What to vote for.
+            sources: Replicas that hold its history, best first.
+            before: The locator before, when the state changes it: then its voters must agree as well.
+        """
+        self._table = table
+        self._state = state
+        self._sources = sources
+        self._before = before
+        self._answers: dict[str, Answer] = {}
+
+    def settle(self) -> None:
+        """Have the state acknowledged.
+
+        The voters with data first, at once. Witnesses last, and only once the data is in enough domains.
+
+        Raises:
+            Fenced: a voter that is needed promised a higher epoch.
+            QuorumUnavailable: too few voters answered; the state may or may not be acknowledged yet.
+        """
+        self._ask(self._domains(Role.VOTER), self._decided)
+        if self._has_copies() and not self._acknowledged():
+            self._ask(self._domains(Role.WITNESS), self._acknowledged)
+        if not self._acknowledged():
+            raise self._failure()
+
+    def publish(self) -> None:
+        """Publish an acknowledged state wherever it was voted for.
+
+        Voters that have not answered yet and witnesses that were not needed follow, and are not waited for. Whoever is
+        not reached is brought further by the next ballot.
+        """
+        voters = [d for d in self._domains(Role.VOTER) if d not in self._answers or self._votes([d])]
+        errands = {
+            domain: partial(self._publish, domain) for domain in (*voters, *self._domains(Role.WITNESS))
+        }
+        voted = self._votes(voters)
+        self._table.couriers.gather(errands, lambda answers: voted <= set(answers))
+
+    def _vote(self, domain: str) -> Answer:
+        return Voter(self._table, domain, self._state.locator).vote(self._state, self._sources)
+
+    def _publish(self, domain: str) -> Answer:
+        voter = Voter(self._table, domain, self._state.locator)
+        if not self._votes([domain]):
+            voter.vote(self._state, self._sources)
+        return voter.publish(self._state, self._sources)
+
+    def _ask(self, domains: Iterable[str], enough: Callable[[], bool]) -> None:
+        def so_far(answers: Answers) -> bool:
+            self._answers.update(answers)
+            return enough()
+
+        errands = {domain: partial(self._vote, domain) for domain in domains}
+        so_far(self._table.couriers.gather(errands, so_far))
+
+    def _decided(self) -> bool:
+        """Whether waiting for more voters with data changes nothing: acknowledged, or witnesses can do the rest."""
+        if self._acknowledged():
+            return True
+        with_witnesses = {*self._votes(self._domains(Role.VOTER)), *self._domains(Role.WITNESS)}
+        return self._has_copies() and all(locator.is_majority(with_witnesses) for locator in self._locators())
+
+    def _acknowledged(self) -> bool:
+        votes = self._votes(self._answers)
+        return self._has_copies() and all(locator.is_majority(votes) for locator in self._locators())
+
+    def _has_copies(self) -> bool:
+        return self._state.locator.has_copies(self._votes(self._answers))
+
+    def _locators(self) -> list[Locator]:
+        return [self._state.locator, *([] if self._before is None else [self._before])]
+
+    def _votes(self, domains: Iterable[str]) -> set[str]:
+        return {domain for domain in domains if self._voted(self._answers.get(domain))}
+
+    def _voted(self, answer: Answer | None) -> bool:
+        if answer is None or answer.record is None or answer.record.accepted is None:
+            return False
+        return answer.record.accepted.covers(self._state)
+
+    def _domains(self, role: Role) -> list[str]:
+        return list(dict.fromkeys(domain for one in self._locators() for domain in one.domains(role)))
+
+    def _failure(self) -> MirrorError:
+        promised = [
+            answer.record.promised
+            for answer in self._answers.values()
+            if answer.record is not None and answer.record.promised > self._state.epoch
+        ]
+        if promised:
+            return fenced(self._table, self._state, by=max(promised))
+        missing = {
+            domain: self._answers[domain].problem
+            if domain in self._answers
+            else "was not asked or did not answer"
+            for locator in self._locators()
+            for domain in locator.voters
+            if domain not in self._votes(self._answers)
+        }
+        return quorum_unavailable(self._table, f"version {self._state.version} is not acknowledged", missing)
+
+
+def fenced(table: MirroredTable, state: State | None, why: str = "", *, by: Epoch | None = None) -> Fenced:
+    """The error of a leader that another one has followed, or that lost a race for the lead."""
+    return Fenced(
+        f"{table.home} does not lead the table {table.name}: {why or f'epoch {by} was promised'}",
+        fix="run the step again: it finds the new leader; what was not acknowledged is done again there",
+        table=table.name,
+        epoch=None if state is None else state.epoch,
+        by=by,
+    )
+
+
+def quorum_unavailable(table: MirroredTable, what: str, missing: Mapping[str, str]) -> QuorumUnavailable:
+    """The error of a minority, naming whom it misses and why."""
+    named = "; ".join(f"{domain}: {problem}" for domain, problem in sorted(missing.items()))
+    return QuorumUnavailable(
+        f"too few voters of the table {table.name} answer, {what} ({named})",
+        fix="bring the domains named back; nothing acknowledged is lost, and the step goes on from its cursor",
+        table=table.name,
+        missing=dict(missing),
+    )

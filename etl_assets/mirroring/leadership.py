@@ -1,0 +1,243 @@
+"""Taking up the lead of a table: claim, adopt, catch up, write back.
+
+Leadership belongs to a domain: its processes share it, and it ends when another domain claims a higher epoch, not when
+a process ends. Who should lead is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from etl_assets.errors import MembershipRefused, ReplicaCorrupt, Unanswered
+from etl_assets.mirroring.ballot import fenced, quorum_unavailable
+from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.lead import Lead
+from etl_assets.mirroring.locator import Locator, Role
+from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.record import Published, Record, State
+from etl_assets.mirroring.register import Held
+from etl_assets.mirroring.replica import ForeignEntry
+from etl_assets.mirroring.table import Answer
+from etl_assets.mirroring.voter import Sources, Voter
+
+ATTEMPTS = 5
+
+
+class Leadership:
+    """Leading a table from the home domain of a mirror."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._table = mirror.table
+
+    def lead(self, *, one_copy: bool = False, anew: bool = False) -> Lead:
+        """Join the domain's leadership, or take it up; then push what the home log holds beyond the head.
+
+        Args:
+            one_copy: Set the one-copy flag with it: the other voters with data are gone, and going on with the data in
+                one domain was decided by whoever calls.
+            anew: Claim a new epoch even if the domain leads, to have its replica rebuilt.
+
+        Raises:
+            Fenced: others claim at the same time; try again after a while.
+            QuorumUnavailable: too few voters answer.
+            MembershipRefused: the home replica may not lead.
+            ReplicaCorrupt: the home replica cannot be brought to the agreed head.
+        """
+        held = self._mirror.held()
+        state = self._mirror.joined(held)
+        if anew or state is None or (one_copy and not state.locator.one_copy):
+            try:
+                self._take_up(held, one_copy=one_copy)
+            except Unanswered as error:
+                raise self._mirror.home_gone(error) from error
+        self._mirror.push()
+        return self.current()
+
+    def current(self) -> Lead:
+        """The lead as the home register tells it, one read; to be asked again under the lock before a commit.
+
+        Raises:
+            Fenced: this domain does not lead now.
+        """
+        held, state = self._mirror.leading()
+        return Lead(
+            epoch=state.epoch,
+            version=state.version,
+            chain=state.chain,
+            folder=held.record.published.folder,
+            generation=state.locator.generation,
+        )
+
+    def _take_up(self, held: Held, *, one_copy: bool) -> None:
+        epoch, held = self._claim_home(held)
+        answers = self._claim_elsewhere(epoch, held.record)
+        granted = _granted(answers, epoch)
+        adopted = _newest(granted)
+        self._expect_majority(epoch, adopted, answers)
+        self._expect_leader(adopted.locator)
+        state = replace(adopted, epoch=epoch, locator=self._locator(adopted, one_copy=one_copy))
+        self._write_home(state, adopted, granted)
+
+    def _claim_home(self, held: Held) -> tuple[Epoch, Held]:
+        """Claim at home first: of the processes of this domain one wins the number.
+
+        An answer that did not arrive is a claim lost: the next number is free of doubt.
+        """
+        register = self._mirror.home.register
+        for _ in range(ATTEMPTS):
+            self._expect_voter(held.record)
+            epoch = self._next_epoch(held.record)
+            promised = held.record.promise(epoch)
+            try:
+                won = promised is not None and register.swap(held, promised)
+            except Unanswered:
+                won = False
+            held = self._mirror.held()
+            if won and held.record.promised == epoch:
+                return epoch, held
+        raise fenced(
+            self._table, held.record.accepted, "other processes of the domain claim at the same time"
+        )
+
+    def _next_epoch(self, record: Record) -> Epoch:
+        return Epoch(record.promised.number + 1, self._table.home)
+
+    def _claim_elsewhere(self, epoch: Epoch, home: Record) -> dict[str, Answer]:
+        """Claim at every voter, those included that turn out to be voters on the way, until a majority granted it."""
+        answers: dict[str, Answer] = {self._table.home: Answer(home)}
+
+        def majority(more: Mapping[str, Answer]) -> bool:
+            granted = _granted({**answers, **more}, epoch)
+            return _newest(granted).locator.is_majority(granted)
+
+        while not majority({}):
+            locator = _newest(_granted(answers, epoch)).locator
+            unasked = [domain for domain in locator.voters if domain not in answers]
+            if not unasked:
+                break
+            claims = {domain: partial(Voter(self._table, domain, locator).claim, epoch) for domain in unasked}
+            silence = dict.fromkeys(unasked, Answer(None, "did not answer in time"))
+            answers |= silence | self._table.couriers.gather(claims, majority)
+        return answers
+
+    def _expect_majority(self, epoch: Epoch, adopted: State, answers: Mapping[str, Answer]) -> None:
+        locator = adopted.locator
+        counted = {
+            domain
+            for domain, record in _granted(answers, epoch).items()
+            if (agreed := locator.replica(domain)) is not None and agreed.incarnation == record.incarnation
+        }
+        if locator.is_majority(counted):
+            return
+        promised = max(answer.record.promised for answer in answers.values() if answer.record is not None)
+        if promised > epoch:
+            self._mirror.give_way(promised)
+            raise fenced(self._table, adopted, by=promised)
+        missing = {
+            domain: answers[domain].problem if domain in answers else "was not asked"
+            for domain in locator.voters
+            if domain not in counted
+        }
+        raise quorum_unavailable(self._table, f"{self._table.home} cannot lead it", missing)
+
+    def _expect_voter(self, record: Record) -> None:
+        if record.accepted is None:
+            raise self._may_not_lead("has never voted")
+        self._expect_leader(record.accepted.locator)
+
+    def _expect_leader(self, locator: Locator) -> None:
+        agreed = locator.replica(self._table.home)
+        if agreed is None or agreed.role is not Role.VOTER:
+            raise self._may_not_lead("is no voter" if agreed is None else f"is a {agreed.role}")
+
+    def _may_not_lead(self, why: str) -> MembershipRefused:
+        return MembershipRefused(
+            f"{self._table.home} cannot lead the table {self._table.name}: it {why}",
+            fix="lead from a domain whose replica is a voter, or promote this one first",
+            table=self._table.name,
+            domain=self._table.home,
+        )
+
+    def _locator(self, adopted: State, *, one_copy: bool) -> Locator:
+        locator = adopted.locator
+        moved = adopted.epoch.domain != self._table.home
+        if moved or one_copy > locator.one_copy:
+            return locator.next(one_copy=locator.one_copy or one_copy)
+        return locator
+
+    def _write_home(self, state: State, adopted: State, granted: Mapping[str, Record]) -> None:
+        """Make the home log equal to the adopted head, then write the head under the new epoch."""
+        sources = self._sources(adopted, granted)
+        for _ in range(ATTEMPTS):
+            held = self._mirror.held()
+            if held.record.promised != state.epoch:
+                raise fenced(self._table, state, by=held.record.promised)
+            if self._mirror.joined(held) is not None:
+                return
+            published = self._catch_up(held, adopted, state, sources)
+            record = held.record.accept(state, published)
+            if record is not None and self._mirror.home.register.write(held, record):
+                return
+        raise fenced(self._table, state, "its register changed at every attempt to write it")
+
+    def _sources(self, adopted: State, granted: Mapping[str, Record]) -> Sources:
+        """Who holds the adopted history, home first; others of them may at least have some data."""
+
+        def rank(domain: str) -> tuple[bool, bool]:
+            return granted[domain].accepted != adopted, domain != self._table.home
+
+        return [
+            (self._table.replica(domain, adopted.locator), granted[domain].published.folder)
+            for domain in sorted(granted, key=rank)
+        ]
+
+    def _catch_up(self, held: Held, adopted: State, state: State, sources: Sources) -> Published:
+        """Make the home log the adopted history; what it has beyond stays if it follows on it and is whole.
+
+        Returns:
+            What is published of it: the head itself may not be acknowledged yet.
+        """
+        home = Voter(self._table, self._table.home, adopted.locator)
+        at = held.record.published
+        if at.version < adopted.version:
+            before_head, head = home.bring(at, state, sources)
+            try:
+                reached = home.replica.publish(before_head, head)
+            except ForeignEntry:
+                before_head, head = home.rebuild(at, state, sources)
+                reached = home.replica.publish(before_head, head)
+        else:
+            before_head = reached = at
+        if self._has_broken_tail(reached):
+            before_head, head = home.rebuild(reached, state, sources)
+            reached = home.replica.publish(before_head, head)
+        return reached if at.version >= reached.version else before_head
+
+    def _has_broken_tail(self, at: Published) -> bool:
+        version = at.version + 1
+        while (entry := self._mirror.home.entry(at.folder, version)) is not None:
+            try:
+                self._mirror.home.persist(at.folder, version, entry)
+            except ReplicaCorrupt:
+                return True
+            version += 1
+        return False
+
+
+def _granted(answers: Mapping[str, Answer], epoch: Epoch) -> dict[str, Record]:
+    """Records of those that promised this epoch."""
+    return {
+        domain: answer.record
+        for domain, answer in answers.items()
+        if answer.record is not None and answer.record.promised == epoch
+    }
+
+
+def _newest(granted: Mapping[str, Record]) -> State:
+    """The state to adopt: the one that was accepted last."""
+    return max(
+        (r.accepted for r in granted.values() if r.accepted is not None), key=lambda state: state.order
+    )

@@ -1,0 +1,215 @@
+"""A folder as a store: a disk, or a mount that has hard links, `flock`, atomic rename and fsync.
+
+Small objects appear by a hard link to a finished, fsynced file, which is refused when the name is taken, and are replaced
+under a kernel lock by a rename. A process that is stopped inside keeps the lock; the others then get no answer, and go on
+as if the domain were down. A root that is not there is a disk that is not mounted: it never answers, and is never created.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from etl_assets.errors import Unanswered
+from etl_assets.mirroring.stores import Found
+
+LOCK_WAIT_SECONDS = 5.0
+CHUNK_BYTES = 4 * 1024 * 1024
+_POLL_SECONDS = 0.002
+_TEMPORARY = ".mirror-"
+
+
+class LocalStore:
+    """A root folder on this machine."""
+
+    def __init__(self, root: Path, *, lock_wait_seconds: float = LOCK_WAIT_SECONDS) -> None:
+        self._root = root
+        self._lock_wait_seconds = lock_wait_seconds
+
+    @property
+    def name(self) -> str:
+        return str(self._root)
+
+    def get(self, key: str) -> Found | None:
+        with self._answering(key):
+            try:
+                content = self._path(key).read_bytes()
+            except FileNotFoundError:
+                self._expect_root()
+                return None
+            return Found(content, _etag(content))
+
+    def create(self, key: str, content: bytes) -> bool:
+        with self._answering(key):
+            path = self._path(key)
+            if path.exists():
+                return False  # what the link below would find, without writing first
+            with self._written(path, [content]) as temporary:
+                try:
+                    path.hardlink_to(temporary)
+                except FileExistsError:
+                    return False
+            _fsync(path.parent)
+            return True
+
+    def replace(self, key: str, content: bytes, etag: str) -> bool:
+        with self._answering(key):
+            path = self._path(key)
+            if not path.exists():
+                return False
+            with self._locked(key, path):
+                try:
+                    if _etag(path.read_bytes()) != etag:
+                        return False
+                except FileNotFoundError:
+                    return False
+                with self._written(path, [content]) as temporary:
+                    temporary.replace(path)
+                _fsync(path.parent)
+            return True
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> None:
+        with self._answering(key):
+            path = self._path(key)
+            with self._written(path, chunks) as temporary:
+                temporary.replace(path)
+
+    def read(self, key: str) -> Iterator[bytes] | None:
+        with self._answering(key):
+            try:
+                file = self._path(key).open("rb")
+            except FileNotFoundError:
+                return None
+
+        def chunks() -> Iterator[bytes]:
+            with file, self._answering(key):
+                while chunk := file.read(CHUNK_BYTES):
+                    yield chunk
+
+        return chunks()
+
+    def link(self, source: str, target: str) -> bool:
+        with self._answering(target):
+            path = self._path(target)
+            self._make_folder(path.parent)
+            try:
+                path.hardlink_to(self._path(source))
+            except FileNotFoundError:
+                return False
+            except FileExistsError:
+                return path.samefile(self._path(source))
+            return True
+
+    def persist(self, keys: Collection[str]) -> None:
+        folders: set[Path] = set()
+        for key in keys:
+            with self._answering(key):
+                path = self._path(key)
+                _fsync(path)
+                folders.update(folder for folder in path.parents if folder.is_relative_to(self._root))
+        for folder in folders:
+            with self._answering(str(folder)):
+                _fsync(folder)
+
+    def size(self, key: str) -> int | None:
+        with self._answering(key):
+            try:
+                return self._path(key).stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str) -> Iterator[str]:
+        with self._answering(prefix):
+            for folder, _, names in os.walk(self._path(prefix)):
+                for name in names:
+                    if not name.startswith(_TEMPORARY):
+                        yield (Path(folder) / name).relative_to(self._root).as_posix()
+
+    def delete(self, key: str) -> None:
+        with self._answering(key):
+            self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        path = self._root / key
+        if ".." in path.parts or Path(key).is_absolute():
+            raise ValueError(f"the key {key!r} leaves the root")
+        return path
+
+    def _expect_root(self) -> None:
+        if not self._root.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "the root is not there")
+
+    @contextmanager
+    def _answering(self, key: str) -> Generator[None]:
+        """Turn what the file system could not do into an answer that did not arrive."""
+        try:
+            yield
+        except OSError as error:
+            raise Unanswered(
+                f"{self._root}: {key} could not be read or written ({error.strerror or error})",
+                fix="see that the folder is mounted, writable for this user and not full",
+                store=self.name,
+                key=key,
+            ) from error
+
+    @contextmanager
+    def _written(self, path: Path, chunks: Iterable[bytes]) -> Generator[Path]:
+        """A finished file beside `path`, which is gone afterwards unless it was renamed."""
+        self._make_folder(path.parent)
+        temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
+        try:
+            with temporary.open("xb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder, and fsync those that name the new ones."""
+        self._expect_root()
+        missing = [folder]
+        while not missing[-1].exists():
+            missing.append(missing[-1].parent)
+        if len(missing) == 1:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        for existing in missing[1:]:
+            _fsync(existing)
+
+    @contextmanager
+    def _locked(self, key: str, path: Path) -> Generator[None]:
+        deadline = time.monotonic() + self._lock_wait_seconds
+        with path.with_name(f"{_TEMPORARY}lock-{path.name}").open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise TimeoutError(
+                            f"another process holds the lock of {key} and does not go on"
+                        ) from None
+                    time.sleep(_POLL_SECONDS)
+            yield
+
+
+def _etag(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,163 @@
+"""A bucket or container as a store: S3 and what speaks its language, Google Cloud Storage, Azure, memory.
+
+Conditional writes are the store's own (`If-None-Match`, `If-Match`, generation match). Credentials come by the store's
+usual chain: environment, profile, workload or instance identity. None are taken from the address or shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
+from obstore.store import ObjectStore as Backend
+from obstore.store import from_url
+
+from etl_assets.errors import SettingsError, Unanswered
+from etl_assets.mirroring.stores import Found
+
+CONNECT_TIMEOUT = timedelta(seconds=3)
+TIMEOUT = timedelta(seconds=30)
+RETRY_TIMEOUT = timedelta(seconds=10)
+CHUNK_BYTES = 8 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class ObjectStore:
+    """A prefix of a bucket."""
+
+    def __init__(self, backend: Backend, *, name: str) -> None:
+        self._backend = backend
+        self._name = name
+
+    @classmethod
+    def open(cls, uri: str) -> ObjectStore:
+        """Open `s3://bucket/prefix`, `gs://…`, `az://…`, `abfss://…` or `memory:///`. Nothing is sent yet.
+
+        Raises:
+            SettingsError: the address holds credentials or a query, or names no kind of store that is known.
+        """
+        parts = urlsplit(uri)
+        if "@" in parts.netloc and parts.scheme not in ("abfs", "abfss"):
+            raise _refused(parts.scheme, "holds credentials", "give credentials by the store's own chain")
+        if parts.query or parts.fragment:
+            raise _refused(parts.scheme, "has a query", "give options by the store's environment variables")
+        if parts.scheme == "memory":
+            return cls(from_url(uri), name=uri)
+        try:
+            backend = from_url(
+                uri,
+                client_options={"connect_timeout": CONNECT_TIMEOUT, "timeout": TIMEOUT},
+                retry_config={"max_retries": 3, "retry_timeout": RETRY_TIMEOUT},
+            )
+        except (BaseError, ValueError) as error:
+            raise _refused(parts.scheme, "cannot be opened", "use s3://, gs://, az:// or abfss://") from error
+        return cls(backend, name=uri)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def get(self, key: str) -> Found | None:
+        def found() -> Found | None:
+            try:
+                answer = obstore.get(self._backend, key)
+            except FileNotFoundError:
+                return None
+            return Found(bytes(answer.bytes()), _tag(answer.meta))
+
+        return self._ask(key, found)
+
+    def create(self, key: str, content: bytes) -> bool:
+        return self._put_if(key, content, "create")
+
+    def replace(self, key: str, content: bytes, etag: str) -> bool:
+        return self._put_if(key, content, json.loads(etag))
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> None:
+        self._ask(key, lambda: obstore.put(self._backend, key, iter(chunks)))
+
+    def read(self, key: str) -> Iterator[bytes] | None:
+        def opened() -> Any:
+            try:
+                return obstore.get(self._backend, key).stream(min_chunk_size=CHUNK_BYTES)
+            except FileNotFoundError:
+                return None
+
+        stream = self._ask(key, opened)
+        return None if stream is None else self._chunks(key, stream)
+
+    def link(self, source: str, target: str) -> bool:
+        def copied() -> bool:
+            try:
+                obstore.copy(self._backend, source, target)
+            except (FileNotFoundError, NotSupportedError):
+                return False
+            return True
+
+        return self._ask(target, copied)
+
+    def persist(self, keys: Collection[str]) -> None:
+        """What an object store has acknowledged is durable."""
+
+    def size(self, key: str) -> int | None:
+        def asked() -> int | None:
+            try:
+                return obstore.head(self._backend, key)["size"]
+            except FileNotFoundError:
+                return None
+
+        return self._ask(key, asked)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        pages = iter(obstore.list(self._backend, prefix))
+        while page := self._ask(prefix, lambda: next(pages, None)):
+            yield from (entry["path"] for entry in page)
+
+    def delete(self, key: str) -> None:
+        def deleted() -> None:
+            with suppress(FileNotFoundError):
+                obstore.delete(self._backend, key)
+
+        self._ask(key, deleted)
+
+    def _put_if(self, key: str, content: bytes, mode: Any) -> bool:
+        def put() -> bool:
+            try:
+                obstore.put(self._backend, key, content, mode=mode, use_multipart=False)
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                return False
+            return True
+
+        return self._ask(key, put)
+
+    def _chunks(self, key: str, stream: Any) -> Iterator[bytes]:
+        chunks = iter(stream)
+        while (chunk := self._ask(key, lambda: next(chunks, None))) is not None:
+            yield bytes(chunk)
+
+    def _ask(self, key: str, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except (BaseError, OSError) as error:
+            raise Unanswered(
+                f"{self._name}: {key} could not be read or written ({type(error).__name__})",
+                fix="see that the store is reachable and that this process has credentials for it",
+                store=self._name,
+                key=key,
+            ) from error
+
+
+def _tag(meta: Any) -> str:
+    """Tag and generation: some stores compare the one, some the other."""
+    return json.dumps({name: meta[name] for name in ("e_tag", "version") if meta.get(name) is not None})
+
+
+def _refused(scheme: str, what: str, fix: str) -> SettingsError:
+    return SettingsError(f"the root {scheme}://… {what}", fix=fix, field="uri")

@@ -1,0 +1,213 @@
+"""What may be read of a mirrored table, and from which replica.
+
+Belongs here: finding the acknowledged version and binding a reader to a folder that holds it. Not here: opening it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from etl_assets.errors import Fenced, QuorumUnavailable, StaleGeneration
+from etl_assets.mirroring.ballot import Ballot, quorum_unavailable
+from etl_assets.mirroring.locator import Locator, Role
+from etl_assets.mirroring.record import Record, State
+from etl_assets.mirroring.table import Answer, MirroredTable
+from etl_assets.mirroring.voter import Sources, Voter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A reader's hold on one replica: read `<uri>/<folder>` as of `version`.
+
+    Attributes:
+        domain: The replica's domain.
+        uri: Its root.
+        folder: Key of the table's folder under the root.
+        version: The acknowledged version.
+        chain: Its chain.
+        generation: The locator's generation at the time.
+    """
+
+    domain: str
+    uri: str
+    folder: str
+    version: int
+    chain: str
+    generation: int
+
+
+class Reading:
+    """A table as its readers see it, from any domain."""
+
+    def __init__(self, table: MirroredTable) -> None:
+        self._table = table
+
+    def acknowledged(self) -> State:
+        """The newest state that a majority holds under one epoch.
+
+        Where something newer was seen, which voters that did not answer may have made acknowledged, it is delivered to
+        the others first. So whoever asks after an acknowledgement was reported reads at least that.
+
+        Raises:
+            QuorumUnavailable: no majority answers, or a change of leader is under way.
+        """
+        return self._acknowledged()[0]
+
+    def bind(self) -> Binding:
+        """Bind to a replica that has the acknowledged version published: the own domain's, the leader's, any.
+
+        Raises:
+            QuorumUnavailable: no majority answers, or no replica with the data does.
+        """
+        state, records = self._acknowledged()
+        for domain in self._preferred(state):
+            if domain not in records:
+                continue
+            record = records[domain]
+            if record.published.version < state.version:
+                answer = Voter(self._table, domain, state.locator).publish(
+                    state, self._sources(state, records)
+                )
+                if answer.record is None or answer.record.published.version < state.version:
+                    continue
+                record = answer.record
+            return self._binding(domain, state, record)
+        missing = dict.fromkeys(
+            state.locator.domains(Role.VOTER), "its replica is not as far or does not answer"
+        )
+        raise quorum_unavailable(self._table, f"version {state.version} cannot be read", missing)
+
+    def rebind(self, binding: Binding) -> Binding:
+        """The binding at the newest acknowledged version, on the same replica.
+
+        Raises:
+            StaleGeneration: the locator changed or the replica was rebuilt; `bind` anew.
+            QuorumUnavailable: no majority answers.
+        """
+        now = self.bind()
+        if (now.generation, now.domain, now.folder) != (
+            binding.generation,
+            binding.domain,
+            binding.folder,
+        ):
+            raise StaleGeneration(
+                f"a reader of the table {self._table.name} is bound to {binding.domain} at generation "
+                f"{binding.generation}, the table is at generation {now.generation}, to be read in {now.domain}",
+                fix="bind again and go on from the same cursor; versions mean the same everywhere",
+                table=self._table.name,
+                held=binding.generation,
+                current=now.generation,
+            )
+        return now
+
+    def _acknowledged(self) -> tuple[State, Mapping[str, Record]]:
+        records, problems = self._records()
+        if not records:
+            raise quorum_unavailable(self._table, "nothing can be read", problems)
+        newest = _newest(records)
+        state = _supported(newest.locator, records)
+        if state is not None and self._is_the_newest(state, newest, records):
+            return state, records
+        missing = {domain: problems.get(domain, "") or "holds less" for domain in newest.locator.voters}
+        if not newest.locator.is_majority(records):
+            raise quorum_unavailable(self._table, "nothing can be read anew", missing)
+        try:
+            Ballot(self._table, newest, self._sources(newest, records)).settle()
+        except (Fenced, QuorumUnavailable) as error:
+            raise quorum_unavailable(self._table, "nothing can be read anew", missing) from error
+        return newest, records
+
+    @staticmethod
+    def _is_the_newest(state: State, newest: State, records: Mapping[str, Record]) -> bool:
+        """Whether nothing newer than a supported state can have been acknowledged before the records were read.
+
+        Newer votes of the same epoch that were seen are not enough for that once all voters were seen. Votes of an older
+        epoch say nothing: one that stood for it may have been replaced by a vote of the newer epoch.
+        """
+        everybody = set(newest.locator.voters) <= set(records)
+        return state == newest or (everybody and state.epoch == newest.epoch)
+
+    def _records(self) -> tuple[dict[str, Record], dict[str, str]]:
+        """Records that count, by domain, and what is wrong with the others. Follows the newest locator seen."""
+        answers: dict[str, Answer] = {}
+        locator: Locator | None = None
+        todo = list(self._table.roots)
+        while todo:
+            reads = {domain: partial(self._table.read, domain, locator) for domain in todo}
+            silence = dict.fromkeys(todo, Answer(None, "did not answer in time"))
+            answers |= silence | self._table.couriers.gather(reads, partial(self._suffices, dict(answers)))
+            counted = self._counted(answers)
+            if not counted:
+                break
+            locator = _newest(counted).locator
+            todo = [domain for domain in locator.voters if domain not in answers]
+        return self._counted(answers), {domain: a.problem for domain, a in answers.items()}
+
+    def _suffices(self, answers: Mapping[str, Answer], more: Mapping[str, Answer]) -> bool:
+        counted = self._counted({**answers, **more})
+        return bool(counted) and _supported(_newest(counted).locator, counted) == _newest(counted)
+
+    def _counted(self, answers: Mapping[str, Answer]) -> dict[str, Record]:
+        """Those with a memory that the newest locator among them knows."""
+        records = {
+            domain: answer.record
+            for domain, answer in answers.items()
+            if answer.record is not None and answer.record.accepted is not None
+        }
+        if not records:
+            return {}
+        locator = _newest(records).locator
+        return {
+            domain: record
+            for domain, record in records.items()
+            if (agreed := locator.replica(domain)) is not None and agreed.incarnation == record.incarnation
+        }
+
+    def _sources(self, state: State, records: Mapping[str, Record]) -> Sources:
+        return [
+            (self._table.replica(domain, state.locator), record.published.folder)
+            for domain, record in records.items()
+            if domain in state.locator.domains(Role.VOTER, Role.LEARNER)
+            and record.accepted is not None
+            and record.accepted.covers(state)
+        ]
+
+    def _preferred(self, state: State) -> list[str]:
+        first = (self._table.home, state.epoch.domain)
+        domains = state.locator.domains(Role.VOTER, Role.LEARNER)
+        return sorted(domains, key=lambda domain: first.index(domain) if domain in first else len(first))
+
+    def _binding(self, domain: str, state: State, record: Record) -> Binding:
+        replica = self._table.replica(domain, state.locator)
+        agreed = state.locator.replica(domain)
+        return Binding(
+            domain=domain,
+            uri=self._table.roots[domain] if agreed is None else agreed.uri,
+            folder=replica.folder(record.published.folder),
+            version=state.version,
+            chain=state.chain,
+            generation=state.locator.generation,
+        )
+
+
+def _newest(records: Mapping[str, Record]) -> State:
+    return max(
+        (r.accepted for r in records.values() if r.accepted is not None), key=lambda state: state.order
+    )
+
+
+def _supported(locator: Locator, records: Mapping[str, Record]) -> State | None:
+    """The newest state that a quorum of a locator's voters has accepted under one epoch.
+
+    Counted by the newest locator: an older one's majority may have been left behind since.
+    """
+    states = {record.accepted for record in records.values() if record.accepted is not None}
+    for state in sorted(states, key=lambda state: state.order, reverse=True):
+        votes = [
+            domain for domain, record in records.items() if record.accepted and record.accepted.covers(state)
+        ]
+        if locator.has_quorum(votes):
+            return state
+    return None

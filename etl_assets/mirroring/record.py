@@ -1,0 +1,99 @@
+"""What one voter remembers of one table, and the rules by which that may change. Pure: no storage here.
+
+A record only ever moves forward: `promised` grows, `accepted` grows by (epoch, version, generation), `published` grows by
+version. So no content ever comes back, and a tag computed from the content is as good as a counter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from etl_assets.mirroring.chain import GENESIS, extend
+from etl_assets.mirroring.epochs import BEFORE_ALL, Epoch
+from etl_assets.mirroring.locator import Locator
+
+FIRST_FOLDER = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What is agreed on: the head of the log, and the locator.
+
+    The states of one epoch follow one another: each is first accepted in the leader's own domain, by a conditional
+    write on the one before. So a voter that accepted a later state of an epoch has accepted every earlier one.
+    """
+
+    epoch: Epoch
+    version: int
+    chain: str
+    locator: Locator
+
+    @property
+    def order(self) -> tuple[Epoch, int, int]:
+        return self.epoch, self.version, self.locator.generation
+
+    def with_entry(self, entry: bytes) -> State:
+        """The state after one more log entry."""
+        return replace(self, version=self.version + 1, chain=extend(self.chain, entry))
+
+    def covers(self, other: State) -> bool:
+        """Whether accepting this one includes accepting `other`."""
+        return self.epoch == other.epoch and self.order >= other.order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """Up to where a replica's own log is the acknowledged history, and the folder it lies in.
+
+    `folder` is the number of the content generation: `tables/<table>/g000001`. It grows when the replica is rebuilt.
+    """
+
+    version: int
+    chain: str
+    folder: int
+
+
+NOTHING_PUBLISHED = Published(version=-1, chain=GENESIS, folder=FIRST_FOLDER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One domain's register of one table. `accepted` is None in a replica that has never voted."""
+
+    table: str
+    incarnation: str
+    promised: Epoch = BEFORE_ALL
+    accepted: State | None = None
+    published: Published = NOTHING_PUBLISHED
+
+    @property
+    def leads(self) -> bool:
+        """Whether what was accepted last was accepted under the epoch promised last."""
+        return self.accepted is not None and self.accepted.epoch == self.promised
+
+    def promise(self, epoch: Epoch) -> Record | None:
+        """The record after granting a claim; None: refused, a claim at least as high was granted before.
+
+        A claim that was granted to the same epoch before is granted again: its answer may not have arrived.
+        """
+        return replace(self, promised=epoch) if epoch >= self.promised else None
+
+    def accept(self, state: State, published: Published | None = None) -> Record | None:
+        """The record after a vote; None: refused, a higher epoch was promised.
+
+        Voting for a state that is covered already changes nothing. `published` is raised with it.
+        """
+        if state.epoch < self.promised:
+            return None
+        voted = (
+            self
+            if self.accepted is not None and self.accepted.covers(state)
+            else replace(self, promised=state.epoch, accepted=state)
+        )
+        return voted if published is None else voted.publish(published)
+
+    def publish(self, published: Published) -> Record:
+        """The record after a part of the acknowledged history was published; never goes back."""
+        if published.folder < self.published.folder or published.version < self.published.version:
+            return self
+        return replace(self, published=published)

@@ -1,0 +1,139 @@
+"""Records as JSON: exactly the fields there are, each of its kind, or the register counts as corrupt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from etl_assets.errors import ReplicaCorrupt
+from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.locator import Locator, Replica, Role
+from etl_assets.mirroring.record import Published, Record, State
+
+FORMAT = 1
+T = TypeVar("T")
+
+
+def encode(record: Record) -> bytes:
+    """The register's content. Equal records give equal bytes."""
+    accepted, published = record.accepted, record.published
+    document = {
+        "format": FORMAT,
+        "table": record.table,
+        "incarnation": record.incarnation,
+        "promised": _epoch_document(record.promised),
+        "accepted": None if accepted is None else _state_document(accepted),
+        "published": {
+            "version": published.version,
+            "chain": published.chain,
+            "folder": published.folder,
+        },
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+@lru_cache(maxsize=4096)
+def decode(content: bytes, where: str) -> Record:
+    """Read a register.
+
+    Raises:
+        ReplicaCorrupt: the content is not a register of this format.
+    """
+    try:
+        return _record(json.loads(content))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ReplicaCorrupt(
+            f"the register {where} cannot be read ({error})",
+            fix="do not edit registers; remove this replica from the table and add its domain again",
+            domain=where,
+        ) from error
+
+
+def _record(document: Any) -> Record:
+    fields = _fields(document, "format", "table", "incarnation", "promised", "accepted", "published")
+    if fields["format"] != FORMAT:
+        raise ValueError(f"its format is {fields['format']!r}, this program reads {FORMAT}")
+    published = _fields(fields["published"], "version", "chain", "folder")
+    return Record(
+        table=_of(str, fields["table"]),
+        incarnation=_of(str, fields["incarnation"]),
+        promised=_epoch(fields["promised"]),
+        accepted=None if fields["accepted"] is None else _state(fields["accepted"]),
+        published=Published(
+            version=_of(int, published["version"]),
+            chain=_chain(published["chain"]),
+            folder=_of(int, published["folder"]),
+        ),
+    )
+
+
+def _state_document(state: State) -> dict[str, Any]:
+    return {
+        "epoch": _epoch_document(state.epoch),
+        "version": state.version,
+        "chain": state.chain,
+        "generation": state.locator.generation,
+        "one_copy": state.locator.one_copy,
+        "replicas": [
+            {
+                "domain": replica.domain,
+                "uri": replica.uri,
+                "role": replica.role.value,
+                "incarnation": replica.incarnation,
+            }
+            for replica in state.locator.replicas
+        ],
+    }
+
+
+def _state(document: Any) -> State:
+    fields = _fields(document, "epoch", "version", "chain", "generation", "one_copy", "replicas")
+    return State(
+        epoch=_epoch(fields["epoch"]),
+        version=_of(int, fields["version"]),
+        chain=_chain(fields["chain"]),
+        locator=Locator(
+            generation=_of(int, fields["generation"]),
+            one_copy=_of(bool, fields["one_copy"]),
+            replicas=tuple(_replica(replica) for replica in _of(list, fields["replicas"])),
+        ),
+    )
+
+
+def _replica(document: Any) -> Replica:
+    fields = _fields(document, "domain", "uri", "role", "incarnation")
+    return Replica(
+        domain=_of(str, fields["domain"]),
+        uri=_of(str, fields["uri"]),
+        role=Role(fields["role"]),
+        incarnation=_of(str, fields["incarnation"]),
+    )
+
+
+def _epoch_document(epoch: Epoch) -> dict[str, Any]:
+    return {"number": epoch.number, "domain": epoch.domain}
+
+
+def _epoch(document: Any) -> Epoch:
+    fields = _fields(document, "number", "domain")
+    return Epoch(_of(int, fields["number"]), _of(str, fields["domain"]))
+
+
+def _chain(value: Any) -> str:
+    if len(bytes.fromhex(_of(str, value))) != 32:
+        raise ValueError(f"{value!r} is no chain")
+    return value
+
+
+def _fields(document: Any, *names: str) -> Mapping[str, Any]:
+    if sorted(_of(dict, document)) != sorted(names):
+        raise ValueError(f"it has the fields {sorted(document)}, not {sorted(names)}")
+    return document
+
+
+def _of(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

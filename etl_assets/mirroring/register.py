@@ -1,0 +1,83 @@
+"""One domain's register of one table, in that domain's store: read, and changed by conditional writes only.
+
+One conditional write checks the epoch and moves the head. There is nothing in between for a paused process to fall into.
+What may follow on what is decided in `record.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etl_assets.errors import ReplicaCorrupt, Unanswered
+from etl_assets.mirroring.record import Record
+from etl_assets.mirroring.record_codec import decode, encode
+from etl_assets.mirroring.stores import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A record as it was read, and the tag to write against."""
+
+    record: Record
+    etag: str
+
+
+class Register:
+    """The register of a table under one root."""
+
+    def __init__(self, store: Store, *, table: str, domain: str) -> None:
+        self._store = store
+        self._table = table
+        self._domain = domain
+
+    @property
+    def key(self) -> str:
+        return f"register/{self._table}.json"
+
+    def read(self) -> Held | None:
+        """The record; None where there is none.
+
+        Raises:
+            ReplicaCorrupt: what is there is no register, or that of another table.
+            Unanswered: the store did not answer.
+        """
+        found = self._store.get(self.key)
+        if found is None:
+            return None
+        record = decode(found.content, f"{self._domain}: {self.key}")
+        if record.table != self._table:
+            raise ReplicaCorrupt(
+                f"the register {self.key} in {self._domain} is that of the table {record.table}",
+                fix="give each platform and each table a root of its own; nothing was changed",
+                table=self._table,
+                domain=self._domain,
+            )
+        return Held(record, found.etag)
+
+    def create(self, record: Record) -> bool:
+        """Write the first record; False if there is one already, whatever it says."""
+        return self._store.create(self.key, encode(record))
+
+    def swap(self, held: Held, record: Record) -> bool:
+        """Replace the record that was read, once. True says that this very call did it.
+
+        Raises:
+            Unanswered: it may have been done, or may be done later.
+        """
+        return self._store.replace(self.key, encode(record), held.etag)
+
+    def write(self, held: Held, record: Record) -> bool:
+        """Replace the record that was read; True if the register now holds `record`, whoever wrote it.
+
+        An answer that did not arrive is looked up. False: the register holds something else, read it and decide again.
+
+        Raises:
+            Unanswered: it may have been done, or may be done later.
+        """
+        if record == held.record:
+            return True
+        try:
+            return self.swap(held, record)
+        except Unanswered:
+            now = self.read()
+            return now is not None and now.record == record

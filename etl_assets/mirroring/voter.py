@@ -1,0 +1,163 @@
+"""One voter's part: granting a claim, voting for a state, publishing what was acknowledged.
+
+Each brings the replica as far as its answer needs, then makes one conditional write against the record it has read. A
+write that is refused starts over from reading. All of it may be done late, twice or by several processes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from etl_assets.errors import ReplicaCorrupt, Unanswered
+from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.locator import Locator
+from etl_assets.mirroring.record import NOTHING_PUBLISHED, Published, Record, State
+from etl_assets.mirroring.register import Held
+from etl_assets.mirroring.replica import ForeignEntry, Replica
+from etl_assets.mirroring.table import Answer, MirroredTable
+
+ATTEMPTS = 8
+Sources = Sequence[tuple[Replica, int]]
+"""Replicas that hold a state's history, with the folder each has it in; tried in order."""
+
+
+class Voter:
+    """The replica of one domain, asked by a process of any domain."""
+
+    def __init__(self, table: MirroredTable, domain: str, locator: Locator) -> None:
+        self.replica = table.replica(domain, locator)
+        self._table = table
+        self._domain = domain
+        self._locator = locator
+
+    def claim(self, epoch: Epoch) -> Answer:
+        """Promise an epoch; the answer's record then holds the promise, or a higher one that refuses it."""
+        return self._change(lambda held: held.record.promise(epoch))
+
+    def vote(self, state: State, sources: Sources) -> Answer:
+        """Accept a state once its data and log are durable here; refused by a record that promised a higher epoch."""
+
+        def voted(held: Held) -> Record | None:
+            record = held.record
+            if record.promised > state.epoch or _covers(record, state):
+                return record.accept(state)
+            published = record.published
+            if published.version < state.version:
+                published, head = self.bring(published, state, sources)
+                self.replica.stage(state, *head)
+            return record.accept(state, published)
+
+        return self._change(voted)
+
+    def publish(self, state: State, sources: Sources) -> Answer:
+        """Put the history of an *acknowledged* state into the log and note how far it reaches."""
+
+        def published(held: Held) -> Record | None:
+            at = held.record.published
+            if at.version >= state.version:
+                return held.record
+            return held.record.publish(self.write_head(at, state, sources))
+
+        answer = self._change(published)
+        if answer.record is not None:
+            try:
+                self.replica.unstage(state)
+            except Unanswered:
+                return answer  # a leftover; `Replica.sweep` takes it
+        return answer
+
+    def write_head(self, at: Published, state: State, sources: Sources) -> Published:
+        """Bring the log to a state's head, in a new folder where another entry is in the way."""
+        try:
+            reached, head = self.bring(at, state, sources)
+            return self.replica.publish(reached, head)
+        except ForeignEntry:
+            reached, head = self.rebuild(at, state, sources)
+            return self.replica.publish(reached, head)
+
+    def bring(self, at: Published, state: State, sources: Sources) -> tuple[Published, list[bytes]]:
+        """Bring the replica to a state: data of all versions, log up to the one before the head.
+
+        The one before the head is acknowledged: nobody votes for a version before the last one is.
+
+        Returns:
+            How far the log reaches, and the head's entry (none for a table without versions).
+        """
+        history = _history(sources, at, state)
+        if history is None:
+            return self.rebuild(at, state, sources)
+        if self._has_data:
+            self.replica.fetch(at.folder, history, sources)
+        try:
+            return self.replica.publish(at, history[:-1]), history[-1:]
+        except ForeignEntry:
+            return self.rebuild(at, state, sources)
+
+    def rebuild(self, at: Published, state: State, sources: Sources) -> tuple[Published, list[bytes]]:
+        """Build the replica anew beside its folder, which is not touched again: late writers only reach the old one.
+
+        Raises:
+            ReplicaCorrupt: no source can show the history from its beginning.
+        """
+        history = _history(sources, NOTHING_PUBLISHED, state)
+        if history is None:
+            raise ReplicaCorrupt(
+                f"no replica that answers can prove version {state.version} of the table {self._table.name}",
+                fix="bring back another domain, or restore the log entries that `etl-assets tables verify` names",
+                table=self._table.name,
+                domain=self._domain,
+            )
+        folder = max(state.epoch.number, at.folder + 1)
+        while True:
+            try:
+                if self._has_data:
+                    self.replica.fetch(folder, history, [(self.replica, at.folder), *sources])
+                start = Published(version=-1, chain=NOTHING_PUBLISHED.chain, folder=folder)
+                return self.replica.publish(start, history[:-1]), history[-1:]
+            except ForeignEntry:
+                folder += 1
+
+    @property
+    def _has_data(self) -> bool:
+        agreed = self._locator.replica(self._domain)
+        return agreed is None or agreed.has_data
+
+    def _change(self, decide: Callable[[Held], Record | None]) -> Answer:
+        """Read, decide, write; again when somebody else wrote in between.
+
+        The answer holds the record as it is then. Where the decision was a refusal it is the one that refused.
+        """
+        try:
+            for _ in range(ATTEMPTS):
+                held = self.replica.register.read()
+                problem = self._table.disqualified(held, self._domain, self._locator)
+                if held is None or problem is not None:
+                    return Answer(None, problem or "")
+                record = decide(held)
+                if record is None:
+                    return Answer(held.record, "promised a higher epoch")
+                if self.replica.register.write(held, record):
+                    return Answer(record)
+        except (Unanswered, ReplicaCorrupt) as error:
+            return Answer(None, error.message)
+        return Answer(None, "its register changed at every attempt to write it")
+
+
+def _covers(record: Record, state: State) -> bool:
+    return record.accepted is not None and record.accepted.covers(state)
+
+
+def _history(sources: Sources, after: Published, state: State) -> list[bytes] | None:
+    """The entries after `after` up to a state's head, from the first source that has them."""
+    unanswered: Unanswered | None = None
+    for replica, folder in sources:
+        try:
+            history = replica.history(folder, after, state)
+        except Unanswered as error:
+            unanswered = error
+            continue
+        if history is not None:
+            return history
+    if unanswered is not None:
+        raise unanswered
+    return None

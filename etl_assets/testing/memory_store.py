@@ -1,0 +1,149 @@
+"""A store in memory, each of whose operations can fail, come late, happen twice, or happen without its answer arriving.
+
+It passes the same contract tests as the real stores. What befalls an operation is said by a `Weather`; without one it is
+fair. Its tags are hashes of the content, as on S3: the hardest case, where the same content has the same tag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from etl_assets.errors import Unanswered
+from etl_assets.mirroring.stores import Found
+
+T = TypeVar("T")
+
+
+class Fault(StrEnum):
+    """What befalls one operation.
+
+    LOST: it never reaches the store. UNANSWERED: it is done, and the answer is lost. LATE: it is done at some later time,
+    and the caller has long stopped waiting. TWICE: it is done, answered, and done again at some later time.
+    """
+
+    LOST = "lost"
+    UNANSWERED = "unanswered"
+    LATE = "late"
+    TWICE = "twice"
+
+
+class Weather(Protocol):
+    """Decides what befalls operations, and may switch to another process around each."""
+
+    def before(self, store: str, operation: str, key: str) -> Fault | None:
+        """Called before an operation takes effect."""
+        ...
+
+    def after(self, store: str, operation: str, key: str) -> None:
+        """Called after it took effect and before its answer arrives."""
+        ...
+
+    def later(self, store: str, effect: Callable[[], object]) -> None:
+        """Takes an effect to be run at some later time."""
+        ...
+
+
+class MemoryStore:
+    """A root in memory."""
+
+    def __init__(self, name: str, weather: Weather | None = None) -> None:
+        self._name = name
+        self._weather = weather
+        self.files: dict[str, bytes] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def get(self, key: str) -> Found | None:
+        def effect() -> Found | None:
+            content = self.files.get(key)
+            return None if content is None else Found(content, _tag(content))
+
+        return self._do("get", key, effect)
+
+    def create(self, key: str, content: bytes) -> bool:
+        def effect() -> bool:
+            if key in self.files:
+                return False
+            self.files[key] = content
+            return True
+
+        return self._do("create", key, effect)
+
+    def replace(self, key: str, content: bytes, etag: str) -> bool:
+        def effect() -> bool:
+            if key not in self.files or _tag(self.files[key]) != etag:
+                return False
+            self.files[key] = content
+            return True
+
+        return self._do("replace", key, effect)
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> None:
+        content = b"".join(chunks)
+        self._do("put", key, lambda: self.files.update({key: content}))
+
+    def read(self, key: str) -> Iterator[bytes] | None:
+        content = self._do("read", key, lambda: self.files.get(key))
+        return None if content is None else iter([content])
+
+    def link(self, source: str, target: str) -> bool:
+        def effect() -> bool:
+            if source not in self.files:
+                return False
+            self.files[target] = self.files[source]
+            return True
+
+        return self._do("link", target, effect)
+
+    def persist(self, keys: Collection[str]) -> None:
+        def effect() -> str | None:
+            return next((key for key in keys if key not in self.files), None)
+
+        if (missing := self._do("persist", ", ".join(keys), effect)) is not None:
+            raise self._unanswered("persist", missing)
+
+    def size(self, key: str) -> int | None:
+        def effect() -> int | None:
+            content = self.files.get(key)
+            return None if content is None else len(content)
+
+        return self._do("size", key, effect)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        yield from self._do("list", prefix, lambda: [key for key in self.files if key.startswith(prefix)])
+
+    def delete(self, key: str) -> None:
+        self._do("delete", key, lambda: self.files.pop(key, None))
+
+    def _do(self, operation: str, key: str, effect: Callable[[], T]) -> T:
+        if self._weather is None:
+            return effect()
+        fault = self._weather.before(self._name, operation, key)
+        if fault is Fault.LATE:
+            self._weather.later(self._name, effect)
+        if fault in (Fault.LOST, Fault.LATE):
+            raise self._unanswered(operation, key)
+        answer = effect()
+        if fault is Fault.TWICE:
+            self._weather.later(self._name, effect)
+        self._weather.after(self._name, operation, key)
+        if fault is Fault.UNANSWERED:
+            raise self._unanswered(operation, key)
+        return answer
+
+    def _unanswered(self, operation: str, key: str) -> Unanswered:
+        return Unanswered(
+            f"{self._name} did not answer ({operation} {key})",
+            fix="read again before deciding",
+            store=self._name,
+            key=key,
+        )
+
+
+def _tag(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

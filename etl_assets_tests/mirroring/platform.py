@@ -1,0 +1,97 @@
+"""A mirrored table over real or in-memory roots, and commits as Spark would make them, for tests without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import TypeVar
+
+from etl_assets.mirroring.bootstrap import bootstrap
+from etl_assets.mirroring.couriers import Couriers, Errands
+from etl_assets.mirroring.lead import Lead
+from etl_assets.mirroring.leadership import Leadership
+from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.membership import Membership
+from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.reading import Reading
+from etl_assets.mirroring.stores import Store
+from etl_assets.mirroring.table import MirroredTable
+
+T = TypeVar("T")
+
+
+class OneByOne:
+    """Couriers that ask every domain in turn, so that a test knows who was asked."""
+
+    def gather(self, errands: Errands[T], enough: Callable[[Mapping[str, T]], bool]) -> dict[str, T]:
+        answers = {domain: errand() for domain, errand in errands.items()}
+        enough(answers)
+        return answers
+
+
+class Platform:
+    """Domains by name, each with a store and a role."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, Store],
+        roles: Mapping[str, Role] | None = None,
+        couriers: Couriers | None = None,
+    ) -> None:
+        self.stores = dict(stores)
+        self.roles = dict.fromkeys(stores, Role.VOTER) | dict(roles or {})
+        self.couriers = OneByOne() if couriers is None else couriers
+        self._ids = count(1)
+
+    def bootstrap(self) -> None:
+        bootstrap(self.table(next(iter(self.stores))), self.roles, self.new_id)
+
+    def table(self, home: str) -> MirroredTable:
+        return MirroredTable(
+            name="events",
+            home=home,
+            roots={domain: domain for domain in self.stores},
+            open_store=self.stores.__getitem__,
+            couriers=self.couriers,
+        )
+
+    def process(self, home: str) -> Process:
+        return Process(self, home)
+
+    def new_id(self) -> str:
+        return f"i{next(self._ids)}"
+
+
+class Process:
+    """A process in a domain."""
+
+    def __init__(self, platform: Platform, home: str) -> None:
+        self.mirror = Mirror(platform.table(home))
+        self.leadership = Leadership(self.mirror)
+        self.reading = Reading(self.mirror.table)
+        self.membership = Membership(self.mirror, new_incarnation=platform.new_id)
+        self._platform = platform
+
+    def lead(self) -> Lead:
+        return self.leadership.lead()
+
+    def spark_commit(self, lead: Lead, rows: bytes = b"rows", *, version: int | None = None) -> bytes:
+        """Write a data file and a log entry to the home log, without pushing it."""
+        home, name = self.mirror.home, f"part-{self._platform.new_id()}.parquet"
+        entry = b"\n".join(
+            json.dumps(action).encode()
+            for action in (
+                {"commitInfo": {"userMetadata": json.dumps({"epoch": str(lead.epoch)})}},
+                {"add": {"path": name, "size": len(rows), "partitionValues": {}}},
+            )
+        )
+        home.store.put(f"{home.folder(lead.folder)}/{name}", [rows])
+        number = lead.version + 1 if version is None else version
+        assert home.store.create(home.entry_key(lead.folder, number), entry)
+        return entry
+
+    def commit(self, lead: Lead | None = None) -> Lead:
+        lead = self.lead() if lead is None else lead
+        self.mirror.acknowledge(lead, self.spark_commit(lead))
+        return self.leadership.current()

@@ -1,0 +1,616 @@
+"""A deterministic world of domains and processes, in which anything may happen between two store operations.
+
+The processes run the production code. Each is a greenlet, and so is each of its errands; before and after every store
+operation the baton goes back to the scheduler, which hands it to any of them, as the seed says. Processes are killed and
+paused, stores are down or emptied, answers get lost, operations come late or twice. After every change of a register
+the world is compared with what was ever acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+import greenlet
+
+from etl_assets.errors import MirrorError, Unanswered
+from etl_assets.mirroring.bootstrap import bootstrap
+from etl_assets.mirroring.chain import GENESIS, extend
+from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.lead import Lead
+from etl_assets.mirroring.leadership import Leadership
+from etl_assets.mirroring.locator import Locator, Role
+from etl_assets.mirroring.membership import Membership
+from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.reading import Reading
+from etl_assets.mirroring.record import Record, State
+from etl_assets.mirroring.record_codec import decode
+from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.table import MirroredTable
+from etl_assets.testing.memory_store import Fault, MemoryStore
+
+T = TypeVar("T")
+TABLE = "events"
+PROCESSES_A_DOMAIN = 2
+CALM_STEPS = 15_000
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Killed(BaseException):
+    """Raised in a process that is no more; passes every handler of an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How rough a world is. Probabilities are per step of the scheduler, `fault` per store operation."""
+
+    steps: int = 600
+    fault: float = 0.015
+    kill: float = 0.008
+    pause: float = 0.012
+    pause_steps: int = 150
+    outage: float = 0.004
+    outage_steps: int = 120
+    move: float = 0.01
+    rogue: float = 0.1
+    empty: float = 0.0
+    stay: float = 0.6
+    late: float = 0.05
+    layouts: tuple[str, ...] = ("vvv", "vvw", "vvvl", "vvvww", "vvwl")
+
+    @property
+    def trouble(self) -> float:
+        """Probability that a step brings any of the troubles."""
+        return sum(getattr(self, name) for name in _TROUBLES)
+
+
+_TROUBLES = ("kill", "pause", "outage", "move", "empty")
+ROLES = {"v": Role.VOTER, "w": Role.WITNESS, "l": Role.LEARNER}
+
+
+class Process:
+    """A process of a domain: a main greenlet and errands."""
+
+    def __init__(self, number: int, domain: str) -> None:
+        self.number = number
+        self.domain = domain
+        self.greenlets: list[greenlet.greenlet] = []
+        self.waiting: set[greenlet.greenlet] = set()
+        self.paused_until = 0
+        self.dead = False
+
+
+class World:
+    """One schedule."""
+
+    def __init__(self, seed: int, profile: Profile) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.profile = profile
+        self._trouble = profile.trouble
+        layout = self.random.choice(profile.layouts)
+        self.roles = {chr(ord("a") + i): ROLES[letter] for i, letter in enumerate(layout)}
+        self.stores = {domain: MemoryStore(domain, self) for domain in self.roles}
+        self.leaders = [domain for domain, role in self.roles.items() if role is Role.VOTER]
+        self.down: dict[str, int] = {}
+        self.emptied: set[str] = set()
+        self.met: set[str] = set()
+        self.effects: list[tuple[str, Callable[[], object]]] = []
+        self.processes: list[Process] = []
+        self.desired = self.leaders[0]
+        self.step = 0
+        self.calm = True
+        self.ids = count(1)
+        self.current: Process | None = None
+        self.hub = greenlet.getcurrent()
+        self.oracle = Oracle(self)
+        bootstrap(self.table(Process(0, self.leaders[0])), self.roles, self.new_id)
+        self.oracle.look()
+
+    # What the processes see
+
+    def table(self, process: Process) -> MirroredTable:
+        return MirroredTable(
+            name=TABLE,
+            home=process.domain,
+            roots={domain: f"memory://{domain}" for domain in self.stores},
+            open_store=lambda uri: self.stores[uri.removeprefix("memory://")],
+            couriers=SimulatedCouriers(self, process),
+        )
+
+    # Weather: called by the stores; what an operation is about to take away is looked at first
+
+    def before(self, store: str, operation: str, key: str) -> Fault | None:
+        process = self._baton()
+        if process is None:
+            return None
+        if store in self.down:
+            return Fault.LOST
+        if operation in ("delete", "replace", "put") and "/_delta_log/" in key:
+            self.oracle.about_to_lose(store, key)
+        if self.calm or self.random.random() >= self.profile.fault:
+            return None
+        fault = self._one_of([Fault.LOST, Fault.UNANSWERED, Fault.UNANSWERED, Fault.LATE, Fault.TWICE])
+        self.met.add(fault.value)
+        return fault
+
+    def after(self, store: str, operation: str, key: str) -> None:
+        if operation in ("replace", "create", "put") and key.startswith("register/"):
+            self.oracle.look(store)
+        self._baton()
+
+    def later(self, store: str, effect: Callable[[], object]) -> None:
+        self.effects.append((store, effect))
+
+    def _baton(self) -> Process | None:
+        process = self.current
+        if process is None:
+            return None
+        if process.dead:
+            raise Killed
+        if self.random.random() >= self.profile.stay:
+            self.hub.switch()
+            if process.dead:
+                raise Killed
+        return process
+
+    # The scheduler
+
+    def run(self) -> None:
+        """Run the schedule: the rough part, then calm until the table has moved on."""
+        for domain in self.leaders:
+            for _ in range(PROCESSES_A_DOMAIN):
+                self.spawn(domain)
+        self.calm = False
+        while self.step < self.profile.steps:
+            self._turn()
+        self._settle_down()
+        self.oracle.finish()
+        self._kill_all()
+
+    def spawn(self, domain: str) -> Process:
+        process = Process(next(self.ids), domain)
+        self.processes.append(process)
+        self.start(process, lambda: work(self, process))
+        return process
+
+    def start(self, process: Process, run: Callable[[], None]) -> greenlet.greenlet:
+        def guarded() -> None:
+            try:
+                run()
+            except Killed:
+                return
+            finally:
+                if running in process.greenlets:
+                    process.greenlets.remove(running)
+
+        running = greenlet.greenlet(guarded, parent=self.hub)
+        process.greenlets.append(running)
+        return running
+
+    def _turn(self) -> None:
+        self.step += 1
+        if not self.calm:
+            self._chaos()
+        if self.effects and self.random.random() < (0.5 if self.calm else self.profile.late):
+            store, effect = self.effects.pop(self.random.randrange(len(self.effects)))
+            if store not in self.down:
+                effect()
+                self.oracle.look(store)
+        awake = [process for process in self.processes if process.paused_until <= self.step]
+        if not awake:
+            self.step = min(process.paused_until for process in self.processes) - 1
+        else:
+            process = self.current = self._one_of(awake)
+            self._one_of([one for one in process.greenlets if one not in process.waiting]).switch()
+            self.current = None
+
+    def _one_of(self, things: list[T]) -> T:
+        """`random.choice`, at a third of its cost."""
+        return things[int(self.random.random() * len(things))]
+
+    def _chaos(self) -> None:
+        if self.down:
+            self.down = {domain: until for domain, until in self.down.items() if until > self.step}
+        pick = self.random.random()
+        if pick >= self._trouble:
+            return
+        for name in _TROUBLES:
+            pick -= getattr(self.profile, name)
+            if pick < 0:
+                self.met.add(name)
+                getattr(self, f"_{name}_one")()
+                return
+
+    def _kill_one(self) -> None:
+        victim = self.random.choice(self.processes)
+        self.kill(victim)
+        self.spawn(victim.domain)
+
+    def _pause_one(self) -> None:
+        steps = self.random.randrange(self.profile.pause_steps)
+        self.random.choice(self.processes).paused_until = self.step + steps
+
+    def _outage_one(self) -> None:
+        steps = self.random.randrange(self.profile.outage_steps)
+        self.down[self.random.choice(list(self.stores))] = self.step + steps
+
+    def _move_one(self) -> None:
+        self.desired = self.random.choice(self.leaders)
+
+    def _empty_one(self) -> None:
+        if not self.emptied and not self.oracle.one_copy:
+            counted = [domain for domain, role in self.roles.items() if role is not Role.LEARNER]
+            self.emptied.add(domain := self.random.choice(counted))
+            self.stores[domain].files.clear()
+            self.oracle.forget(domain)
+
+    def kill(self, process: Process) -> None:
+        process.dead = True
+        self.processes.remove(process)
+        for one in list(process.greenlets):
+            if one:  # begun and not ended
+                one.throw(Killed)
+        process.greenlets.clear()
+
+    def _kill_all(self) -> None:
+        for process in list(self.processes):
+            self.kill(process)
+
+    def _settle_down(self) -> None:
+        """Nothing fails any more: the table must move on, and every replica catch up."""
+        self.calm = True
+        self.down.clear()
+        for process in self.processes:
+            process.paused_until = 0
+        while self.effects:
+            self._turn()
+        self.desired = self.random.choice([d for d in self.leaders if d not in self.emptied])
+        needed = self.oracle.newest_reported + 1
+        deadline = self.step + CALM_STEPS
+        while self.oracle.newest_reported < needed:
+            if self.step > deadline:
+                raise Violation(f"no progress: {self.oracle.newest_reported} acknowledged, all domains up")
+            self._turn()
+        self._kill_all()
+        last = Process(next(self.ids), self.desired)
+        mirror = Mirror(self.table(last))
+        for _ in range(9):
+            with suppress(
+                MirrorError
+            ):  # fenced by a claim that somebody died on: the next claim goes beyond it
+                Leadership(mirror).lead(one_copy=self.oracle.one_copy_is_due())
+                operate(self, mirror)
+                mirror.follow()
+                return
+        raise Violation("nobody can lead, all domains up")
+
+    def new_id(self) -> str:
+        return f"i{next(self.ids)}"
+
+
+class SimulatedCouriers:
+    """Errands as greenlets of their process."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def gather(
+        self, errands: Mapping[str, Callable[[], Any]], enough: Callable[[Mapping[str, Any]], bool]
+    ) -> dict:
+        world, process = self._world, self._process
+        if world.current is None:  # the calm end: one after the other
+            return {domain: errand() for domain, errand in errands.items()}
+        me = greenlet.getcurrent()
+        answers: dict[str, Any] = {}
+        failures: list[Exception] = []
+        pending = set(errands)
+
+        def run(domain: str, errand: Callable[[], Any]) -> None:
+            try:
+                answers[domain] = errand()
+            except Exception as error:  # noqa: BLE001 - handed to the greenlet that waits, which raises it
+                failures.append(error)
+            pending.discard(domain)
+            process.waiting.discard(me)
+
+        for domain, errand in errands.items():
+            world.start(process, lambda domain=domain, errand=errand: run(domain, errand))
+        impatient = not world.calm and world.random.random() < 0.03
+        while pending and not failures and not enough(answers):
+            if impatient and answers:
+                break
+            process.waiting.add(me)
+            world.hub.switch()
+            if process.dead:
+                raise Killed
+        if failures:
+            raise failures[0]
+        return dict(answers)
+
+
+def work(world: World, process: Process) -> None:
+    """What a process does until it dies: lead, commit, read."""
+    mirror = Mirror(world.table(process))
+    leadership, reading = Leadership(mirror), Reading(mirror.table)
+    chance = world.random.random
+    while True:
+        try:
+            if process.domain == world.desired or (not world.calm and chance() < world.profile.rogue):
+                # Where two copies of the data cannot be had any more, an operator says so.
+                lead = leadership.lead(one_copy=world.oracle.one_copy_is_due())
+                if world.emptied:
+                    operate(world, mirror)
+                for _ in range(world.random.randint(1, 3)):
+                    lead = commit(world, mirror, leadership, lead)
+            elif chance() < 0.3:
+                read(world, reading)
+        except (MirrorError, Unanswered):
+            pass
+        process.paused_until = world.step + world.random.randrange(60)
+        world.hub.switch()
+        if process.dead:
+            raise Killed
+
+
+def operate(world: World, mirror: Mirror) -> None:
+    """What an operator or the repair sensor does: let emptied domains rejoin, and go back to two copies."""
+    membership = Membership(mirror, new_incarnation=world.new_id)
+    for domain in membership.forgotten():
+        membership.add(domain, witness=world.roles[domain] is Role.WITNESS)
+    locator = mirror.leading()[1].locator
+    for domain in locator.domains(Role.LEARNER):
+        if world.roles[domain] is Role.VOTER:
+            membership.promote(domain)
+        elif world.roles[domain] is Role.WITNESS:
+            membership.promote(domain, witness=True)
+    if world.oracle.is_whole(mirror.leading()[1].locator):
+        world.emptied.clear()
+        membership.set_one_copy(False)
+
+
+def commit(world: World, mirror: Mirror, leadership: Leadership, lead: Lead) -> Lead:
+    """What `delta/commit.py` does: plan on the acknowledged head, let Spark commit to the home log, push."""
+    home = mirror.home
+    cursor = 0
+    if lead.version >= 0:
+        head = home.entry(lead.folder, lead.version)
+        if head is None:
+            return leadership.lead()
+        cursor = rows_of(head)[1]
+    name = f"part-{next(world.ids)}.parquet"
+    content = f"rows of {name}".encode()
+    entry = b"\n".join(
+        json.dumps(action).encode()
+        for action in (
+            {
+                "commitInfo": {
+                    "userMetadata": {
+                        "epoch": str(lead.epoch),
+                        "rows": [cursor, cursor + world.random.randint(1, 3)],
+                    }
+                }
+            },
+            {"add": {"path": name, "size": len(content)}},
+        )
+    )
+    home.store.put(f"{home.folder(lead.folder)}/{name}", [content])
+    if world.random.random() < 0.5 and leadership.current() != lead:
+        return leadership.lead()
+    if not home.store.create(home.entry_key(lead.folder, lead.version + 1), entry):
+        return leadership.lead()
+    mirror.acknowledge(lead, entry)
+    world.oracle.reported(lead.version + 1, extend(lead.chain, entry))
+    return leadership.current()
+
+
+def read(world: World, reading: Reading) -> None:
+    """A consumer: what it may read is at least what was reported before it asked."""
+    before = world.oracle.newest_reported
+    binding = reading.bind()
+    world.oracle.was_read(binding, at_least=before)
+
+
+def rows_of(entry: bytes) -> tuple[int, int]:
+    first, last = json.loads(entry.splitlines()[0])["commitInfo"]["userMetadata"]["rows"]
+    return first, last
+
+
+class Oracle:
+    """Knows what was ever acknowledged, and looks at all stores at once."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._entries: dict[str, bytes] = {}
+        self._before: dict[str, str] = {}
+        self._acknowledged: dict[int, str] = {-1: GENESIS}
+        self._newest: State | None = None
+        self._seen: dict[str, Record] = {}
+        self._votes: dict[tuple[str, str], dict[Epoch, State]] = {}
+        self.newest_reported = -1
+
+    def record(self, domain: str) -> Record | None:
+        content = self._world.stores[domain].files.get(f"register/{TABLE}.json")
+        return None if content is None else decode(content, f"{domain}: register/{TABLE}.json")
+
+    def one_copy_is_due(self) -> bool:
+        gone = self._world.emptied & set(self._world.leaders)
+        return bool(gone) and len(self._world.leaders) - len(gone) < 2
+
+    @property
+    def one_copy(self) -> bool:
+        """Whether any register says that one copy is enough: another loss would then be one too many."""
+        return any(r.accepted is not None and r.accepted.locator.one_copy for r in self._seen.values())
+
+    def is_whole(self, locator: Locator) -> bool:
+        """Whether every replica has its agreed memory and its role again."""
+        records = {replica.domain: self.record(replica.domain) for replica in locator.replicas}
+        return all(
+            (record := records[replica.domain]) is not None
+            and record.incarnation == replica.incarnation
+            and replica.role is self._world.roles[replica.domain]
+            for replica in locator.replicas
+        )
+
+    def forget(self, domain: str) -> None:
+        """A root was emptied."""
+        self._seen.pop(domain, None)
+
+    def look(self, changed: str | None = None) -> None:
+        """Compare all registers with the history."""
+        domains = [changed] if changed else list(self._world.stores)
+        for domain in domains:
+            record = self.record(domain)
+            before = self._seen.get(domain)
+            if record is None or record == before:
+                continue
+            self._seen[domain] = record
+            if record.accepted is not None and (before is None or record.accepted != before.accepted):
+                self._expect_held(domain, record, record.accepted)
+                self._votes.setdefault((domain, record.incarnation), {})[record.accepted.epoch] = (
+                    record.accepted
+                )
+                self._judge(record.accepted)
+            self._expect_published(domain, record)
+            if before is not None and record.published.folder > before.published.folder:
+                self._world.met.add("rebuilt")
+
+    def reported(self, version: int, chain: str) -> None:
+        """A process was told that a version is acknowledged."""
+        if self._acknowledged.get(version) != chain:
+            raise Violation(f"version {version} was reported as acknowledged and is not")
+        self.newest_reported = max(self.newest_reported, version)
+
+    def was_read(self, binding: Any, at_least: int) -> None:
+        if binding.version < at_least:
+            raise Violation(f"version {binding.version} was read after {at_least} had been reported")
+        if self._acknowledged.get(binding.version) != binding.chain:
+            raise Violation(f"version {binding.version} was read and is not acknowledged")
+        files = self._world.stores[binding.domain].files
+        if binding.domain not in self._world.emptied:
+            self._expect_log(files, binding.folder, binding.version, binding.domain)
+
+    def finish(self) -> None:
+        """At the calm end: every replica holds the history, and the rows are those of a run without faults."""
+        newest = max(self._acknowledged)
+        if newest < self.newest_reported:
+            raise Violation("a reported version is not in the history")
+        for domain in self._world.stores:
+            record = self.record(domain)
+            if domain in self._world.emptied:
+                continue
+            if record is None or record.published.version != newest:
+                raise Violation(f"{domain} has not caught up to {newest}")
+            replica = Replica(self._world.stores[domain], table=TABLE, domain=domain)
+            self._expect_log(
+                self._world.stores[domain].files, replica.folder(record.published.folder), newest, domain
+            )
+        cursor = 0
+        for version in range(newest + 1):
+            first, cursor_after = rows_of(self._entries[self._acknowledged[version]])
+            if first != cursor:
+                raise Violation(f"version {version} has rows from {first}, the one before ended at {cursor}")
+            cursor = cursor_after
+
+    def about_to_lose(self, domain: str, key: str) -> None:
+        """A log entry is to be removed or replaced: it must not be one that is published."""
+        record = self.record(domain)
+        entry = self._world.stores[domain].files.get(key)
+        if record is None or entry is None:
+            return
+        version = int(key[-25:-5])
+        folder = Replica(self._world.stores[domain], table=TABLE, domain=domain).entry_key(
+            record.published.folder, version
+        )
+        if key == folder and version <= record.published.version:
+            raise Violation(f"{domain} is about to lose its published entry {version}")
+
+    def _expect_held(self, domain: str, record: Record, state: State) -> None:
+        """A vote is given for what is there: the entry, and its data."""
+        if state.version < 0:
+            return
+        store = self._world.stores[domain]
+        replica = Replica(store, table=TABLE, domain=domain)
+        folder = record.published.folder
+        held = [
+            store.files.get(replica.entry_key(folder, state.version)),
+            store.files.get(replica.staged_key(state.version, state.chain)),
+        ]
+        before = self._before.get(state.chain) or self._acknowledged.get(state.version - 1)
+        if before is None:
+            raise Violation(f"{domain} voted for {state.version} before {state.version - 1} was acknowledged")
+        entry = next((one for one in held if one is not None and extend(before, one) == state.chain), None)
+        if entry is None:
+            raise Violation(f"{domain} voted for version {state.version} and does not hold it")
+        self._entries[state.chain] = entry
+        self._before[state.chain] = before
+        if self._world.roles[domain] is not Role.WITNESS:
+            self._expect_data(store.files, replica.folder(folder), entry, domain)
+
+    def _judge(self, state: State) -> None:
+        """Whether a vote has acknowledged a state, and whether the history allows it.
+
+        A vote that was cast counts, whatever became of the voter.
+        """
+        votes = []
+        for replica in state.locator.replicas:
+            cast = self._votes.get((replica.domain, replica.incarnation), {}).get(state.epoch)
+            if cast is not None and cast.covers(state):
+                votes.append(replica.domain)
+        if not state.locator.has_quorum(votes):
+            return
+        newest = self._newest
+        if newest is not None and state.order <= newest.order:
+            # Votes that came together late: what a later leader has adopted, or nothing.
+            if self._acknowledged.get(state.version) != state.chain:
+                raise Violation(f"epoch {state.epoch} got an acknowledgement after {newest.epoch}")
+            return
+        self._newest = state
+        known = self._acknowledged.setdefault(state.version, state.chain)
+        if known != state.chain:
+            raise Violation(f"version {state.version} was acknowledged with two contents")
+        if max(self._acknowledged) > state.version:
+            raise Violation(f"epoch {state.epoch} goes on from {state.version}, later ones were acknowledged")
+        if state.version >= 0 and self._before[state.chain] != self._acknowledged.get(state.version - 1):
+            raise Violation(f"version {state.version} does not follow on the acknowledged one before it")
+
+    def _expect_published(self, domain: str, record: Record) -> None:
+        at = record.published
+        if self._acknowledged.get(at.version) != at.chain:
+            raise Violation(f"{domain} published version {at.version}, which is not acknowledged")
+
+    def _expect_log(self, files: Mapping[str, bytes], folder: str, upto: int, domain: str) -> None:
+        for version in range(upto + 1):
+            entry = files.get(f"{folder}/_delta_log/{version:020d}.json")
+            if entry != self._entries[self._acknowledged[version]]:
+                raise Violation(f"{domain} does not hold the acknowledged version {version} in {folder}")
+            if self._world.roles[domain] is not Role.WITNESS:
+                self._expect_data(files, folder, entry, domain)
+
+    def _expect_data(self, files: Mapping[str, bytes], folder: str, entry: bytes, domain: str) -> None:
+        for action in map(json.loads, entry.splitlines()):
+            if "add" in action and f"{folder}/{action['add']['path']}" not in files:
+                raise Violation(f"{domain} lacks the data file {action['add']['path']}")
+
+
+def first_violation(
+    seeds: Iterable[int], profile: Profile, during: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> tuple[int, Violation] | None:
+    """Run schedules until one violates an invariant: its seed, and what it violated."""
+    for seed in seeds:
+        world = World(seed, profile)
+        with during():
+            try:
+                world.run()
+            except Violation as violation:
+                return seed, violation
+    return None

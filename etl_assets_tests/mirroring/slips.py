@@ -1,0 +1,189 @@
+"""Ways to get the protocol wrong, each put back on purpose for the simulator to catch (tests of the test).
+
+The first five are those of the design; the others are mistakes that the simulator found in this code, or that it would
+be easy to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.leadership import Leadership
+from etl_assets.mirroring.locator import Locator
+from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.reading import Reading
+from etl_assets.mirroring.record import Record, State
+from etl_assets.mirroring.record_codec import encode
+from etl_assets.mirroring.register import Held, Register
+from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.table import MirroredTable
+
+
+@contextmanager
+def epochs_without_owner() -> Generator[None]:
+    """Two domains can claim the same number, and each takes it for its own."""
+
+    def next_epoch(self: Leadership, record: Record) -> Epoch:
+        return Epoch(record.promised.number + 1, "anyone")
+
+    def joined(self: Mirror, held: Held) -> State | None:
+        return held.record.accepted if held.record.leads else None
+
+    with patch.object(Leadership, "_next_epoch", next_epoch), patch.object(Mirror, "joined", joined):
+        yield
+
+
+@contextmanager
+def joining_before_write_back() -> Generator[None]:
+    """A process takes its domain for the leader as soon as the claim stands in the home register."""
+
+    def joined(self: Mirror, held: Held) -> State | None:
+        record = held.record
+        if record.accepted is None or record.promised.domain != self.table.home:
+            return None
+        return replace(record.accepted, epoch=record.promised)
+
+    with patch.object(Mirror, "joined", joined):
+        yield
+
+
+@contextmanager
+def dropping_a_tail_while_leading() -> Generator[None]:
+    """A process that joins first removes what the home log has beyond the head."""
+    lead = Leadership.lead
+
+    def lead_after_dropping(self: Leadership, **options: Any) -> Any:
+        mirror = self._mirror
+        held = mirror.held()
+        state = mirror.joined(held)
+        if state is not None:
+            mirror.home.store.delete(mirror.home.entry_key(held.record.published.folder, state.version + 1))
+        return lead(self, **options)
+
+    with patch.object(Leadership, "lead", lead_after_dropping):
+        yield
+
+
+@contextmanager
+def checking_before_moving() -> Generator[None]:
+    """The epoch is checked in one operation, and the head is moved in another."""
+
+    def swap(self: Register, held: Held, record: Record) -> bool:
+        now = self.read()
+        if now is None or now.record.promised > record.promised:
+            return False
+        self._store.put(self.key, [encode(record)])
+        return True
+
+    with patch.object(Register, "swap", swap):
+        yield
+
+
+@contextmanager
+def replacing_a_foreign_entry() -> Generator[None]:
+    """An entry in the way is looked at in one operation, removed in the next, and written in a third."""
+
+    def put_if_absent(self: Replica, folder: int, version: int, entry: bytes) -> bool:
+        key = self.entry_key(folder, version)
+        if self.store.create(key, entry):
+            return True
+        found = self.store.get(key)
+        if found is None or found.content != entry:
+            self.store.delete(key)
+            self.store.create(key, entry)
+        return True
+
+    with patch.object(Replica, "_put_if_absent", put_if_absent):
+        yield
+
+
+@contextmanager
+def voting_from_a_blank_memory() -> Generator[None]:
+    """A voter whose root was emptied gets a fresh register, and votes on."""
+    read = Register.read
+
+    def read_or_create(self: Register) -> Held | None:
+        held = read(self)
+        if held is None:
+            self.create(Record(table=self._table, incarnation="blank"))
+            held = read(self)
+        return held
+
+    def disqualified(*_: object) -> None:
+        return None
+
+    def incarnation_is_ignored(self: Locator, domain: str) -> Any:
+        agreed = next((replica for replica in self.replicas if replica.domain == domain), None)
+        return None if agreed is None else _AnyIncarnation(agreed)
+
+    with (
+        patch.object(Register, "read", read_or_create),
+        patch.object(MirroredTable, "disqualified", disqualified),
+        patch.object(Locator, "replica", incarnation_is_ignored),
+    ):
+        yield
+
+
+class _AnyIncarnation:
+    """A replica whose incarnation equals any other."""
+
+    def __init__(self, replica: Any) -> None:
+        self._replica = replica
+        self.incarnation = _Anything()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replica, name)
+
+
+class _Anything(str):
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@contextmanager
+def reading_what_some_majority_holds() -> Generator[None]:
+    """A reader takes the newest state that a majority supports, though it has seen a newer one."""
+
+    def always(*_: object) -> bool:
+        return True
+
+    with patch.object(Reading, "_is_the_newest", always):
+        yield
+
+
+@contextmanager
+def a_leader_that_never_gives_way() -> Generator[None]:
+    """A leader that meets a higher promise keeps its own, and meets it again for ever."""
+
+    def keep(*_: object) -> None:
+        return None
+
+    with patch.object(Mirror, "give_way", keep):
+        yield
+
+
+SLIPS = (
+    epochs_without_owner,
+    joining_before_write_back,
+    dropping_a_tail_while_leading,
+    checking_before_moving,
+    replacing_a_foreign_entry,
+)
+MORE_SLIPS = (
+    voting_from_a_blank_memory,
+    reading_what_some_majority_holds,
+    a_leader_that_never_gives_way,
+)

@@ -1,0 +1,414 @@
+"""One table in several domains: leading, committing, reading, moving, losing a domain and taking it back."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+from etl_assets.errors import (
+    Fenced,
+    MembershipRefused,
+    QuorumUnavailable,
+    ReplicaCorrupt,
+    StaleGeneration,
+    Unanswered,
+)
+from etl_assets.mirroring.couriers import ThreadCouriers
+from etl_assets.mirroring.local_store import LocalStore
+from etl_assets.mirroring.locator import Role
+from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets_tests.mirroring.platform import Platform
+
+
+class Outages:
+    """Stores that do not answer."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+
+    def before(self, store, operation, key):
+        return Fault.LOST if store in self.down else None
+
+    def after(self, store, operation, key):
+        pass
+
+    def later(self, store, effect):
+        pass
+
+
+@pytest.fixture
+def outages() -> Outages:
+    return Outages()
+
+
+@pytest.fixture
+def platform(outages) -> Platform:
+    """Three voters with data."""
+    made = Platform({domain: MemoryStore(domain, outages) for domain in "abc"})
+    made.bootstrap()
+    return made
+
+
+@pytest.fixture
+def with_witness(outages) -> Platform:
+    """Two voters with data and a witness."""
+    made = Platform({domain: MemoryStore(domain, outages) for domain in "abw"}, {"w": Role.WITNESS})
+    made.bootstrap()
+    return made
+
+
+def log_of(platform: Platform, domain: str, folder: int = 1) -> dict[str, bytes]:
+    prefix = f"tables/events/g{folder:06d}/_delta_log/"
+    store = platform.stores[domain]
+    assert isinstance(store, MemoryStore)
+    files = store.files
+    return {key.removeprefix(prefix): files[key] for key in files if key.startswith(prefix)}
+
+
+def test_a_commit_is_the_same_bytes_in_every_domain(platform):
+    leader = platform.process("a")
+    leader.commit()
+    leader.commit()
+    logs = [log_of(platform, domain) for domain in "abc"]
+    assert logs[0] == logs[1] == logs[2]
+    assert len(logs[0]) == 2
+    data = [{k: v for k, v in platform.stores[d].files.items() if k.endswith(".parquet")} for d in "abc"]
+    assert data[0] == data[1] == data[2]
+
+
+def test_nothing_staged_is_left_behind(platform):
+    platform.process("a").commit()
+    assert [key for store in platform.stores.values() for key in store.files if "/staged/" in key] == []
+
+
+def test_a_second_process_of_the_domain_joins_without_a_claim(platform):
+    first = platform.process("a").commit()
+    second = platform.process("a").lead()
+    assert second == first
+
+
+def test_a_process_that_joins_pushes_what_a_dead_one_left(platform):
+    dead = platform.process("a")
+    dead.spark_commit(dead.lead())
+    assert platform.process("a").lead().version == 0
+    assert platform.process("b").reading.bind().version == 0
+
+
+def test_a_leader_that_another_one_followed_is_fenced(platform):
+    old = platform.process("a")
+    lead = old.lead()
+    entry = old.spark_commit(lead)
+    platform.process("b").commit()
+    with pytest.raises(Fenced, match="a does not lead the table events") as fenced:
+        old.mirror.acknowledge(lead, entry)
+    assert str(fenced.value.by).endswith("/b")
+
+
+def test_a_tail_nobody_acknowledged_is_left_in_an_abandoned_folder(platform):
+    old = platform.process("a")
+    lead = old.commit()
+    tail = old.spark_commit(lead)
+    new = platform.process("b")
+    new.commit()
+    new.commit()
+    record = old.mirror.home.register.read().record
+    assert record.published.folder > 1
+    assert log_of(platform, "a", record.published.folder) == log_of(platform, "b")
+    assert log_of(platform, "a", 1)["00000000000000000001.json"] == tail
+
+
+def test_a_new_leader_has_everything_acknowledged_though_the_old_one_is_gone(platform, outages):
+    platform.process("a").commit()
+    outages.down.add("a")
+    lead = platform.process("b").lead()
+    assert lead.version == 0
+    assert platform.process("b").commit(lead).version == 1
+
+
+def test_a_domain_that_was_away_catches_up_with_the_next_commit(platform, outages):
+    leader = platform.process("a")
+    outages.down.add("c")
+    for _ in range(3):
+        leader.commit()
+    outages.down.clear()
+    leader.commit()
+    assert log_of(platform, "c") == log_of(platform, "a")
+
+
+def test_a_minority_neither_acknowledges_nor_reads_anew_and_says_whom_it_misses(platform, outages):
+    leader = platform.process("a")
+    lead = leader.commit()
+    outages.down |= {"b", "c"}
+    entry = leader.spark_commit(lead)
+    with pytest.raises(QuorumUnavailable, match=r"b did not answer.*c did not answer") as missing:
+        leader.mirror.acknowledge(lead, entry)
+    assert missing.value.fields["missing"] == {
+        domain: f"{domain} did not answer (get register/events.json)" for domain in "bc"
+    }
+    with pytest.raises(QuorumUnavailable):
+        leader.reading.acknowledged()
+    outages.down.clear()
+    assert leader.lead().version == 1
+
+
+def test_without_its_own_store_a_domain_cannot_lead(platform, outages):
+    outages.down.add("a")
+    with pytest.raises(QuorumUnavailable, match="its own domain does not answer"):
+        platform.process("a").lead()
+
+
+def test_a_reader_is_bound_to_its_own_domain(platform):
+    platform.process("a").commit()
+    binding = platform.process("c").reading.bind()
+    assert (binding.domain, binding.version, binding.folder) == ("c", 0, "tables/events/g000001")
+
+
+def test_a_reader_goes_elsewhere_while_its_domain_is_away(platform, outages):
+    platform.process("a").commit()
+    outages.down.add("c")
+    assert platform.process("c").reading.bind().domain == "a"
+
+
+def test_a_reader_follows_new_versions_and_is_told_when_the_leader_moved(platform):
+    leader, reader = platform.process("a"), platform.process("c")
+    leader.commit()
+    binding = reader.reading.bind()
+    leader.commit()
+    binding = reader.reading.rebind(binding)
+    assert binding.version == 1
+    platform.process("b").commit()
+    with pytest.raises(StaleGeneration) as stale:
+        reader.reading.rebind(binding)
+    assert (stale.value.held, stale.value.current) == (binding.generation, binding.generation + 1)
+    assert reader.reading.bind().version == 2
+
+
+def test_a_reader_finishes_a_write_that_its_leader_died_on(platform, outages):
+    leader = platform.process("a")
+    lead = leader.lead()
+    leader.spark_commit(lead)
+    outages.down |= {"b", "c"}
+    with pytest.raises(QuorumUnavailable):
+        leader.mirror.push()
+    outages.down = {"c"}
+    assert platform.process("b").reading.bind().version == 0
+
+
+def test_an_emptied_voter_does_not_vote_from_a_blank_memory(platform, outages):
+    platform.process("a").commit()
+    platform.stores["b"].files.clear()
+    with pytest.raises(ReplicaCorrupt, match="b has no register"):
+        platform.process("b").lead()
+    outages.down.add("a")
+    with pytest.raises(QuorumUnavailable, match="b: has no register"):
+        platform.process("c").lead()
+
+
+def test_an_emptied_voter_rejoins_as_a_learner_and_votes_again_once_it_has_everything(platform, outages):
+    leader = platform.process("a")
+    leader.commit()
+    platform.stores["b"].files.clear()
+    assert leader.membership.forgotten() == ("b",)
+    assert leader.membership.add("b").replica("b").role is Role.LEARNER
+    assert leader.membership.promote("b").voters == ("a", "b", "c")
+    leader.commit()
+    folder = leader.mirror.table.replica("b").register.read().record.published.folder
+    assert folder > 1
+    assert log_of(platform, "b", folder) == log_of(platform, "a")
+    outages.down.add("a")
+    assert platform.process("b").lead().version == 1
+
+
+def test_adding_a_domain_whose_memory_is_intact_changes_nothing(platform):
+    leader = platform.process("a")
+    before = leader.lead()
+    leader.membership.add("b")
+    assert leader.leadership.current() == before
+
+
+def test_a_learner_that_has_not_caught_up_is_not_promoted(platform, outages):
+    platform.stores["d"] = MemoryStore("d", outages)
+    leader = platform.process("a")
+    leader.commit()
+    leader.membership.add("d")
+    outages.down.add("d")
+    with pytest.raises(MembershipRefused, match="d "):
+        leader.membership.promote("d")
+    outages.down.clear()
+    assert leader.membership.promote("d").voters == ("a", "b", "c", "d")
+
+
+def test_a_removed_domain_counts_no_more(platform, outages):
+    leader = platform.process("a")
+    leader.commit()
+    assert leader.membership.remove("c").voters == ("a", "b")
+    outages.down.add("b")
+    with pytest.raises(QuorumUnavailable):
+        leader.commit(leader.leadership.current())
+
+
+def test_the_leader_does_not_remove_itself(platform):
+    with pytest.raises(MembershipRefused, match="a leads it"):
+        platform.process("a").membership.remove("a")
+
+
+def test_a_witness_holds_the_log_and_no_rows(with_witness):
+    with_witness.process("a").commit()
+    assert log_of(with_witness, "w") == log_of(with_witness, "a")
+    assert not any(key.endswith(".parquet") for key in with_witness.stores["w"].files)
+    with pytest.raises(MembershipRefused, match="w cannot lead"):
+        with_witness.process("w").lead()
+
+
+def test_a_fast_witness_does_not_stand_in_for_a_second_copy(with_witness, outages):
+    leader = with_witness.process("a")
+    lead = leader.commit()
+    outages.down.add("b")
+    entry = leader.spark_commit(lead)
+    with pytest.raises(QuorumUnavailable, match="b did not answer"):
+        leader.mirror.acknowledge(lead, entry)
+    assert len(log_of(with_witness, "w")) == 1
+
+
+def test_going_on_with_one_copy_is_a_change_that_shows_and_is_taken_back(with_witness, outages):
+    leader = with_witness.process("a")
+    before = leader.commit()
+    outages.down.add("b")
+    locator = leader.membership.set_one_copy(True)
+    assert locator.one_copy
+    assert locator.generation > before.generation
+    leader.commit()
+    with pytest.raises(QuorumUnavailable):
+        leader.membership.set_one_copy(False)
+    outages.down.clear()
+    leader.lead()
+    assert not leader.membership.set_one_copy(False).one_copy
+
+
+def test_the_last_other_copy_is_not_removed_by_accident(with_witness):
+    leader = with_witness.process("a")
+    with pytest.raises(MembershipRefused, match="one voter with data would be left"):
+        leader.membership.remove("b")
+
+
+def test_a_log_edited_by_hand_is_rebuilt_beside_and_left_as_it_is(platform):
+    leader = platform.process("a")
+    leader.commit()
+    key = "tables/events/g000001/_delta_log/00000000000000000001.json"
+    platform.stores["b"].files[key] = b"{}"
+    leader.commit()
+    folder = leader.mirror.table.replica("b").register.read().record.published.folder
+    assert log_of(platform, "b", folder) == log_of(platform, "a")
+    assert platform.stores["b"].files[key] == b"{}"
+
+
+def test_a_commit_whose_data_file_is_cut_short_is_not_voted_for(platform):
+    leader = platform.process("a")
+    lead = leader.lead()
+    entry = leader.spark_commit(lead)
+    data = next(key for key in platform.stores["a"].files if key.endswith(".parquet"))
+    platform.stores["a"].files[data] = b"r"
+    with pytest.raises(ReplicaCorrupt, match="not there in full"):
+        leader.mirror.acknowledge(lead, entry)
+    anew = platform.process("a").leadership.lead(anew=True)
+    assert (anew.version, anew.folder > 1) == (-1, True)
+
+
+def test_a_register_that_cannot_be_read_is_named(platform):
+    platform.stores["a"].files["register/events.json"] = b'{"format": 1}'
+    with pytest.raises(ReplicaCorrupt, match=r"a: register/events\.json"):
+        platform.process("a").lead()
+
+
+def test_the_register_of_another_table_is_not_taken_for_this_ones(platform):
+    other = platform.stores["a"].files["register/events.json"].replace(b'"events"', b'"orders"')
+    platform.stores["a"].files["register/events.json"] = other
+    with pytest.raises(ReplicaCorrupt, match="that of the table orders"):
+        platform.process("a").lead()
+
+
+def test_a_bootstrap_is_finished_by_running_it_again(platform, outages):
+    fresh = Platform({domain: MemoryStore(domain, outages) for domain in "abc"})
+    outages.down.add("c")
+    with pytest.raises(Unanswered):
+        fresh.bootstrap()
+    outages.down.clear()
+    fresh.bootstrap()
+    fresh.bootstrap()
+    assert fresh.process("b").commit().version == 0
+
+
+def test_a_bootstrap_never_makes_a_lost_register_anew(platform):
+    platform.process("a").commit()
+    platform.stores["b"].files.clear()
+    with pytest.raises(MembershipRefused, match="the register is gone in b"):
+        platform.bootstrap()
+
+
+def test_a_table_that_exists_is_mirrored_from_its_first_version_on():
+    stores = {domain: MemoryStore(domain) for domain in "abc"}
+    platform = Platform(stores)
+    platform.bootstrap()
+    writer = platform.process("a")
+    lead = writer.lead()
+    for version in range(4):
+        writer.spark_commit(lead, version=version)
+    assert platform.process("a").lead().version == 3
+    assert log_of(platform, "c") == log_of(platform, "a")
+
+
+def test_a_single_domain_is_a_table_like_any_other():
+    platform = Platform({"a": MemoryStore("a")})
+    platform.bootstrap()
+    assert platform.process("a").commit().version == 0
+    assert platform.process("a").reading.bind().version == 0
+
+
+def test_folders_on_disk_hold_the_same_and_survive_the_loss_of_one(tmp_path):
+    for domain in "abc":
+        (tmp_path / domain).mkdir()
+    couriers = ThreadCouriers()
+    platform = Platform({domain: LocalStore(tmp_path / domain) for domain in "abc"}, couriers=couriers)
+    platform.bootstrap()
+    leader = platform.process("a")
+    for _ in range(3):
+        leader.commit()
+    shutil.rmtree(tmp_path / "a")
+    began = time.monotonic()
+    assert platform.process("b").commit().version == 3
+    assert time.monotonic() - began < 5
+    couriers.close()
+    names = sorted(path.name for path in (tmp_path / "b/tables/events/g000001/_delta_log").glob("*.json"))
+    assert names == [f"{version:020d}.json" for version in range(4)]
+
+
+class Listing(MemoryStore):
+    """Counts what is asked of it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.operations = 0
+
+    def _do(self, operation, key, effect):
+        assert operation != "list", "a commit lists a folder"
+        self.operations += 1
+        return super()._do(operation, key, effect)
+
+
+@pytest.mark.parametrize("versions", [10, 200])
+def test_a_commit_asks_the_same_few_things_of_a_store_however_long_the_log(versions):
+    stores = {domain: Listing(domain) for domain in "abc"}
+    platform = Platform(stores)
+    platform.bootstrap()
+    leader = platform.process("a")
+    lead = leader.lead()
+    for _ in range(versions):
+        lead = leader.commit(lead)
+    before = {domain: store.operations for domain, store in stores.items()}
+    leader.commit(lead)
+    asked = {domain: store.operations - before[domain] for domain, store in stores.items()}
+    assert asked["a"] <= 35
+    assert asked["b"] <= 16
+    assert asked["c"] <= 16

@@ -1,0 +1,213 @@
+"""One contract for every store: a folder, a bucket, the in-memory twin."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from obstore.store import MemoryStore as ObjectMemory
+
+from etl_assets.errors import SettingsError, Unanswered
+from etl_assets.mirroring.local_store import LocalStore
+from etl_assets.mirroring.object_store import ObjectStore
+from etl_assets.mirroring.stores import Store
+from etl_assets.testing.memory_store import Fault, MemoryStore
+
+KEY = "tables/events/g000001/_delta_log/00000000000000000000.json"
+
+
+@pytest.fixture(params=["folder", "object store", "in-memory twin"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "folder":
+        return LocalStore(tmp_path)
+    if request.param == "object store":
+        return ObjectStore(ObjectMemory(), name="memory")
+    return MemoryStore("memory")
+
+
+def tag(store: Store, key: str = KEY) -> str:
+    found = store.get(key)
+    assert found is not None
+    return found.etag
+
+
+def test_what_was_created_is_read_back(store):
+    assert store.create(KEY, b"one")
+    found = store.get(KEY)
+    assert found is not None
+    assert found.content == b"one"
+
+
+def test_a_key_that_is_not_there_is_nothing_and_no_error(store):
+    assert store.get(KEY) is None
+    assert store.read(KEY) is None
+    assert store.size(KEY) is None
+    assert list(store.list("tables/")) == []
+    store.delete(KEY)
+
+
+def test_creating_what_exists_is_refused_and_changes_nothing(store):
+    store.create(KEY, b"one")
+    assert not store.create(KEY, b"two")
+    assert store.get(KEY).content == b"one"
+
+
+def test_replacing_what_was_read_succeeds_once(store):
+    store.create(KEY, b"one")
+    old = tag(store)
+    assert store.replace(KEY, b"two", old)
+    assert not store.replace(KEY, b"three", old)
+    assert store.get(KEY).content == b"two"
+
+
+def test_replacing_what_is_gone_is_refused(store):
+    store.create(KEY, b"one")
+    old = tag(store)
+    store.delete(KEY)
+    assert not store.replace(KEY, b"two", old)
+    assert store.get(KEY) is None
+
+
+def test_of_many_that_create_at_once_one_wins(store):
+    assert race(lambda name: store.create(KEY, name)) == [store.get(KEY).content]
+
+
+def test_of_many_that_replace_at_once_one_wins(store):
+    store.create(KEY, b"before")
+    old = tag(store)
+    assert race(lambda name: store.replace(KEY, name, old)) == [store.get(KEY).content]
+
+
+def race(attempt) -> list[bytes]:
+    names = [f"writer {number}".encode() for number in range(8)]
+    start, won = threading.Barrier(len(names)), []
+
+    def run(name: bytes) -> None:
+        start.wait()
+        if attempt(name):
+            won.append(name)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return won
+
+
+def test_a_data_file_is_written_from_chunks_and_read_in_chunks(store):
+    chunks = [os.urandom(3_000_000) for _ in range(4)]
+    store.put("tables/events/part-1.parquet", iter(chunks))
+    store.persist(["tables/events/part-1.parquet"])
+    assert store.size("tables/events/part-1.parquet") == 12_000_000
+    assert b"".join(store.read("tables/events/part-1.parquet")) == b"".join(chunks)
+
+
+def test_a_data_file_gets_a_second_name(store):
+    store.put("old/part-1.parquet", [b"rows"])
+    assert store.link("old/part-1.parquet", "new/part-1.parquet")
+    assert not store.link("old/part-2.parquet", "new/part-2.parquet")
+    store.delete("old/part-1.parquet")
+    assert b"".join(store.read("new/part-1.parquet")) == b"rows"
+
+
+def test_a_listing_has_keys_of_any_depth_under_a_prefix(store):
+    for key in ("a/1", "a/b/2", "ab/3"):
+        store.put(key, [b"x"])
+    assert sorted(store.list("a/")) == ["a/1", "a/b/2"]
+
+
+def test_a_folder_that_is_not_mounted_does_not_answer_and_is_not_created(tmp_path):
+    store = LocalStore(tmp_path / "absent")
+    for ask in (
+        lambda: store.get(KEY),
+        lambda: store.create(KEY, b"one"),
+        lambda: store.put(KEY, [b"one"]),
+    ):
+        with pytest.raises(Unanswered, match="absent"):
+            ask()
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_folder_whose_lock_is_held_does_not_answer(tmp_path):
+    import fcntl
+
+    store = LocalStore(tmp_path, lock_wait_seconds=0.05)
+    store.create(KEY, b"one")
+    assert store.replace(KEY, b"two", tag(store))
+    (lock,) = (tmp_path / KEY).parent.glob(".mirror-lock-*")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(Unanswered, match="lock"):
+            store.replace(KEY, b"three", tag(store))
+    assert (tmp_path / KEY).read_bytes() == b"two"
+
+
+def test_a_folder_keeps_no_temporary_files_and_lists_none(tmp_path):
+    store = LocalStore(tmp_path)
+    store.create("a/1", b"one")
+    store.create("a/1", b"two")
+    store.replace("a/1", b"three", tag(store, "a/1"))
+    assert list(store.list("a/")) == ["a/1"]
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"1", ".mirror-lock-1"}
+
+
+def test_a_key_cannot_leave_its_root(tmp_path):
+    with pytest.raises(ValueError, match="leaves the root"):
+        LocalStore(tmp_path).get("../outside")
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://name:secret@bucket/prefix", "s3://bucket/prefix?key=secret", "nothing://bucket"]
+)
+def test_an_address_with_credentials_or_of_no_known_store_is_refused_without_showing_them(uri):
+    with pytest.raises(SettingsError) as refused:
+        ObjectStore.open(uri)
+    assert "secret" not in str(refused.value)
+
+
+def test_an_address_of_memory_opens():
+    assert ObjectStore.open("memory:///").create("a", b"one")
+
+
+class OneFault:
+    """Lets one operation meet a fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault: Fault | None = fault
+        self.effects = []
+
+    def before(self, store, operation, key):
+        fault, self.fault = self.fault, None
+        return fault
+
+    def after(self, store, operation, key):
+        pass
+
+    def later(self, store, effect):
+        self.effects.append(effect)
+
+
+@pytest.mark.parametrize(
+    ("fault", "answered", "done", "done_later"),
+    [
+        (Fault.LOST, False, False, False),
+        (Fault.UNANSWERED, False, True, True),
+        (Fault.LATE, False, False, True),
+        (Fault.TWICE, True, True, True),
+    ],
+)
+def test_the_twin_fails_as_a_network_does(fault, answered, done, done_later):
+    weather = OneFault(fault)
+    store = MemoryStore("twin", weather)
+    if answered:
+        assert store.create(KEY, b"one")
+    else:
+        with pytest.raises(Unanswered):
+            store.create(KEY, b"one")
+    assert (store.get(KEY) is not None) is done
+    for effect in weather.effects:
+        effect()
+    assert (store.get(KEY) is not None) is done_later
