@@ -76,12 +76,14 @@ def platform_resources(settings: Settings) -> dict[str, Any]:
     """The resources of a platform by key; assets of users may use them as well."""
     spark = SparkResource(spark_config=spark_config(settings.spark))
     domain = settings.placement().domains[0]
+    sites = [{"name": site.name, "root": site.root, "role": site.role.value} for site in domain.sites]
     return {
         "spark": spark,
         "platform": PlatformResource(settings_json=settings.model_dump_json(), spark=spark),
         IO_MANAGER: DeltaUpsertIOManager(
             root=str(domain.root),
             domain=domain.name,
+            sites=sites,
             spark=spark,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
         ),

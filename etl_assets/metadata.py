@@ -86,7 +86,7 @@ def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, 
         "dagster/uri": str(table.path),
         "table_version": report.version,
         "commits": report.commits,
-        "domain": table.domain.name,
+        "domain": report.domain or table.domain.name,
     }
     if snapshot is not None:
         metadata["dagster/row_count"] = snapshot.row_count()

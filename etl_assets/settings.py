@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from etl_assets import environment
 from etl_assets.errors import SettingsError
-from etl_assets.placement.domains import FailureDomain, Placement
+from etl_assets.mirroring.locator import Role
+from etl_assets.placement.domains import FailureDomain, Placement, Site
+from etl_assets.placement.memory import DomainsMemory
+from etl_assets.placement.policy import PlacementPolicy, Stage, covers
 
 DOMAIN_NAME = r"^[a-z0-9][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,2}$"
 SPARK_MEMORY = r"^[1-9][0-9]*[mg]$"
@@ -41,6 +44,29 @@ class DomainSettings(Section):
         str, Field(pattern=DOMAIN_NAME, description="provider/region[/zone], or any lower-case name")
     ]
     root: Annotated[Path, Field(description="storage root; relative to the home folder")]
+    role: Annotated[
+        Role,
+        Field(
+            description="voter: data, counts for a majority, may lead; witness: counts, holds no data; learner: data,"
+            " does not count"
+        ),
+    ] = Role.VOTER
+
+
+Names = Annotated[
+    tuple[Annotated[str, Field(pattern=f"{DOMAIN_NAME}|^\\*$")], ...],
+    Field(
+        description="domains that may run the stage, or outer names (`aws` for all of its regions); `*`: any"
+    ),
+]
+
+
+class PlacementSettings(Section):
+    """Which domains may run which stage. A domain that is not named never does, whatever the outage."""
+
+    ingest: Names = ("*",)
+    transform: Names = ("*",)
+    sink: Names = ("*",)
 
 
 class LandingSettings(Section):
@@ -129,13 +155,42 @@ class Settings(Section):
     owners: Annotated[
         tuple[str, ...], Field(description="owners of the assets: e-mail addresses or `team:name`")
     ] = ("team:data-platform",)
-    domains: Annotated[tuple[DomainSettings, ...], Field(min_length=1, max_length=1)] = (
-        DomainSettings(name="local", root=Path("data")),
-    )
+    domains: Annotated[
+        tuple[DomainSettings, ...],
+        Field(
+            min_length=1,
+            max_length=9,
+            description="tables are mirrored over all of them if there are several",
+        ),
+    ] = (DomainSettings(name="local", root=Path("data")),)
+    placement_policy: PlacementSettings = PlacementSettings()
     landing: LandingSettings = LandingSettings()
     reference: ReferenceSettings = ReferenceSettings()
     spark: SparkSettings = SparkSettings()
     runs: RunSettings = RunSettings()
+
+    @model_validator(mode="after")
+    def _domains_make_sense(self) -> Settings:
+        names, roots = [each.name for each in self.domains], [self.home / each.root for each in self.domains]
+        for what, values in (("name", names), ("root", [str(root) for root in roots])):
+            if twice := [value for value in values if values.count(value) > 1]:
+                raise ValueError(f"domains: the {what} {twice[0]} stands twice; each domain has its own")
+        if not any(each.role is Role.VOTER for each in self.domains):
+            raise ValueError(
+                "domains: none is a voter, so nothing can be written; give one at least the role voter"
+            )
+        leaders = [each.name for each in self.domains if each.role is Role.VOTER]
+        for stage in Stage:
+            allowed = getattr(self.placement_policy, stage.value)
+            if unknown := [name for name in allowed if not any(covers(name, each) for each in names)]:
+                raise ValueError(
+                    f"placement.{stage}: {unknown[0]} is no domain; there are {', '.join(names)}"
+                )
+            if not any(covers(name, leader) for name in allowed for leader in leaders):
+                raise ValueError(
+                    f"placement_policy.{stage} allows no voter; name one of {', '.join(leaders)}"
+                )
+        return self
 
     @property
     def landing_path(self) -> Path:
@@ -153,9 +208,17 @@ class Settings(Section):
         return self.home / "dagster"
 
     def placement(self) -> Placement:
-        """The configured failure domains."""
+        """The configured failure domains and who may run what in them."""
+        sites = tuple(Site(name=d.name, root=str(self.home / d.root), role=d.role) for d in self.domains)
+        mirrored = sites if len(sites) > 1 else ()
         return Placement(
-            domains=tuple(FailureDomain(name=d.name, root=self.home / d.root) for d in self.domains)
+            domains=tuple(
+                FailureDomain(name=d.name, root=self.home / d.root, sites=mirrored) for d in self.domains
+            ),
+            memory=DomainsMemory(self.home / "domains.json"),
+            policy=PlacementPolicy(
+                allowed={stage: getattr(self.placement_policy, stage.value) for stage in Stage}
+            ),
         )
 
 
@@ -242,6 +305,7 @@ def _section(location: tuple[str | int, ...]) -> type[BaseModel]:
     """The part of the file a field stands in: the sections are one level deep."""
     sections: dict[str | int, type[BaseModel]] = {
         "domains": DomainSettings,
+        "placement_policy": PlacementSettings,
         "landing": LandingSettings,
         "reference": ReferenceSettings,
         "spark": SparkSettings,

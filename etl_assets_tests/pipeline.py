@@ -52,11 +52,12 @@ class Pipeline:
     session: Callable[[], Any]
     contracts: Mapping[Any, Any] = field(default_factory=lambda: EVENT_CONTRACTS)
     max_batch_bytes: int = 1 << 30
+    works_in: FailureDomain | None = None
     clock: Callable[[], dt.datetime] = lambda: NOW
 
     @property
     def domain(self) -> FailureDomain:
-        return FailureDomain(name="local", root=self.root)
+        return self.works_in or FailureDomain(name="local", root=self.root)
 
     @property
     def context(self) -> StepContext:
@@ -113,11 +114,11 @@ class Pipeline:
     def rows(self, table: str, *, order_by: str | None = None) -> list[dict[str, Any]]:
         """All rows of a table, read by delta-rs, as dictionaries; empty when it does not exist."""
         found = self.context.table(table)
-        if found.version() < 0:
+        if (version := found.version()) < 0:
             return []
         from deltalake import DeltaTable
 
-        rows = DeltaTable(str(found.path)).to_pyarrow_dataset().to_table().to_pylist()
+        rows = DeltaTable(str(found.path), version=version).to_pyarrow_dataset().to_table().to_pylist()
         return sorted(rows, key=lambda row: row[order_by]) if order_by else rows
 
 

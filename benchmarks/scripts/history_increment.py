@@ -57,7 +57,7 @@ def main() -> None:
 def _tick(settings: Settings, cursor: str, expected: dt.date) -> str:
     """What the sensor does before it asks Dagster for a run; returns the next cursor."""
     from etl_assets.contracts.tables import RAW_EVENTS
-    from etl_assets.placement.domains import Stage
+    from etl_assets.placement.policy import Stage
     from etl_assets.resources.platform import source_folders
     from etl_assets.sensors.landing import MOST_DAYS_A_TICK
     from etl_assets.sources.batch_plan import ReadProgress

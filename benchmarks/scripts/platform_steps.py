@@ -36,7 +36,7 @@ def platform(home: Path, landing: Path) -> Settings:
 
 def steps(settings: Settings, session: Callable[[], SparkSession], mode: ReadMode) -> dict[str, Step]:
     """Every step by the table it writes."""
-    from etl_assets.placement.domains import Stage
+    from etl_assets.placement.policy import Stage
     from etl_assets.resources.platform import record_limits, source_folders
     from etl_assets.steps.audit import Audit
     from etl_assets.steps.collect_dead_letters import CollectDeadLetters

@@ -4,7 +4,7 @@ import dagster as dg
 
 from etl_assets.assets.attributes import attributes
 from etl_assets.contracts.tables import CUSTOMERS
-from etl_assets.placement.domains import Stage
+from etl_assets.placement.policy import Stage
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.settings import Settings
 from etl_assets.steps.load_customers import LoadCustomers

@@ -5,7 +5,6 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.pandera_models import violations
-from etl_assets.placement.domains import Stage
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import Settings
 from etl_assets.steps.step import platform_table
@@ -22,7 +21,7 @@ def contract_check(contract: TableContract, settings: Settings) -> dg.AssetCheck
         description=f"The rows that the newest commit wrote keep every rule of the contract of {contract.name}.",
     )
     def check(context: dg.AssetCheckExecutionContext, spark: SparkResource) -> dg.AssetCheckResult:
-        table = platform_table(contract.name, settings.placement().place(Stage.TRANSFORM))
+        table = platform_table(contract.name, settings.placement().reader())
         version = table.version()
         if version < 0:
             return dg.AssetCheckResult(passed=True, metadata={"rows": "the table does not exist yet"})

@@ -11,7 +11,7 @@ from etl_assets.contracts.tables import (
     RAW_EVENTS,
     WAREHOUSE_ROWS,
 )
-from etl_assets.placement.domains import FailureDomain, Stage
+from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import Settings
 from etl_assets.steps.step import platform_table
 
@@ -85,7 +85,7 @@ def invariant_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
     ) -> dg.AssetChecksDefinition:
         @dg.asset_check(asset=asset, name=name, blocking=True, description=(evaluate.__doc__ or "").strip())
         def check() -> dg.AssetCheckResult:
-            return evaluate(settings.placement().place(Stage.TRANSFORM))
+            return evaluate(settings.placement().reader())
 
         return check
 

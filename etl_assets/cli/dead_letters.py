@@ -153,15 +153,17 @@ def discard(ids: tuple[str, ...], text: str, as_json: bool) -> None:
 
 
 def _discard(settings: Settings, letters: Sequence[Letter], reason: str) -> None:
-    from etl_assets.placement.domains import Stage
+    from etl_assets.contracts.tables import DEAD_LETTERS
+    from etl_assets.placement.policy import Stage
     from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.steps.discard_letters import DiscardLetters
+    from etl_assets.steps.placing import place
     from etl_assets.steps.step import StepContext
 
     spark = SparkResource(spark_config=spark_config(settings.spark))
     context = StepContext(
         session=lambda: spark.spark_session,
-        domain=settings.placement().place(Stage.TRANSFORM),
+        domain=place(settings.placement(), Stage.TRANSFORM, DEAD_LETTERS.name),
         lock_wait_seconds=settings.runs.lock_wait_seconds,
     )
     DiscardLetters(context=context, letters=letters, reason=reason).run()

@@ -33,8 +33,15 @@ DAYS_A_RUN = 366
     "--days", type=click.IntRange(1, 3_660), default=7, show_default=True, help="Days of made-up orders."
 )
 @click.option("--events", type=click.IntRange(1), default=100_000, show_default=True, help="Made-up events.")
+@click.option(
+    "--domains",
+    type=click.IntRange(1, 9),
+    default=1,
+    show_default=True,
+    help="Failure domains, each a folder: tables are mirrored over them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def demo(orders: Path | None, days: int, events: int, as_json: bool) -> None:
+def demo(orders: Path | None, days: int, events: int, domains: int, as_json: bool) -> None:
     """Run the whole platform on events: files in, every asset materialized, a table of figures out.
 
     A second run reads nothing twice and says so.
@@ -43,6 +50,7 @@ def demo(orders: Path | None, days: int, events: int, as_json: bool) -> None:
 
     started = time.monotonic()
     home = home_folder()
+    _use_domains(home, domains)
     _say("1/3 events")
     summary = _land_orders(home, orders) if orders is not None else _land_generated(home, events, days)
     _start_no_later_than(home, summary.first_day)
@@ -94,6 +102,28 @@ def _landing(home: Path) -> Path:
 def _landed(summary: Any) -> None:
     new = summary.files - summary.files_there_before
     _say(f"    {summary.lines:,} lines in {summary.files:,} files, {new:,} of them new")
+
+
+def _use_domains(home: Path, domains: int) -> None:
+    """Write the domains of a new installation into its platform file; one that is in use keeps its own."""
+    from etl_assets.errors import SettingsError
+    from etl_assets.settings import load_settings
+
+    if domains in (1, len(load_settings().domains)):
+        return
+    file = home / "platform.yaml"
+    content = (yaml.safe_load(file.read_text("utf-8")) if file.is_file() else None) or {}
+    if "domains" in content or (home / "domains.json").exists():
+        raise SettingsError(
+            f"this installation has {len(load_settings().domains)} failure domains, not {domains}",
+            fix="leave --domains out to go on with it, or set ETL_ASSETS_HOME to a new folder",
+            field="domains",
+        )
+    names = [f"local/{chr(ord('a') + number)}" for number in range(domains)]
+    content["domains"] = [{"name": name, "root": f"domains/{name.rpartition('/')[2]}"} for name in names]
+    home.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+    _say(f"    tables are mirrored over {', '.join(names)} ({file})")
 
 
 def _start_no_later_than(home: Path, day: dt.date) -> None:
@@ -203,7 +233,7 @@ def _tables(settings: Settings) -> dict[str, Any]:
     """What is in the tables now, whatever this run did."""
     from etl_assets.observability.order_statuses import orders_by_status
 
-    return {"orders_by_status": orders_by_status(settings.placement().domains[0])}
+    return {"orders_by_status": orders_by_status(settings.placement().reader())}
 
 
 def _show(figures: dict[str, Any], settings: Settings) -> None:
@@ -223,4 +253,4 @@ def _show(figures: dict[str, Any], settings: Settings) -> None:
     if figures.get("lines_read") == 0:
         console.print("Nothing was read twice: all files had been read before.")
     console.print(table)
-    console.print(f"Tables: {settings.placement().domains[0].root / 'tables'}   UI: make dev")
+    console.print(f"Tables: {settings.placement().reader().root / 'tables'}   UI: make dev")

@@ -27,7 +27,7 @@ def settings_and_domain() -> tuple[Settings, FailureDomain]:
     from etl_assets.settings import load_settings
 
     settings = load_settings()
-    return settings, settings.placement().domains[0]
+    return settings, settings.placement().reader()
 
 
 def letter_filter(

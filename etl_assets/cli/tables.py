@@ -32,7 +32,7 @@ def tables(as_json: bool) -> None:
     from etl_assets.observability.table_states import table_states
     from etl_assets.settings import load_settings
 
-    states = [state for domain in load_settings().placement().domains for state in table_states(domain)]
+    states = table_states(load_settings().placement().reader())
     if as_json:
         click.echo(json.dumps([state.as_json() for state in states]))
     else:

@@ -34,7 +34,7 @@ def trace(event_id: str, as_json: bool) -> None:
     from etl_assets.settings import load_settings
 
     settings = load_settings()
-    story = tell(settings.placement().domains[0], settings.landing_path, event_id)
+    story = tell(settings.placement().reader(), settings.landing_path, event_id)
     if as_json:
         click.echo(json.dumps(as_object(story), default=_json_value))
     else:

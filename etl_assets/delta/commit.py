@@ -1,23 +1,26 @@
 """The one place that writes to a table: rows and cursors in one Delta commit, durable before it is reported.
 
 Every write is an append or an upsert on a pinned base version; an upsert into nothing is carried out as an append. A commit that finds its transaction id in the table does
-nothing and says so; one that finds the table past its planned base fails before it writes. The mirror to further
-failure domains belongs between `sync_commit` and the return of `commit`.
+nothing and says so; one that finds the table past its planned base fails before it writes. With several failure domains
+a commit counts once it is acknowledged: held by a majority of them.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.spark_types import create_table_sql
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lock import writer_lock
-from etl_assets.delta.log import LogEntry, read_entry
+from etl_assets.delta.log import LogEntry, entry_path, read_entry
+from etl_assets.delta.replication import TABLE_PROPERTIES, WRITE_SETTINGS
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import CommitConflict, CommitUnverified
@@ -107,17 +110,51 @@ def ensure_table(
         table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
     ):
         if table.version() < 0:
-            spark.sql(create_table_sql(table.contract, str(table.path), _properties(table.contract)))
-            sync_commit(table.path, read_entry(table.path, 0))
+            with _acknowledged(spark, table, version=0) as path:
+                properties = _properties(table.contract, mirrored=table.replication is not None)
+                spark.sql(create_table_sql(table.contract, str(path), properties))
+                sync_commit(path, read_entry(path, 0))
         return table.version()
 
 
-def _properties(contract: TableContract) -> dict[str, str]:
+@contextmanager
+def _acknowledged(spark: SparkSession, table: Table, *, version: int) -> Generator[Path]:
+    """Gives the folder to commit a version to; afterwards has the commit acknowledged, if the table is mirrored.
+
+    Raises:
+        CommitConflict: the table has moved past what was planned on.
+        Fenced, QuorumUnavailable: it could not be acknowledged; see `mirroring`.
+    """
+    mirrored = table.replication
+    if mirrored is None:
+        yield table.path
+        return
+    mirrored.create()
+    lead = mirrored.lead()
+    if lead.version + 1 != version:
+        raise _moved_on(table, current=lead.version, base=version - 1)
+    path = mirrored.folder(lead)
+    with scoped_settings(spark, WRITE_SETTINGS):
+        yield path
+    mirrored.acknowledge(lead, entry_path(path, version).read_bytes())
+
+
+def _moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
+    return CommitConflict(
+        f"the table {table.name} is at version {current}, the batch was planned on {base}",
+        fix="run the batch again: it is planned anew on the newest version",
+        table=table.name,
+        version=current,
+        base_version=base,
+    )
+
+
+def _properties(contract: TableContract, *, mirrored: bool) -> dict[str, str]:
     """File statistics of the columns that reads are narrowed by; others, long texts above all, cost and serve nobody."""
     ordering = () if contract.ordering is None else (contract.ordering,)
     wanted = (*contract.merge_key, *ordering, "offset", "raw_offset", "batch_id")
     names = dict.fromkeys(name for name in wanted if name in contract.names)
-    return {"delta.dataSkippingStatsColumns": ",".join(names)}
+    return {"delta.dataSkippingStatsColumns": ",".join(names)} | (TABLE_PROPERTIES if mirrored else {})
 
 
 def create_like(
@@ -138,8 +175,11 @@ def create_like(
             writer = rows.limit(0).write.format("delta").mode("append")
             if spec.delta_partition is not None:
                 writer = writer.partitionBy(spec.delta_partition)
-            writer.save(str(table.path))
-            sync_commit(table.path, read_entry(table.path, 0))
+            for name, value in TABLE_PROPERTIES.items() if table.replication is not None else ():
+                writer = writer.option(name, value)
+            with _acknowledged(spark, table, version=0) as path:
+                writer.save(str(path))
+                sync_commit(path, read_entry(path, 0))
         return table.version()
 
 
@@ -162,23 +202,18 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
         if (found := _committed_before(table, write.transaction)) is not None:
             return found
         if (current := table.version()) != write.base_version:
-            raise CommitConflict(
-                f"the table {table.name} is at version {current}, the batch was planned on {write.base_version}",
-                fix="run the batch again: it is planned anew on the newest version",
-                table=table.name,
-                version=current,
-                base_version=write.base_version,
-            )
-        failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
-        writer = uuid.uuid4().hex
-        with killed_while_writing(
-            Failpoint.TABLE_DURING_COMMIT, table=table.name, folder=table.path, driver_pid=driver_pid(spark)
-        ):
-            _execute(spark, table, write, writer)
-        failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
-        entry = _verify(table, version, writer)
-        sync_commit(table.path, entry)
-        failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
+            raise _moved_on(table, current=current, base=write.base_version)
+        with _acknowledged(spark, table, version=version) as path:
+            failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
+            writer = uuid.uuid4().hex
+            with killed_while_writing(
+                Failpoint.TABLE_DURING_COMMIT, table=table.name, folder=path, driver_pid=driver_pid(spark)
+            ):
+                _execute(spark, table, path, write, writer)
+            failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
+            entry = _verify(table, path, version, writer)
+            sync_commit(path, entry)
+            failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
         return _report(table, write, entry)
 
 
@@ -200,7 +235,7 @@ def _committed_before(table: Table, transaction: Transaction | None) -> Commit |
     )
 
 
-def _execute(spark: SparkSession, table: Table, write: Write, writer: str) -> None:
+def _execute(spark: SparkSession, table: Table, path: Path, write: Write, writer: str) -> None:
     # With an id, Delta commits even if no row is left to write, so that the cursors are kept. Without one of its own a write
     # gets the version it becomes, which no commit up to its base can have.
     transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
@@ -217,15 +252,15 @@ def _execute(spark: SparkSession, table: Table, write: Write, writer: str) -> No
         settings["spark.databricks.delta.merge.materializeSource"] = "none"
     with scoped_settings(spark, settings):
         if write.upsert is None:
-            write.rows.write.format("delta").mode("append").save(str(table.path))
+            write.rows.write.format("delta").mode("append").save(str(path))
         else:
-            _upsert(spark, table, write, write.upsert)
+            _upsert(spark, table, path, write, write.upsert)
 
 
-def _upsert(spark: SparkSession, table: Table, write: Write, upsert: UpsertSpec) -> None:
+def _upsert(spark: SparkSession, table: Table, path: Path, write: Write, upsert: UpsertSpec) -> None:
     columns = write.rows.columns
     check_columns(upsert, columns, table=table.name)
-    view, target = f"upsert_{uuid.uuid4().hex}", f"delta.{identifier(str(table.path))}"
+    view, target = f"upsert_{uuid.uuid4().hex}", f"delta.{identifier(str(path))}"
     if _meets_rows(table, write, upsert):
         statement = merge_sql(
             upsert,
@@ -255,14 +290,14 @@ def _meets_rows(table: Table, write: Write, upsert: UpsertSpec) -> bool:
     return not filled.isdisjoint(write.partitions)
 
 
-def _verify(table: Table, version: int, writer: str) -> LogEntry:
+def _verify(table: Table, path: Path, version: int, writer: str) -> LogEntry:
     """The log entry of the commit just made, if it is this writer's.
 
     A MERGE that had nothing to do may make no commit at all on some versions of Delta; here it does, with its
     transaction id, so that a missing entry is an error.
     """
     try:
-        entry = read_entry(table.path, version)
+        entry = read_entry(path, version)
     except FileNotFoundError as error:
         raise CommitUnverified(
             f"the table {table.name} has no version {version} after its commit",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.log import latest_version
+from etl_assets.delta.replication import Replication, replication
 from etl_assets.placement.domains import FailureDomain
 
 if TYPE_CHECKING:
@@ -33,9 +34,16 @@ class Table:
     contract: TableContract | None = None
 
     @property
+    def replication(self) -> Replication | None:
+        """How the table is mirrored over several domains; None with one domain."""
+        return replication(self.name, self.domain) if self.domain.sites else None
+
+    @property
     def path(self) -> Path:
-        """Folder of the replica."""
-        return self.domain.table_path(self.name)
+        """Folder of the replica: of a mirrored table the one that the last look at its version found."""
+        if (mirrored := self.replication) is None or (bound := mirrored.bound()) is None:
+            return self.domain.table_path(self.name)
+        return Path(bound.uri) / bound.folder
 
     @property
     def lock_path(self) -> Path:
@@ -43,16 +51,24 @@ class Table:
         return self.domain.lock_path(self.name)
 
     def version(self) -> int:
-        """The newest version, -1 when the table does not exist."""
-        return latest_version(self.path)
+        """The newest version, -1 when the table does not exist; of a mirrored table the newest acknowledged one.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell.
+        """
+        if (mirrored := self.replication) is None:
+            return latest_version(self.path)
+        bound = mirrored.bind()
+        return -1 if bound is None else bound.version
 
     def snapshot(self, version: int | None = None) -> Snapshot | None:
         """The log as of a version (default: the newest), None when the table does not exist."""
-        if self.version() < 0:
+        newest = self.version()
+        if newest < 0:
             return None
         from deltalake import DeltaTable
 
-        return Snapshot(DeltaTable(str(self.path), version=version))
+        return Snapshot(DeltaTable(str(self.path), version=newest if version is None else version))
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         """The rows of one version."""

@@ -20,10 +20,12 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from pydantic import Field
 
 from etl_assets.contracts import tables as contracts
 from etl_assets.delta.table import Table
@@ -32,7 +34,8 @@ from etl_assets.errors import ContractError, DaysFailed, EtlAssetsError, NotFoun
 from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.io_managers.partition_split import PartitionsResult, run_partitions
 from etl_assets.metadata import partitions_metadata, run_metadata
-from etl_assets.placement.domains import FailureDomain
+from etl_assets.mirroring.locator import Role
+from etl_assets.placement.domains import FailureDomain, Site
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
@@ -50,6 +53,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     Attributes:
         root: Folder of the failure domain; the table of asset `a/b` is `<root>/tables/a.b/<content generation>`.
         domain: The domain's name, for the metadata.
+        sites: `name`, `root` and `role` of all domains, this one among them, if tables are mirrored over several.
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
 
@@ -60,6 +64,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
 
     root: str
     domain: str = "local"
+    sites: list[dict[str, str]] = Field(default=[])
     spark: dg.ResourceDependency[SparkResource]
     lock_wait_seconds: float = 60.0
 
@@ -80,9 +85,11 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             contract = contracts.table(name)
         except NotFound:
             contract = None
-        return Table(
-            name=name, domain=FailureDomain(name=self.domain, root=Path(self.root)), contract=contract
+        sites = tuple(
+            Site(name=site["name"], root=site["root"], role=Role(site["role"])) for site in self.sites
         )
+        domain = FailureDomain(name=self.domain, root=Path(self.root), sites=sites)
+        return Table(name=name, domain=domain, contract=contract)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Commit what an asset returned: a DataFrame or a step.
@@ -129,7 +136,8 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         self, context: dg.OutputContext, obj: Any, keys: tuple[str, ...]
     ) -> Callable[[Sequence[str]], StepReport]:
         if hasattr(obj, "run"):
-            return lambda some: obj.run([dt.date.fromisoformat(key) for key in some])
+            domain = getattr(getattr(getattr(obj, "context", None), "domain", None), "name", None)
+            return lambda some: replace(obj.run([dt.date.fromisoformat(key) for key in some]), domain=domain)
         if not (hasattr(obj, "sparkSession") and hasattr(obj, "columns")):
             raise ContractError(
                 f"the asset {context.asset_key.to_user_string()} returned {type(obj).__name__}",

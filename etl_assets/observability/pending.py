@@ -6,12 +6,13 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import RAW_EVENTS
-from etl_assets.placement.domains import Stage
+from etl_assets.placement.policy import Stage
 from etl_assets.sources.batch_plan import ReadProgress
 from etl_assets.sources.landing import LANDING, REPLAYS, Folders
 from etl_assets.sources.replays import INGEST
 from etl_assets.sources.watch import WatchCursor, watch
 from etl_assets.steps.ingest_batch import committed_batch
+from etl_assets.steps.placing import place
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def unread_days(settings: Settings, *, now: dt.datetime, settle_seconds: float) -> tuple[dt.date, ...]:
     """Every partition with closed, unread files."""
-    domain = settings.placement().place(Stage.INGEST)
+    domain = place(settings.placement(), Stage.INGEST, RAW_EVENTS.name)
     found = watch(
         (
             Folders(source=LANDING, path=settings.landing_path),

@@ -1,35 +1,43 @@
-"""Failure domains and the stages that run in them.
+"""Failure domains, and in which of them a stage runs.
 
 A domain is a storage root that fails as one (a disk, a zone, a region). A table is reached through a domain's root and
-in no other way, so that a second domain can be added without touching the steps.
+in no other way. With several domains every table is mirrored over all of them (`mirroring/`).
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from etl_assets.errors import DomainUnavailable
+from etl_assets.mirroring.locator import Role
+from etl_assets.placement.memory import DomainsMemory, Standing
+from etl_assets.placement.policy import PlacementPolicy, Stage
 
 FIRST_GENERATION = "g000001"
 
 
-class Stage(StrEnum):
-    """What a placement policy speaks of."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a domain keeps its replicas, and what they are for."""
 
-    INGEST = "ingest"
-    TRANSFORM = "transform"
-    SINK = "sink"
+    name: str
+    root: str
+    role: Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureDomain:
-    """A storage root and its name (`provider/region[/zone]`, or any name for a single machine)."""
+    """A storage root and its name (`provider/region[/zone]`, or any name for a single machine).
+
+    `sites` are those of all domains, this one among them, if tables are mirrored; with one domain there are none.
+    """
 
     name: str
     root: Path
+    sites: tuple[Site, ...] = ()
 
     def table_path(self, table: str, generation: str = FIRST_GENERATION) -> Path:
         """Folder of a table's replica in this domain: `<root>/tables/<table>/<content generation>`."""
@@ -54,33 +62,93 @@ class FailureDomain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Says in which domain a stage runs. With one domain configured, every stage runs there."""
+    """Says in which domain a stage runs.
+
+    Attributes:
+        domains: The configured domains, in the order they are preferred in.
+        policy: Which of them may run which stage.
+        memory: What the home folder remembers of them.
+    """
 
     domains: tuple[FailureDomain, ...]
+    memory: DomainsMemory
+    policy: PlacementPolicy = field(default_factory=PlacementPolicy)
 
-    def place(self, stage: Stage) -> FailureDomain:
-        """The domain that may run `stage` now.
+    def place(self, stage: Stage, *, leader: str | None = None) -> FailureDomain:
+        """The domain that runs `stage` now: the one that leads the stage's table already, else the first that may and can.
+
+        A domain that may but cannot is never replaced by one that may not.
+
+        Args:
+            stage: The stage.
+            leader: The domain that leads the table the stage writes, so that the stage stays where it is.
 
         Raises:
-            DomainUnavailable: its root cannot be used (absent and not creatable, or not writable).
+            DomainUnavailable: no allowed domain can run it.
         """
-        domain = self.domains[0]
+        allowed = [domain for domain in self._leaders() if self.policy.allows(stage, domain.name)]
+        problems: dict[str, str] = {}
+        for domain in sorted(allowed, key=lambda each: each.name != leader):
+            problem = self.problem(domain)
+            if problem is None:
+                return domain
+            problems[domain.name] = problem
+        told = "; ".join(f"{name}: {why}" for name, why in problems.items())
+        raise DomainUnavailable(
+            f"no failure domain can run stage {stage}: {told or 'the placement policy allows none'}",
+            fix="bring one of them back (`etl-assets domains list`, `heal`), or allow another in `placement_policy`",
+            stage=stage.value,
+            domain=next(iter(problems), None),
+            allowed=tuple(domain.name for domain in allowed),
+        )
+
+    def reader(self) -> FailureDomain:
+        """The domain to look at tables from: the first that can be used, else the first, whose tables then say why not."""
+        return next((each for each in self.domains if self.unusable(each) is None), self.domains[0])
+
+    def expect_allowed(self, stage: Stage, domain: str) -> None:
+        """Refuse a stage that is asked to run where it may not.
+
+        Raises:
+            DomainUnavailable: the policy does not allow it.
+        """
+        if self.policy.allows(stage, domain):
+            return
+        allowed = tuple(each.name for each in self._leaders() if self.policy.allows(stage, each.name))
+        raise DomainUnavailable(
+            f"the placement policy does not allow stage {stage} in {domain}",
+            fix=f"run it in {' or '.join(allowed) or 'no domain: the policy allows none'}, or change `placement_policy`",
+            stage=stage.value,
+            domain=domain,
+            allowed=allowed,
+        )
+
+    def problem(self, domain: FailureDomain) -> str | None:
+        """Why a domain cannot run a stage now, None if it can. Reads and writes under its root."""
+        standing = self.memory.of(domain.name).standing
+        if standing is not Standing.IN_USE:
+            return f"{standing.value} by an operator"
+        return self.unusable(domain)
+
+    def unusable(self, domain: FailureDomain) -> str | None:
+        """What is wrong with a domain's root, whatever an operator says of it."""
         try:
-            domain.root.mkdir(parents=True, exist_ok=True)
+            strange = self.memory.recognise(domain.name, domain.root)
         except OSError as error:
-            raise DomainUnavailable(
-                f"domain {domain.name} cannot run stage {stage}: its root {domain.root} cannot be used ({error.strerror})",
-                fix="mount or create the folder and make it writable for this user, then run again",
-                domain=domain.name,
-                stage=stage.value,
-                allowed=tuple(d.name for d in self.domains),
-            ) from error
+            return f"its root {domain.root} cannot be used ({error.strerror})"
+        if strange is not None:
+            return f"{strange} ({domain.root})"
         if not os.access(domain.root, os.R_OK | os.W_OK | os.X_OK):
-            raise DomainUnavailable(
-                f"domain {domain.name} cannot run stage {stage}: its root {domain.root} is not writable",
-                fix="give this user write permission to the folder, or mount it writable, then run again",
-                domain=domain.name,
-                stage=stage.value,
-                allowed=tuple(d.name for d in self.domains),
-            )
-        return domain
+            return f"its root {domain.root} is not writable"
+        return None
+
+    def named(self, name: str) -> FailureDomain | None:
+        """A domain by its name."""
+        return next((domain for domain in self.domains if domain.name == name), None)
+
+    def _leaders(self) -> Iterator[FailureDomain]:
+        """The domains whose replicas may be written first."""
+        for domain in self.domains:
+            role = next((site.role for site in domain.sites if site.name == domain.name), Role.VOTER)
+            if role is Role.VOTER:
+                yield domain

@@ -8,12 +8,13 @@ import dagster as dg
 
 from etl_assets import tags
 from etl_assets.contracts.envelope import Limits
-from etl_assets.placement.domains import Stage
+from etl_assets.placement.policy import Stage
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import LandingSettings, Settings
 from etl_assets.sources.landing import LANDING, REPLAYS, Folders
 from etl_assets.sources.replays import INGEST
+from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, StepContext
 
 _MICROS_PER_HOUR = 3_600_000_000
@@ -31,14 +32,14 @@ class PlatformResource(dg.ConfigurableResource):
         return Settings.model_validate_json(self.settings_json)
 
     def step_context(self, context: dg.AssetExecutionContext, stage: Stage) -> StepContext:
-        """Place a stage and note the domain on the run.
+        """Place a stage and note the domain on the run. A step that is repeated is placed anew.
 
         Raises:
             dagster.Failure: no domain may or can run the stage.
         """
         settings = self.settings
         try:
-            domain = settings.placement().place(stage)
+            domain = place(settings.placement(), stage, context.asset_key.to_user_string())
         except Exception as error:
             raise as_failure(error) from error
         context.instance.add_run_tags(context.run_id, {tags.DOMAIN: domain.name})

@@ -11,13 +11,14 @@ from etl_assets import tags
 from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.errors import EtlAssetsError
 from etl_assets.partitions import ranges
-from etl_assets.placement.domains import Stage
+from etl_assets.placement.policy import Stage
 from etl_assets.resources.platform import source_folders
 from etl_assets.sensors.attempts import Attempt, next_attempt
 from etl_assets.settings import Settings
 from etl_assets.sources.batch_plan import ReadProgress
 from etl_assets.sources.watch import WatchCursor, Watched, watch
 from etl_assets.steps.ingest_batch import committed_batch
+from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 
 MOST_DAYS_A_TICK = 1_000
@@ -44,7 +45,7 @@ def landing_sensor(
     )
     def landing_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            domain = settings.placement().place(Stage.INGEST)
+            domain = place(settings.placement(), Stage.INGEST, RAW_EVENTS.name)
             raw_events = platform_table(RAW_EVENTS.name, domain)
             committed = committed_batch(raw_events)
             found = watch(

@@ -88,6 +88,7 @@ class StepReport:
             under None those of a table without days, or that are known for all days together only.
         commits: Commits made; 0 when there was nothing to do.
         notes: What the operator should know, in sentences.
+        domain: The failure domain it ran in, where that is not the one it is reported from.
     """
 
     table: str
@@ -95,6 +96,7 @@ class StepReport:
     counts: Mapping[Any, Counter[str]] = field(default_factory=dict)
     commits: int = 0
     notes: tuple[str, ...] = ()
+    domain: str | None = None
 
     def total(self) -> Counter[str]:
         """The figures over all days."""
@@ -110,6 +112,7 @@ class StepReport:
             counts=counts,
             commits=self.commits + other.commits,
             notes=self.notes + tuple(note for note in other.notes if note not in self.notes),
+            domain=self.domain or other.domain,
         )
 
 

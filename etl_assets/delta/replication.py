@@ -1,0 +1,181 @@
+"""A table of several domains as the steps use it: where to write, what may be read, and when a commit counts.
+
+Belongs here: the mirroring protocol (`mirroring/`) put beside the tables of one process. Does not belong here: the
+protocol, and who should lead (`placement/`).
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets.errors import QuorumUnavailable, Unanswered
+from etl_assets.mirroring.bootstrap import bootstrap
+from etl_assets.mirroring.couriers import ThreadCouriers
+from etl_assets.mirroring.leadership import Leadership
+from etl_assets.mirroring.local_store import LocalStore
+from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.reading import Binding, Reading
+from etl_assets.mirroring.table import MirroredTable
+
+if TYPE_CHECKING:
+    from etl_assets.mirroring.lead import Lead
+    from etl_assets.mirroring.record import State
+    from etl_assets.mirroring.stores import Store
+    from etl_assets.placement.domains import FailureDomain
+
+TABLE_PROPERTIES = {
+    # Derived files that Delta writes before a commit is acknowledged survive a dropped tail and are believed. Delta's
+    # own checkpoints and log clean-up are off therefore.
+    "delta.checkpointInterval": "1000000000",
+    "delta.enableExpiredLogCleanup": "false",
+    # Logs are copied byte by byte: the time of a commit is what the entry says, not when a copy was made.
+    "delta.enableInCommitTimestamps": "true",
+}
+WRITE_SETTINGS = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStanding:
+    """Where a mirrored table stands.
+
+    Attributes:
+        leader: The domain that leads it, None if none does yet or that cannot be told.
+        epoch: Number of the fence epoch.
+        generation: The locator's generation.
+        version: The acknowledged version, -1 for none.
+        one_copy: Commits are acknowledged with the data in one domain.
+        behind: For each domain with a replica how many acknowledged versions it lacks; None where it does not answer.
+        problem: Why the rest is not known, None if it is.
+    """
+
+    leader: str | None
+    epoch: int
+    generation: int
+    version: int
+    one_copy: bool
+    behind: Mapping[str, int | None]
+    problem: str | None = None
+
+    @classmethod
+    def unknown(cls, problem: str) -> TableStanding:
+        """Nothing can be told."""
+        return cls(leader=None, epoch=0, generation=0, version=-1, one_copy=False, behind={}, problem=problem)
+
+
+class Replication:
+    """One table of a process that works in one domain."""
+
+    def __init__(self, name: str, domain: FailureDomain) -> None:
+        self._sites = domain.sites
+        self._table = MirroredTable(
+            name=name,
+            home=domain.name,
+            roots={site.name: site.root for site in domain.sites},
+            open_store=open_store,
+            couriers=ThreadCouriers(),
+        )
+        self._mirror = Mirror(self._table)
+        self._leadership = Leadership(self._mirror)
+        self._reading = Reading(self._table)
+        self._bound: Binding | None = None
+
+    def exists(self) -> bool:
+        """Whether the table was made mirrored.
+
+        Raises:
+            QuorumUnavailable: no domain that answers has its register, and some do not answer.
+        """
+        silent: dict[str, str] = {}
+        for site in self._sites:
+            try:
+                if self._table.replica(site.name).register.read() is not None:
+                    return True
+            except Unanswered as error:
+                silent[site.name] = error.message
+        if silent:
+            raise QuorumUnavailable(
+                f"whether the table {self._table.name} exists cannot be told: {'; '.join(silent.values())}",
+                fix="bring these domains back; a table is made only while all of them answer",
+                table=self._table.name,
+                missing=silent,
+            )
+        return False
+
+    def create(self) -> None:
+        """Make the table mirrored, once: its register in all domains. All must answer."""
+        if not self.exists():
+            roles = {site.name: site.role for site in self._sites}
+            bootstrap(self._table, roles, lambda: uuid.uuid4().hex)
+
+    def acknowledged(self) -> State | None:
+        """The newest state that may be read, None when the table does not exist."""
+        return self._reading.acknowledged() if self.exists() else None
+
+    def standing(self) -> TableStanding | None:
+        """Where the table stands, None when it does not exist.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell.
+        """
+        state = self.acknowledged()
+        if state is None:
+            return None
+        behind: dict[str, int | None] = {}
+        for replica in state.locator.replicas:
+            record = self._table.read(replica.domain, state.locator).record
+            behind[replica.domain] = (
+                None if record is None else max(0, state.version - record.published.version)
+            )
+        return TableStanding(
+            leader=state.epoch.domain or None,
+            epoch=state.epoch.number,
+            generation=state.locator.generation,
+            version=state.version,
+            one_copy=state.locator.one_copy,
+            behind=behind,
+        )
+
+    def bind(self) -> Binding | None:
+        """Where the newest acknowledged version is read from now, None when the table does not exist."""
+        self._bound = self._reading.bind() if self._bound is not None or self.exists() else None
+        return self._bound
+
+    def bound(self) -> Binding | None:
+        """Where versions found by the last `bind` are read from."""
+        return self._bound or self.bind()
+
+    def lead(self) -> Lead:
+        """Take up the lead in this process's domain, or join it, and push what its log holds beyond the head."""
+        return self._leadership.lead()
+
+    def acknowledge(self, lead: Lead, entry: bytes) -> None:
+        """Have the version after the lead's acknowledged, which this process has just committed."""
+        self._mirror.acknowledge(lead, entry)
+
+    def follow(self) -> None:
+        """Bring every other replica up to the acknowledged head; whoever does not answer is left behind."""
+        self._mirror.follow()
+
+    def folder(self, lead: Lead) -> Path:
+        """Folder of this domain's own replica."""
+        return Path(self._table.roots[self._table.home]) / self._mirror.home.folder(lead.folder)
+
+
+@functools.cache
+def replication(name: str, domain: FailureDomain) -> Replication:
+    """The replication of a table: one for each table and domain in a process."""
+    return Replication(name, domain)
+
+
+def open_store(root: str) -> Store:
+    """The store of a root: a folder, or the address of a bucket."""
+    if "://" not in root:
+        return LocalStore(Path(root))
+    from etl_assets.mirroring.object_store import ObjectStore
+
+    return ObjectStore.open(root)

@@ -1,0 +1,41 @@
+"""The placement policy: which failure domains may run which stage. An authorization, not a list of fallbacks.
+
+Belongs here: the decision, as a pure function of names. Does not belong here: whether a domain is healthy (`health.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+ANYWHERE = ("*",)
+
+
+class Stage(StrEnum):
+    """What a placement policy speaks of."""
+
+    INGEST = "ingest"
+    TRANSFORM = "transform"
+    SINK = "sink"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementPolicy:
+    """For each stage the domains that may run it, by exact name, by an outer one, or `*` for all.
+
+    An outer name allows what lies in it: `aws` every region and zone of it, `aws/us-east-1` every zone of that region.
+    A stage that is not named may run anywhere.
+    """
+
+    allowed: Mapping[Stage, Collection[str]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def allows(self, stage: Stage, domain: str) -> bool:
+        """Whether a domain may run a stage."""
+        return any(covers(name, domain) for name in self.allowed.get(stage, ANYWHERE))
+
+
+def covers(outer: str, domain: str) -> bool:
+    """Whether a name in a policy, or of an outage, means a domain."""
+    return outer in ("*", domain) or domain.startswith(f"{outer}/")

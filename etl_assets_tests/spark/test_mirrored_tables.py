@@ -1,0 +1,129 @@
+"""The data path on tables that three failure domains hold: a domain is lost, its stages move, it comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable
+from etl_assets.mirroring.locator import Role
+from etl_assets.placement.domains import FailureDomain, Site
+from etl_assets.steps.step import ReadMode
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
+
+pytestmark = pytest.mark.spark
+
+NAMES = ("local/a", "local/b", "local/c")
+STEPS = ["raw_events", "normalized_orders", "warehouse_rows"]
+
+
+@pytest.fixture
+def domains(pipeline: Pipeline) -> tuple[Pipeline, ...]:
+    """The same platform, seen from each of three domains."""
+    sites = tuple(Site(name=name, root=str(pipeline.root / name[-1]), role=Role.VOTER) for name in NAMES)
+    for site in sites:
+        Path(site.root).mkdir(parents=True)
+    return tuple(
+        dataclasses.replace(
+            pipeline, works_in=FailureDomain(name=site.name, root=Path(site.root), sites=sites)
+        )
+        for site in sites
+    )
+
+
+def logs(pipeline: Pipeline, table: str) -> dict[str, bytes]:
+    """The log entries of a domain's own replica, by name."""
+    (folder,) = sorted((pipeline.domain.root / "tables" / table).glob("g*"))[-1:]
+    return {file.name: file.read_bytes() for file in (folder / "_delta_log").glob("*.json")}
+
+
+def follow(pipeline: Pipeline) -> None:
+    """Bring every replica of every table up to the head, from the domain that leads."""
+    for contract in ALL_TABLES:
+        mirrored = pipeline.context.table(contract.name).replication
+        assert mirrored is not None
+        if mirrored.exists():
+            mirrored.lead()
+            mirrored.follow()
+
+
+def ids(pipeline: Pipeline, table: str) -> list[str]:
+    return sorted(row["event_id"] for row in pipeline.rows(table))
+
+
+def test_every_domain_holds_the_same_bytes_and_gives_the_same_rows(domains):
+    first, *others = domains
+    first.land([event(number) for number in range(5)] + ["bad", event(1)])
+    first.run()
+    follow(first)
+    for contract in ALL_TABLES:
+        for other in others:
+            assert logs(other, contract.name) == logs(first, contract.name)
+            assert other.rows(contract.name) == first.rows(contract.name)
+            assert str(other.context.table(contract.name).path).startswith(str(other.domain.root))
+
+
+def test_when_a_domain_is_lost_another_goes_on_from_the_cursor_and_brings_it_back_up_to_the_same_bytes(
+    domains,
+):
+    first, second, third = domains
+    first.land([event(number) for number in range(5)])
+    first.run(only=STEPS)
+    away = first.domain.root.rename(first.domain.root.with_name("away"))
+    second.land([event(number) for number in range(3, 9)], name="b.jsonl")
+    second.land([event(1, day=NEXT_DAY, event_id="next")], day=NEXT_DAY)
+    second.run([DAY, NEXT_DAY], only=STEPS)
+    expected = sorted([*(f"event-{number}" for number in range(9)), "next"])
+    for table in STEPS:
+        assert ids(second, table) == expected
+        assert ids(third, table) == expected
+    offsets = [row["offset"] for row in second.rows("raw_events", order_by="offset")]
+    assert offsets == list(range(10))
+
+    away.rename(first.domain.root)
+    follow(second)
+    for table in STEPS:
+        assert logs(first, table) == logs(second, table) == logs(third, table)
+        assert ids(first, table) == expected
+
+
+def test_without_a_majority_nothing_is_acknowledged_and_nothing_is_lost_once_it_is_back(domains):
+    first, second, third = domains
+    first.land([event(1)])
+    first.run(only=["raw_events"])
+    gone = {
+        each: each.domain.root.rename(each.domain.root.with_name(f"gone-{each.domain.name[-1]}"))
+        for each in (second, third)
+    }
+    first.land([event(2)], name="b.jsonl")
+    with pytest.raises(QuorumUnavailable, match=r"local/b|local/c"):
+        first.run(only=["raw_events"])
+    for each, folder in gone.items():
+        folder.rename(each.domain.root)
+    first.run(only=["raw_events"])
+    assert ids(third, "raw_events") == ["event-1", "event-2"]
+
+
+def test_a_leader_that_slept_through_a_change_of_leader_cannot_commit(domains):
+    first, second, _ = domains
+    first.land([event(1)])
+    first.run(only=["raw_events"])
+    table = first.context.table("raw_events")
+    asleep = table.replication
+    assert asleep is not None
+    lead = asleep.lead()
+    second.land([event(2)], name="b.jsonl")
+    second.run(only=["raw_events"])
+    with pytest.raises(Fenced):
+        asleep.acknowledge(lead, b"{}")
+    first.land([event(3)], name="c.jsonl")
+    for _ in range(2):
+        try:
+            first.run(only=["raw_events"], mode=ReadMode.INCREMENTAL)
+            break
+        except CommitConflict:
+            continue
+    assert ids(second, "raw_events") == ["event-1", "event-2", "event-3"]

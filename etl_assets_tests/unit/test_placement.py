@@ -1,0 +1,131 @@
+"""Where a stage may run, where it does run, and roots that are not what they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from etl_assets.errors import DomainUnavailable, SettingsError
+from etl_assets.placement.memory import Standing
+from etl_assets.placement.policy import PlacementPolicy, Stage, covers
+from etl_assets.settings import Settings, load_settings
+
+DOMAINS = [{"name": f"aws/eu-1/{zone}", "root": zone} for zone in "abc"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    return tmp_path
+
+
+def settings(home: Path, **fields: object) -> Settings:
+    (home / "platform.yaml").write_text(yaml.safe_dump({"domains": DOMAINS, **fields}), "utf-8")
+    return load_settings()
+
+
+@pytest.mark.parametrize(
+    ("outer", "domain", "means"),
+    [
+        ("aws", "aws/eu-1/a", True),
+        ("aws/eu-1", "aws/eu-1/a", True),
+        ("aws/eu-1/a", "aws/eu-1/a", True),
+        ("aws/eu-1/b", "aws/eu-1/a", False),
+        ("aws/eu", "aws/eu-1/a", False),
+        ("aws/eu-1/a", "aws/eu-1", False),
+        ("*", "gcp/us", True),
+    ],
+)
+def test_an_outer_name_means_what_lies_in_it(outer, domain, means):
+    assert covers(outer, domain) is means
+
+
+def test_a_stage_that_the_policy_does_not_name_may_run_anywhere():
+    policy = PlacementPolicy(allowed={Stage.SINK: ("gcp",)})
+    assert policy.allows(Stage.INGEST, "aws/eu-1/a")
+    assert policy.allows(Stage.SINK, "gcp/us")
+    assert not policy.allows(Stage.SINK, "aws/eu-1/a")
+
+
+def test_a_stage_stays_where_it_is_led_and_moves_only_where_it_may(home):
+    placement = settings(home, placement_policy={"ingest": ["aws/eu-1/b", "aws/eu-1/c"]}).placement()
+    assert placement.place(Stage.INGEST).name == "aws/eu-1/b"
+    assert placement.place(Stage.INGEST, leader="aws/eu-1/c").name == "aws/eu-1/c"
+    assert placement.place(Stage.INGEST, leader="aws/eu-1/a").name == "aws/eu-1/b"
+    placement.memory.set_standing("aws/eu-1/c", Standing.FAILED)
+    assert placement.place(Stage.INGEST, leader="aws/eu-1/c").name == "aws/eu-1/b"
+
+
+def test_a_domain_that_may_but_cannot_is_not_replaced_by_one_that_may_not(home):
+    placement = settings(home, placement_policy={"sink": ["aws/eu-1/b"]}).placement()
+    placement.memory.set_standing("aws/eu-1/b", Standing.DRAINED)
+    with pytest.raises(DomainUnavailable, match="aws/eu-1/b: drained by an operator") as refused:
+        placement.place(Stage.SINK)
+    assert refused.value.allowed == ("aws/eu-1/b",)
+    assert placement.place(Stage.INGEST).name == "aws/eu-1/a"
+
+
+def test_a_stage_asked_to_run_where_it_may_not_is_refused_with_what_is_allowed(home):
+    placement = settings(home, placement_policy={"sink": ["aws/eu-1/b"]}).placement()
+    placement.expect_allowed(Stage.SINK, "aws/eu-1/b")
+    with pytest.raises(DomainUnavailable, match="not allow stage sink in aws/eu-1/a") as refused:
+        placement.expect_allowed(Stage.SINK, "aws/eu-1/a")
+    assert refused.value.allowed == ("aws/eu-1/b",)
+
+
+def test_a_root_that_was_emptied_is_not_taken_for_a_new_one(home):
+    placement = settings(home).placement()
+    first, second, _ = placement.domains
+    assert placement.place(Stage.INGEST) == first
+    (first.root / "domain.json").unlink()
+    with pytest.raises(DomainUnavailable, match="emptied, or its disk is not mounted"):
+        settings(home, domains=DOMAINS[:1]).placement().place(Stage.INGEST)
+    assert settings(home).placement().place(Stage.INGEST) == second
+    assert not (first.root / "domain.json").exists()
+    placement.memory.forget(first.name)
+    assert placement.place(Stage.INGEST) == first
+
+
+def test_a_root_that_is_not_there_any_more_is_not_made_again(home):
+    placement = settings(home).placement()
+    first = placement.place(Stage.INGEST)
+    (first.root / "domain.json").unlink()
+    first.root.rmdir()
+    assert "emptied" in (placement.problem(first) or "")
+    assert not first.root.exists()
+
+
+def test_the_root_of_another_domain_is_refused(home):
+    placement = settings(home).placement()
+    assert placement.problem(placement.domains[0]) is None
+    other = settings(home, domains=[{"name": "other", "root": "a"}]).placement()
+    assert "belongs to the domain aws/eu-1/a" in (other.problem(other.domains[0]) or "")
+
+
+def test_a_memory_that_cannot_be_read_is_named(home):
+    placement = settings(home).placement()
+    (home / "domains.json").write_text("[]")
+    with pytest.raises(SettingsError, match=r"domains\.json"):
+        placement.place(Stage.INGEST)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            {"domains": [DOMAINS[0], {**DOMAINS[1], "name": DOMAINS[0]["name"]}]},
+            "name aws/eu-1/a stands twice",
+        ),
+        ({"domains": [DOMAINS[0], {**DOMAINS[1], "root": "a"}]}, "stands twice"),
+        ({"domains": [{**each, "role": "learner"} for each in DOMAINS]}, "none is a voter"),
+        ({"domains": [{**DOMAINS[0], "role": "king"}]}, "role"),
+        ({"placement_policy": {"ingest": ["gcp"]}}, "gcp is no domain"),
+        ({"placement_policy": {"sink": []}}, "placement_policy.sink allows no voter"),
+        ({"placement_policy": {"cook": ["aws"]}}, "cook"),
+    ],
+)
+def test_domains_and_policies_that_make_no_sense_stop_at_load(home, fields, says):
+    with pytest.raises(SettingsError, match=says):
+        settings(home, **fields)
