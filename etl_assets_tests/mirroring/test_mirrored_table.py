@@ -221,6 +221,17 @@ def test_an_emptied_voter_rejoins_as_a_learner_and_votes_again_once_it_has_every
     assert platform.process("b").lead().version == 1
 
 
+def test_a_blank_memory_does_not_count_in_the_change_that_lets_it_rejoin(outages):
+    platform = Platform({domain: MemoryStore(domain, outages) for domain in "abcd"})
+    platform.bootstrap()
+    leader = platform.process("a")
+    leader.commit()
+    platform.stores["b"].files.clear()
+    outages.down.add("d")
+    with pytest.raises(QuorumUnavailable):
+        leader.membership.add("b")
+
+
 def test_adding_a_domain_whose_memory_is_intact_changes_nothing(platform):
     leader = platform.process("a")
     before = leader.lead()
