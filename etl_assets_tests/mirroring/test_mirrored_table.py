@@ -417,6 +417,23 @@ def test_a_bootstrap_is_finished_by_running_it_again(platform, outages):
     assert fresh.process("b").commit().version == 0
 
 
+def test_two_platforms_do_not_share_a_root(outages):
+    store = MemoryStore("a", outages)
+    Platform({"a": store}).bootstrap()
+    with pytest.raises(MembershipRefused, match="other replicas"):
+        Platform({"a": store, "b": MemoryStore("b"), "c": MemoryStore("c")}).bootstrap()
+
+
+def test_a_learner_that_joined_later_serves_the_readers_of_its_domain(platform, outages):
+    platform.stores["d"] = MemoryStore("d", outages)
+    leader, reader = platform.process("a"), platform.process("d")
+    leader.commit()
+    leader.membership.add("d")
+    assert reader.reading.bind().domain == "a"
+    leader.mirror.follow()
+    assert reader.reading.bind().domain == "d"
+
+
 def test_a_bootstrap_never_makes_a_lost_register_anew(platform):
     platform.process("a").commit()
     platform.stores["b"].files.clear()
