@@ -51,6 +51,10 @@ class Ballot:
         self._ask(self._domains(Role.VOTER), self._decided)
         if self._has_copies() and not self._acknowledged():
             self._ask(self._domains(Role.WITNESS), self._acknowledged)
+            # Voters that the witnesses were to spare us waiting for; asked twice they vote once.
+            unanswered = [domain for domain in self._domains(Role.VOTER) if domain not in self._answers]
+            if unanswered and not self._acknowledged():
+                self._ask(unanswered, self._acknowledged)
         if not self._acknowledged():
             raise self._failure()
 
@@ -60,11 +64,12 @@ class Ballot:
         Voters that have not answered yet and witnesses that were not needed follow, and are not waited for. Whoever is
         not reached is brought further by the next ballot.
         """
-        voters = [d for d in self._domains(Role.VOTER) if d not in self._answers or self._votes([d])]
+        voted = {domain for domain in self._domains(Role.VOTER) if self._voted(domain)}
         errands = {
-            domain: partial(self._publish, domain) for domain in (*voters, *self._domains(Role.WITNESS))
+            domain: partial(self._publish, domain)
+            for domain in (*self._domains(Role.VOTER), *self._domains(Role.WITNESS))
+            if domain in voted or domain not in self._answers
         }
-        voted = self._votes(voters)
         self._table.couriers.gather(errands, lambda answers: voted <= set(answers))
 
     def _vote(self, domain: str) -> Answer:
@@ -72,7 +77,7 @@ class Ballot:
 
     def _publish(self, domain: str) -> Answer:
         voter = Voter(self._table, domain, self._state.locator)
-        if not self._votes([domain]):
+        if not self._voted(domain):
             voter.vote(self._state, self._sources)
         return voter.publish(self._state, self._sources)
 
@@ -86,28 +91,34 @@ class Ballot:
 
     def _decided(self) -> bool:
         """Whether waiting for more voters with data changes nothing: acknowledged, or witnesses can do the rest."""
-        if self._acknowledged():
-            return True
-        with_witnesses = {*self._votes(self._domains(Role.VOTER)), *self._domains(Role.WITNESS)}
-        return self._has_copies() and all(locator.is_majority(with_witnesses) for locator in self._locators())
+        return self._has_copies() and all(
+            locator.is_majority({*self._votes(locator), *locator.domains(Role.WITNESS)})
+            for locator in self._locators()
+        )
 
     def _acknowledged(self) -> bool:
-        votes = self._votes(self._answers)
-        return self._has_copies() and all(locator.is_majority(votes) for locator in self._locators())
+        return self._has_copies() and all(
+            locator.is_majority(self._votes(locator)) for locator in self._locators()
+        )
 
     def _has_copies(self) -> bool:
-        return self._state.locator.has_copies(self._votes(self._answers))
+        return self._state.locator.has_copies(self._votes(self._state.locator))
 
     def _locators(self) -> list[Locator]:
         return [self._state.locator, *([] if self._before is None else [self._before])]
 
-    def _votes(self, domains: Iterable[str]) -> set[str]:
-        return {domain for domain in domains if self._voted(self._answers.get(domain))}
+    def _votes(self, locator: Locator) -> set[str]:
+        """Domains that voted from the memory that a locator knows."""
+        return {
+            replica.domain for replica in locator.replicas if self._voted(replica.domain, replica.incarnation)
+        }
 
-    def _voted(self, answer: Answer | None) -> bool:
+    def _voted(self, domain: str, incarnation: str | None = None) -> bool:
+        answer = self._answers.get(domain)
         if answer is None or answer.record is None or answer.record.accepted is None:
             return False
-        return answer.record.accepted.covers(self._state)
+        known = incarnation is None or answer.record.incarnation == incarnation
+        return known and answer.record.accepted.covers(self._state)
 
     def _domains(self, role: Role) -> list[str]:
         return list(dict.fromkeys(domain for one in self._locators() for domain in one.domains(role)))
@@ -126,7 +137,7 @@ class Ballot:
             else "was not asked or did not answer"
             for locator in self._locators()
             for domain in locator.voters
-            if domain not in self._votes(self._answers)
+            if domain not in self._votes(locator)
         }
         return quorum_unavailable(self._table, f"version {self._state.version} is not acknowledged", missing)
 

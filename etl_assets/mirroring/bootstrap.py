@@ -50,6 +50,13 @@ def bootstrap(table: MirroredTable, roles: Mapping[str, Role], new_incarnation: 
     state = next((record.accepted for record in existing.values() if record.accepted is not None), None)
     if state is None:
         state = _first_state(table, roles, new_incarnation)
+    begun = {replica.domain: (replica.uri, replica.role) for replica in state.locator.replicas}
+    if begun != {domain: (table.roots[domain], role) for domain, role in roles.items()}:
+        raise _refused(
+            table,
+            f"a bootstrap with other replicas was begun under these roots ({', '.join(sorted(begun))})",
+            "give each platform roots of its own; or finish it with the same domains, roots and roles",
+        )
     for domain in sorted(roles):
         table.replica(domain).register.create(_first(table, domain, state))
     created = _existing(table, roles)

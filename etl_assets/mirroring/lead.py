@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.record import folder_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +25,8 @@ class Lead:
     chain: str
     folder: int
     generation: int
+
+    @property
+    def content_generation(self) -> str:
+        """Name of the folder to write to, under the table's."""
+        return folder_name(self.folder)

@@ -6,6 +6,7 @@ write on the home register, and only after the last one was acknowledged.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from etl_assets.errors import Fenced, QuorumUnavailable, ReplicaCorrupt, Unanswered
@@ -121,19 +122,25 @@ class Mirror:
         return state
 
     def follow(self) -> State:
-        """Bring every other replica, learners above all, to the acknowledged head of the home register.
+        """Bring every replica, learners above all, to the acknowledged head, and sweep what is left of old votes.
 
         Whoever does not answer is left behind; nothing depends on it.
         """
         state = self.push()
         folder = self.held().record.published.folder
-        others = [replica.domain for replica in state.locator.replicas if replica.domain != self.table.home]
-        voters = {domain: Voter(self.table, domain, state.locator) for domain in others}
         errands = {
-            domain: partial(voter.publish, state, [(self.home, folder)]) for domain, voter in voters.items()
+            replica.domain: partial(self._follow, replica.domain, state, folder)
+            for replica in state.locator.replicas
         }
         self.table.couriers.gather(errands, lambda _: False)
         return state
+
+    def _follow(self, domain: str, state: State, folder: int) -> None:
+        voter = Voter(self.table, domain, state.locator)
+        answer = voter.publish(state, [(self.home, folder)])
+        if answer.record is not None:
+            with suppress(Unanswered):
+                voter.replica.sweep(answer.record.published)
 
     def settle(self, state: State, folder: int, *, before: Locator | None = None) -> None:
         """Have a state acknowledged and published that stands in the home register."""

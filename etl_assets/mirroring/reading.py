@@ -62,21 +62,18 @@ class Reading:
             QuorumUnavailable: no majority answers, or no replica with the data does.
         """
         state, records = self._acknowledged()
-        for domain in self._preferred(state):
-            if domain not in records:
-                continue
-            record = records[domain]
-            if record.published.version < state.version:
-                answer = Voter(self._table, domain, state.locator).publish(
-                    state, self._sources(state, records)
-                )
-                if answer.record is None or answer.record.published.version < state.version:
-                    continue
-                record = answer.record
-            return self._binding(domain, state, record)
-        missing = dict.fromkeys(
-            state.locator.domains(Role.VOTER), "its replica is not as far or does not answer"
-        )
+        preferred = self._preferred(state)
+        for domain in preferred:
+            record = records.get(domain) or self._table.read(domain, state.locator).record
+            if record is not None and record.published.version >= state.version:
+                return self._binding(domain, state, record)
+        # Its leader died between the acknowledgement and the publishing of it.
+        sources = self._sources(state, records)
+        for domain in preferred:
+            record = Voter(self._table, domain, state.locator).publish(state, sources).record
+            if record is not None and record.published.version >= state.version:
+                return self._binding(domain, state, record)
+        missing = dict.fromkeys(preferred, "its replica is not as far, or does not answer")
         raise quorum_unavailable(self._table, f"version {state.version} cannot be read", missing)
 
     def rebind(self, binding: Binding) -> Binding:

@@ -53,6 +53,11 @@ class Published:
     folder: int
 
 
+def folder_name(folder: int) -> str:
+    """Name of a content generation's folder."""
+    return f"g{folder:06d}"
+
+
 NOTHING_PUBLISHED = Published(version=-1, chain=GENESIS, folder=FIRST_FOLDER)
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.chain import GENESIS, extend
 from etl_assets.mirroring.named_files import NamedFile, files_named, files_removed
-from etl_assets.mirroring.record import Published, State
+from etl_assets.mirroring.record import Published, State, folder_name
 from etl_assets.mirroring.register import Register
 from etl_assets.mirroring.stores import Store
 
@@ -37,7 +37,7 @@ class Replica:
 
     def folder(self, number: int) -> str:
         """Key of a content generation's folder."""
-        return f"tables/{self._table}/g{number:06d}"
+        return f"tables/{self._table}/{folder_name(number)}"
 
     def entry_key(self, folder: int, version: int) -> str:
         return f"{self.folder(folder)}/_delta_log/{version:020d}.json"
@@ -171,13 +171,34 @@ class Replica:
         files = [f"{self.folder(folder)}/{file.path}" for file in files_named(entry)]
         self.store.persist([*files, self.entry_key(folder, version)])
 
-    def broken(self, published: Published) -> Iterator[str]:
-        """What is wrong with the published part of this replica: entries that are gone or changed."""
+    def sweep(self, published: Published) -> None:
+        """Remove staged entries that came to nothing, or whose removal did not: those of published versions.
+
+        No vote rests on them: one for such a version rests on the log.
+        """
+        prefix = f"tables/{self._table}/staged/"
+        for key in list(self.store.list(prefix)):
+            if int(key.removeprefix(prefix).partition(".")[0]) <= published.version:
+                self.store.delete(key)
+
+    def broken(self, published: Published, *, has_data: bool) -> Iterator[str]:
+        """What is wrong with the published part: log entries gone or changed, files of the newest version gone or cut.
+
+        Reads the whole log and asks for the size of every file in use. Deletion vectors are not looked at: the log does
+        not say when one of them is out of use.
+        """
         chain = GENESIS
+        files: dict[str, NamedFile] = {}
         for version in range(published.version + 1):
             if (entry := self.entry(published.folder, version)) is None:
                 yield f"version {version} is missing in {self.folder(published.folder)}"
                 return
             chain = extend(chain, entry)
+            for path in files_removed(entry):
+                files.pop(path, None)
+            files |= {file.path: file for file in files_named(entry) if file.exact}
         if chain != published.chain:
             yield f"the log in {self.folder(published.folder)} is not the one that was published"
+        for file in files.values() if has_data else ():
+            if not file.fits(self.store.size(f"{self.folder(published.folder)}/{file.path}")):
+                yield f"{file.path} is missing in {self.folder(published.folder)}, or not of its size"

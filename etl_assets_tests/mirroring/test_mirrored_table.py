@@ -18,6 +18,7 @@ from etl_assets.errors import (
 from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
+from etl_assets.retry_policy import Decision, decide
 from etl_assets.testing.memory_store import Fault, MemoryStore
 from etl_assets_tests.mirroring.platform import Platform
 
@@ -221,6 +222,18 @@ def test_an_emptied_voter_rejoins_as_a_learner_and_votes_again_once_it_has_every
     assert platform.process("b").lead().version == 1
 
 
+def test_a_blank_memory_does_not_count_in_the_change_that_lets_it_rejoin(outages):
+    stores = {domain: MemoryStore(domain, outages) for domain in "abcd"}
+    platform = Platform(stores)
+    platform.bootstrap()
+    leader = platform.process("a")
+    leader.commit()
+    stores["b"].files.clear()
+    outages.down.add("d")
+    with pytest.raises(QuorumUnavailable):
+        leader.membership.add("b")
+
+
 def test_adding_a_domain_whose_memory_is_intact_changes_nothing(platform):
     leader = platform.process("a")
     before = leader.lead()
@@ -316,6 +329,70 @@ def test_a_commit_whose_data_file_is_cut_short_is_not_voted_for(platform):
     assert (anew.version, anew.folder > 1) == (-1, True)
 
 
+def test_what_is_wrong_with_a_replica_is_told(platform):
+    leader = platform.process("a")
+    leader.commit()
+    leader.commit()
+    replica = leader.mirror.table.replica("b")
+    published = replica.register.read().record.published
+    assert list(replica.broken(published, has_data=True)) == []
+    files = platform.stores["b"].files
+    data = next(key for key in files if key.endswith(".parquet"))
+    files[data] = b"r"
+    entry = "tables/events/g000001/_delta_log/00000000000000000001.json"
+    files[entry] += b"\n"
+    assert list(replica.broken(published, has_data=True)) == [
+        "the log in tables/events/g000001 is not the one that was published",
+        f"{data.rpartition('/')[2]} is missing in tables/events/g000001, or not of its size",
+    ]
+    del files[entry]
+    assert list(replica.broken(published, has_data=True)) == ["version 1 is missing in tables/events/g000001"]
+
+
+def test_entries_staged_for_votes_that_came_to_nothing_are_swept(platform):
+    leader = platform.process("a")
+    leader.commit()
+    staged = platform.stores["b"].files
+    staged["tables/events/staged/00000000000000000000.abc.json"] = b"{}"
+    staged["tables/events/staged/00000000000000000007.abc.json"] = b"{}"
+    leader.mirror.follow()
+    assert [key for key in staged if "/staged/" in key] == [
+        "tables/events/staged/00000000000000000007.abc.json"
+    ]
+
+
+def test_a_learner_follows_without_counting(outages):
+    platform = Platform({domain: MemoryStore(domain, outages) for domain in "abcl"}, {"l": Role.LEARNER})
+    platform.bootstrap()
+    leader = platform.process("a")
+    lead = leader.commit()
+    assert log_of(platform, "l") == {}
+    leader.mirror.follow()
+    assert log_of(platform, "l") == log_of(platform, "a")
+    outages.down |= {"b", "c"}
+    with pytest.raises(QuorumUnavailable):
+        leader.mirror.acknowledge(lead, leader.spark_commit(lead))
+
+
+def test_a_lead_names_the_folder_to_write_to(platform):
+    assert platform.process("a").lead().content_generation == "g000001"
+
+
+@pytest.mark.parametrize(
+    ("error", "decision"),
+    [
+        (QuorumUnavailable, Decision.RETRY),
+        (Fenced, Decision.RETRY),
+        (StaleGeneration, Decision.RETRY),
+        (Unanswered, Decision.RETRY),
+        (ReplicaCorrupt, Decision.STOP),
+        (MembershipRefused, Decision.STOP),
+    ],
+)
+def test_an_error_of_mirroring_is_repeated_or_final(error, decision):
+    assert decide(error("it went wrong", fix="mend it")) is decision
+
+
 def test_a_register_that_cannot_be_read_is_named(platform):
     platform.stores["a"].files["register/events.json"] = b'{"format": 1}'
     with pytest.raises(ReplicaCorrupt, match=r"a: register/events\.json"):
@@ -338,6 +415,23 @@ def test_a_bootstrap_is_finished_by_running_it_again(platform, outages):
     fresh.bootstrap()
     fresh.bootstrap()
     assert fresh.process("b").commit().version == 0
+
+
+def test_two_platforms_do_not_share_a_root(outages):
+    store = MemoryStore("a", outages)
+    Platform({"a": store}).bootstrap()
+    with pytest.raises(MembershipRefused, match="other replicas"):
+        Platform({"a": store, "b": MemoryStore("b"), "c": MemoryStore("c")}).bootstrap()
+
+
+def test_a_learner_that_joined_later_serves_the_readers_of_its_domain(platform, outages):
+    platform.stores["d"] = MemoryStore("d", outages)
+    leader, reader = platform.process("a"), platform.process("d")
+    leader.commit()
+    leader.membership.add("d")
+    assert reader.reading.bind().domain == "a"
+    leader.mirror.follow()
+    assert reader.reading.bind().domain == "d"
 
 
 def test_a_bootstrap_never_makes_a_lost_register_anew(platform):

@@ -12,6 +12,7 @@ from obstore.store import MemoryStore as ObjectMemory
 from etl_assets.errors import SettingsError, Unanswered
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.object_store import ObjectStore
+from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.stores import Store
 from etl_assets.testing.memory_store import Fault, MemoryStore
 
@@ -166,6 +167,16 @@ def test_an_address_with_credentials_or_of_no_known_store_is_refused_without_sho
     with pytest.raises(SettingsError) as refused:
         ObjectStore.open(uri)
     assert "secret" not in str(refused.value)
+
+
+def test_a_root_is_opened_by_what_it_looks_like(tmp_path):
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    assert open_store(str(folder)).create("x", b"1")
+    found = open_store(folder.as_uri()).get("x")
+    assert found is not None
+    assert found.content == b"1"
+    assert isinstance(open_store("memory:///"), ObjectStore)
 
 
 def test_an_address_of_memory_opens():

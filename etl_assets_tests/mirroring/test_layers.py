@@ -1,0 +1,33 @@
+"""Mirroring is plain Python over plain storage."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import etl_assets.mirroring
+
+FOLDER = Path(etl_assets.mirroring.__file__).parent
+ALLOWED = ("etl_assets.contracts", "etl_assets.errors", "etl_assets.mirroring", "etl_assets.placement")
+
+
+def imported(module: Path) -> set[str]:
+    tree = ast.parse(module.read_text())
+    names = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return names | {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("module", sorted(FOLDER.glob("*.py")), ids=lambda module: module.stem)
+def test_mirroring_knows_neither_spark_nor_dagster_nor_the_layers_above(module):
+    for name in imported(module):
+        assert name.split(".")[0] not in ("dagster", "pyspark", "delta", "deltalake")
+        assert not name.startswith("etl_assets") or name.startswith(ALLOWED), name
+
+
+@pytest.mark.parametrize("module", sorted(FOLDER.glob("*.py")), ids=lambda module: module.stem)
+def test_only_the_object_store_needs_a_library(module):
+    assert (module.stem == "object_store") == any(name.startswith("obstore") for name in imported(module))

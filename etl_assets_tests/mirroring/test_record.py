@@ -1,0 +1,137 @@
+"""What a voter remembers: it only moves forward, and is read back exactly or not at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etl_assets.errors import ReplicaCorrupt
+from etl_assets.mirroring.chain import GENESIS, extend
+from etl_assets.mirroring.epochs import BEFORE_ALL, Epoch
+from etl_assets.mirroring.locator import Locator, Replica, Role
+from etl_assets.mirroring.record import Published, Record, State
+from etl_assets.mirroring.record_codec import decode, encode
+
+epochs = st.builds(Epoch, st.integers(1, 5), st.sampled_from("abc"))
+replicas = st.builds(
+    Replica, domain=st.text(), uri=st.text(), role=st.sampled_from(Role), incarnation=st.text()
+)
+locators = st.builds(
+    Locator,
+    generation=st.integers(1, 4),
+    one_copy=st.booleans(),
+    replicas=st.lists(replicas, max_size=3).map(tuple),
+)
+chains = st.binary(max_size=2).map(lambda entry: extend(GENESIS, entry))
+states = st.builds(State, epoch=epochs, version=st.integers(-1, 4), chain=chains, locator=locators)
+published = st.builds(Published, version=st.integers(-1, 4), chain=chains, folder=st.integers(1, 4))
+records = st.builds(
+    Record,
+    table=st.text(),
+    incarnation=st.text(),
+    promised=epochs,
+    accepted=st.none() | states,
+    published=published,
+)
+
+
+@given(records)
+def test_a_record_is_read_back_as_it_was_written(record):
+    assert decode(encode(record), "here") == record
+
+
+@given(records, st.lists(st.one_of(epochs, states, published), max_size=8))
+def test_a_record_only_moves_forward(record, requests):
+    for request in requests:
+        if isinstance(request, Epoch):
+            after = record.promise(request)
+        elif isinstance(request, State):
+            after = record.accept(request)
+        else:
+            after = record.publish(request)
+        if after is None:
+            continue
+        assert after.promised >= record.promised
+        assert after.published.version >= record.published.version
+        assert after.published.folder >= record.published.folder
+        if record.accepted is not None and after.accepted != record.accepted:
+            assert after.accepted is not None
+            assert after.accepted.epoch >= record.promised
+        record = after
+
+
+@given(epochs, epochs)
+def test_two_epochs_are_equal_only_if_number_and_owner_are(one, other):
+    assert (one == other) == ((one.number, one.domain) == (other.number, other.domain))
+    assert one == other or (one < other) != (other < one)
+
+
+@given(records)
+def test_a_lower_epoch_is_refused_and_nothing_changes(record):
+    assert record.promise(BEFORE_ALL) is None
+    assert record.accept(State(epoch=BEFORE_ALL, version=9, chain=GENESIS, locator=LOCATOR)) is None
+
+
+LOCATOR = Locator(
+    generation=1,
+    one_copy=False,
+    replicas=tuple(
+        Replica(domain=domain, uri=domain, role=role, incarnation=domain)
+        for domain, role in (
+            ("a", Role.VOTER),
+            ("b", Role.VOTER),
+            ("w", Role.WITNESS),
+            ("l", Role.LEARNER),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("votes", "one_copy", "enough"),
+    [
+        ("ab", False, True),
+        ("aw", False, False),
+        ("aw", True, True),
+        ("abw", False, True),
+        ("al", True, False),
+        ("a", True, False),
+    ],
+)
+def test_an_acknowledgement_needs_a_majority_and_the_data_in_two_domains(votes, one_copy, enough):
+    assert replace(LOCATOR, one_copy=one_copy).has_quorum(votes) is enough
+
+
+def document() -> dict:
+    state = State(epoch=Epoch(1, "a"), version=0, chain=GENESIS, locator=LOCATOR)
+    return json.loads(encode(Record(table="t", incarnation="i", promised=Epoch(1, "a"), accepted=state)))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda d: d.update(format=2),
+        lambda d: d.update(more=1),
+        lambda d: d.pop("incarnation"),
+        lambda d: d["promised"].update(number="1"),
+        lambda d: d["accepted"].update(version=True),
+        lambda d: d["accepted"].update(chain="ab"),
+        lambda d: d["accepted"]["replicas"][0].update(role="king"),
+        lambda d: d["published"].update(folder=1.5),
+    ],
+)
+def test_a_register_with_anything_odd_in_it_is_corrupt(spoil):
+    spoiled = document()
+    spoil(spoiled)
+    with pytest.raises(ReplicaCorrupt, match="the register here cannot be read"):
+        decode(json.dumps(spoiled).encode(), "here")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b"\xff"])
+def test_a_register_that_is_no_json_object_is_corrupt(content):
+    with pytest.raises(ReplicaCorrupt):
+        decode(content, "here")
