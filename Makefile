@@ -24,9 +24,9 @@ help: ## List the targets (this)
 setup: $(INSTALLED) ## Set up .venv, Java and Delta's jars; at once when nothing changed (PYTHON=python3.12)
 	@$(BIN)/python -m etl_assets.runtime setup
 
-demo: setup ## Run the pipeline over made-up events, or over ORDERS=folder (DAYS=7 EVENTS=100000)
+demo: setup ## Run the pipeline over made-up events, or over ORDERS=folder (DAYS=7 EVENTS=100000 DOMAINS=1)
 	@$(BIN)/etl-assets demo $(if $(ORDERS),--orders "$(ORDERS)") $(if $(DAYS),--days "$(DAYS)") \
-		$(if $(EVENTS),--events "$(EVENTS)")
+		$(if $(EVENTS),--events "$(EVENTS)") $(if $(DOMAINS),--domains "$(DOMAINS)")
 
 dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo
 	@$(BIN)/etl-assets dev

@@ -23,6 +23,7 @@ from etl_assets.contracts import tables as contracts
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.resources.spark import SparkResource, spark_config
+from etl_assets.sensors.failure_domains import failure_domains_asset, failure_domains_sensor
 from etl_assets.sensors.failures import failure_sensor
 from etl_assets.sensors.landing import landing_sensor
 from etl_assets.settings import Settings
@@ -58,13 +59,15 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
     invariants = invariant_checks(settings)
     names = [asset.key.to_user_string() for asset in assets]
     full_contracts = [contract_check(contracts.table(name), settings) for name in names]
+    mirrored = len(settings.domains) > 1
     return dg.Definitions(
-        assets=assets,
+        assets=[*assets, failure_domains_asset(settings)] if mirrored else assets,
         asset_checks=[*invariants, *full_contracts],
         sensors=[
             landing_sensor(settings, assets, invariants),
             automation_sensor(settings.runs.sensor_interval_seconds),
             failure_sensor(settings),
+            *([failure_domains_sensor(settings)] if mirrored else []),
         ],
         resources={**platform_resources(settings), **resources},
         # One process for a run: a process for each step would start a JVM for each step.

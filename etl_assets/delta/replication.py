@@ -79,8 +79,8 @@ class Replication:
             open_store=open_store,
             couriers=ThreadCouriers(),
         )
-        self._mirror = Mirror(self._table)
-        self._leadership = Leadership(self._mirror)
+        self.mirror = Mirror(self._table)
+        self._leadership = Leadership(self.mirror)
         self._reading = Reading(self._table)
         self._bound: Binding | None = None
 
@@ -155,15 +155,15 @@ class Replication:
 
     def acknowledge(self, lead: Lead, entry: bytes) -> None:
         """Have the version after the lead's acknowledged, which this process has just committed."""
-        self._mirror.acknowledge(lead, entry)
+        self.mirror.acknowledge(lead, entry)
 
     def follow(self) -> None:
         """Bring every other replica up to the acknowledged head; whoever does not answer is left behind."""
-        self._mirror.follow()
+        self.mirror.follow()
 
     def folder(self, lead: Lead) -> Path:
         """Folder of this domain's own replica."""
-        return Path(self._table.roots[self._table.home]) / self._mirror.home.folder(lead.folder)
+        return Path(self._table.roots[self._table.home]) / self.mirror.home.folder(lead.folder)
 
 
 @functools.cache

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from etl_assets.contracts.tables import (
+    ALL_TABLES,
+    ORDER_STATUS_VIEW,
+    RAW_EVENTS,
+    RAW_EVENTS_EXCEPTIONS,
+    WAREHOUSE_ROWS,
+)
 from etl_assets.errors import MirrorError, Unanswered
 from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.policy import Stage
 from etl_assets.steps.step import platform_table
+
+_STAGES = {
+    RAW_EVENTS.name: Stage.INGEST,
+    RAW_EVENTS_EXCEPTIONS.name: Stage.INGEST,
+    WAREHOUSE_ROWS.name: Stage.SINK,
+    ORDER_STATUS_VIEW.name: Stage.SINK,
+}
+STAGE_OF: Mapping[str, Stage] = MappingProxyType(
+    {contract.name: _STAGES.get(contract.name, Stage.TRANSFORM) for contract in ALL_TABLES}
+)
+"""The stage that writes each table."""
 
 
 def place(placement: Placement, stage: Stage, table: str) -> FailureDomain:

@@ -1,0 +1,82 @@
+"""Looking after mirrored tables between runs: replicas brought up to date, lost memories replaced, leaders moved.
+
+Belongs here: one round of it, bounded and safe to repeat, without Spark. Does not belong here: when a round is due
+(`sensors/failure_domains.py`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, Unanswered
+from etl_assets.mirroring.membership import Membership
+from etl_assets.steps.placing import STAGE_OF, leader, place
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    from etl_assets.delta.replication import Replication
+    from etl_assets.placement.domains import Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a round did to one table, or why it could not.
+
+    `moved` is the domain that leads now where that is another one than before; `rejoined` are domains whose lost memory
+    was replaced, and which were brought up to date from nothing.
+    """
+
+    table: str
+    moved: str | None = None
+    rejoined: tuple[str, ...] = ()
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        parts = [f"led by {self.moved} from now on"] if self.moved else []
+        parts += [f"{domain} was rebuilt" for domain in self.rejoined]
+        return f"{self.table}: {self.problem or ', '.join(parts) or 'nothing to do'}"
+
+
+def keep_replicas(placement: Placement) -> list[Kept]:
+    """One round over all tables. A table that cannot be helped now is named, and does not stop the others."""
+    kept = []
+    for contract in ALL_TABLES:
+        try:
+            kept.append(_keep(placement, contract.name))
+        except (MirrorError, Unanswered, DomainUnavailable) as error:
+            kept.append(Kept(table=contract.name, problem=error.message))
+    return [each for each in kept if each.moved or each.rejoined or each.problem]
+
+
+def _keep(placement: Placement, table: str) -> Kept:
+    before = leader(placement, table)
+    if before is None:
+        return Kept(table=table)
+    domain = place(placement, STAGE_OF[table], table)
+    mirrored = platform_table(table, domain).replication
+    if mirrored is None:
+        return Kept(table=table)
+    mirrored.lead()
+    rejoined = tuple(_rejoin(placement, mirrored))
+    mirrored.follow()
+    return Kept(table=table, moved=domain.name if domain.name != before else None, rejoined=rejoined)
+
+
+def _rejoin(placement: Placement, mirrored: Replication) -> list[str]:
+    """Let domains vote again whose register was lost with their root, once their root is theirs again."""
+    membership = Membership(mirrored.mirror, new_incarnation=lambda: uuid.uuid4().hex)
+    rejoined = []
+    for name in membership.forgotten():
+        domain = placement.named(name)
+        if domain is None or placement.unusable(domain) is not None:
+            continue
+        membership.add(name)
+        try:
+            membership.promote(name)
+        except MembershipRefused:
+            continue  # it has not caught up: the next round goes on
+        rejoined.append(name)
+    return rejoined
