@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, Unanswered
 from etl_assets.mirroring.membership import Membership
-from etl_assets.steps.placing import STAGE_OF, leader, place
+from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -52,8 +52,9 @@ def keep_replicas(placement: Placement) -> list[Kept]:
 
 
 def _keep(placement: Placement, table: str) -> Kept:
-    before = leader(placement, table)
-    if before is None:
+    seen = platform_table(table, placement.reader()).replication
+    state = None if seen is None else seen.acknowledged()
+    if state is None or not state.epoch.domain:
         return Kept(table=table)
     domain = place(placement, STAGE_OF[table], table)
     mirrored = platform_table(table, domain).replication
@@ -62,7 +63,8 @@ def _keep(placement: Placement, table: str) -> Kept:
     mirrored.lead()
     rejoined = tuple(_rejoin(placement, mirrored))
     mirrored.follow()
-    return Kept(table=table, moved=domain.name if domain.name != before else None, rejoined=rejoined)
+    moved = domain.name if domain.name != state.epoch.domain else None
+    return Kept(table=table, moved=moved, rejoined=rejoined)
 
 
 def _rejoin(placement: Placement, mirrored: Replication) -> list[str]:

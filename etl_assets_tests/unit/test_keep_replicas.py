@@ -1,0 +1,165 @@
+"""One round of looking after mirrored tables: replicas follow, leaders move, emptied roots are filled again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from etl_assets.cli.domains import domains as command
+from etl_assets.errors import NotFound
+from etl_assets.observability.domain_states import domain_states, one_loss
+from etl_assets.placement.domains import Placement
+from etl_assets.placement.memory import Standing
+from etl_assets.placement.policy import Stage
+from etl_assets.settings import load_settings
+from etl_assets.steps.keep_replicas import keep_replicas
+from etl_assets.steps.placing import leader, place
+from etl_assets.steps.step import platform_table
+
+A, B, C = "local/a", "local/b", "local/c"
+TABLE = "customers"
+
+
+@pytest.fixture
+def placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Placement:
+    """Three domains of this machine, their roots in use."""
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    domains = [{"name": name, "root": name[-1]} for name in (A, B, C)]
+    (tmp_path / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+    found = load_settings().placement()
+    assert all(found.problem(domain) is None for domain in found.domains)
+    return found
+
+
+def commit(placement: Placement, name: str) -> int:
+    """Commit one data file to the table from a domain, as Spark would, and have it acknowledged."""
+    domain = placement.named(name)
+    assert domain is not None
+    mirrored = platform_table(TABLE, domain).replication
+    assert mirrored is not None
+    mirrored.create()
+    lead = mirrored.lead()
+    version, folder = lead.version + 1, mirrored.folder(lead)
+    (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
+    (folder / f"part-{version}.parquet").write_bytes(b"rows" * version)
+    add = {"add": {"path": f"part-{version}.parquet", "size": 4 * version, "partitionValues": {}}}
+    entry = f"{json.dumps({'commitInfo': {'by': name}})}\n{json.dumps(add)}\n".encode()
+    (folder / "_delta_log" / f"{version:020d}.json").write_bytes(entry)
+    mirrored.acknowledge(lead, entry)
+    return version
+
+
+def files(placement: Placement, name: str) -> dict[str, bytes]:
+    """What lies in a domain's newest folder of the table."""
+    domain = placement.named(name)
+    assert domain is not None
+    folder = max((domain.root / "tables" / TABLE).glob("g*"))
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def root_of(placement: Placement, name: str) -> Path:
+    domain = placement.named(name)
+    assert domain is not None
+    return domain.root
+
+
+def test_with_nothing_to_do_nothing_is_told(placement):
+    assert keep_replicas(placement) == []
+    commit(placement, A)
+    assert keep_replicas(placement) == []
+    assert files(placement, A) == files(placement, B) == files(placement, C)
+    assert one_loss(domain_states(placement)) is None
+
+
+def test_a_replica_that_was_away_is_brought_up_to_the_same_bytes(placement):
+    commit(placement, A)
+    away = root_of(placement, C).rename(root_of(placement, C).with_name("away"))
+    for _ in range(3):
+        commit(placement, A)
+    behind = {state.name: state.behind[TABLE] for state in domain_states(placement)}
+    assert behind == {A: 0, B: 0, C: None}
+    away.rename(root_of(placement, C))
+    assert keep_replicas(placement) == []
+    assert files(placement, C) == files(placement, A)
+
+
+def test_the_lead_moves_from_a_lost_domain_to_one_that_may(placement):
+    commit(placement, A)
+    away = root_of(placement, A).rename(root_of(placement, A).with_name("away"))
+    (kept,) = keep_replicas(placement)
+    assert (kept.table, kept.moved) == (TABLE, B)
+    assert commit(placement, B) == 1
+    assert place(placement, Stage.TRANSFORM, TABLE).name == B
+    away.rename(root_of(placement, A))
+    assert leader(placement, TABLE) == B, "the stage stays where it is"
+    keep_replicas(placement)
+    assert files(placement, A) == files(placement, B)
+
+
+@pytest.mark.parametrize("standing", [Standing.FAILED, Standing.DRAINED])
+def test_the_lead_moves_from_a_domain_that_an_operator_took_out(placement, standing):
+    commit(placement, A)
+    placement.memory.set_standing(A, standing)
+    (kept,) = keep_replicas(placement)
+    assert kept.moved == B
+    assert commit(placement, B) == 1
+    assert files(placement, A) == files(placement, B), "its replica is kept up as long as it answers"
+
+
+def test_an_emptied_root_votes_again_only_after_an_operator_said_so_and_it_was_rebuilt(placement):
+    commit(placement, A)
+    shutil.rmtree(root_of(placement, C))
+    root_of(placement, C).mkdir()
+    assert keep_replicas(placement) == []
+    assert not (root_of(placement, C) / "tables").exists()
+    runner = CliRunner()
+    assert "emptied" in runner.invoke(command, ["probe", C]).output
+    result = runner.invoke(command, ["heal", C, "--new-root"])
+    assert result.output == f"{C}: in use\n"
+    (kept,) = keep_replicas(placement)
+    assert kept.rejoined == (C,)
+    assert files(placement, C) == files(placement, A)
+    assert keep_replicas(placement) == []
+    shutil.rmtree(root_of(placement, B))
+    assert commit(placement, A) == 1, "C counts again: A and C are a majority"
+
+
+def test_without_a_majority_the_table_is_named_and_nothing_is_done(placement):
+    commit(placement, A)
+    for name in (B, C):
+        root_of(placement, name).rename(root_of(placement, name).with_name(f"away-{name[-1]}"))
+    assert leader(placement, TABLE) is None
+    kept = {each.table: each.problem or "" for each in keep_replicas(placement)}
+    assert B in kept[TABLE]
+    danger = one_loss(domain_states(placement))
+    assert danger is not None
+
+
+def test_one_glance_says_whether_one_loss_would_lose_anything(placement):
+    runner = CliRunner()
+    commit(placement, A)
+    result = runner.invoke(command, ["list"])
+    assert result.exit_code == 0, result.output
+    assert "Losing any one domain now would lose nothing." in result.output
+    for name in (B, C):
+        shutil.rmtree(root_of(placement, name))
+    result = runner.invoke(command, ["list", "--json"])
+    assert result.exit_code == 1
+    assert {state["name"]: bool(state["problem"]) for state in json.loads(result.stdout)} == {
+        A: False,
+        B: True,
+        C: True,
+    }
+
+
+def test_an_unknown_domain_is_named_with_those_there_are(placement):
+    result = CliRunner().invoke(command, ["fail", "local/x"])
+    assert isinstance(result.exception, NotFound)
+    assert "local/a, local/b, local/c" in result.exception.fix
