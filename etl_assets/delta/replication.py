@@ -21,6 +21,7 @@ from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.reading import Binding, Reading
 from etl_assets.mirroring.table import MirroredTable
+from etl_assets.placement.memory import MARKER
 
 if TYPE_CHECKING:
     from etl_assets.mirroring.lead import Lead
@@ -87,20 +88,26 @@ class Replication:
     def exists(self) -> bool:
         """Whether the table was made mirrored.
 
+        A table that was has its register in every domain. So it does not exist if a majority says so from roots that
+        are known to be theirs: an emptied root, or a disk that is not mounted, says nothing.
+
         Raises:
-            QuorumUnavailable: no domain that answers has its register, and some do not answer.
+            QuorumUnavailable: no domain that answers has its register, and too few answer to tell.
         """
         silent: dict[str, str] = {}
         for site in self._sites:
+            replica = self._table.replica(site.name)
             try:
-                if self._table.replica(site.name).register.read() is not None:
+                if replica.register.read() is not None:
                     return True
+                if replica.store.get(MARKER) is None:
+                    silent[site.name] = f"{site.root} was emptied, or its disk is not mounted"
             except Unanswered as error:
                 silent[site.name] = error.message
-        if silent:
+        if len(silent) * 2 >= len(self._sites):
             raise QuorumUnavailable(
                 f"whether the table {self._table.name} exists cannot be told: {'; '.join(silent.values())}",
-                fix="bring these domains back; a table is made only while all of them answer",
+                fix="bring these domains back",
                 table=self._table.name,
                 missing=silent,
             )

@@ -11,6 +11,7 @@ from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable
 from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain, Site
+from etl_assets.placement.memory import DomainsMemory
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 
@@ -24,8 +25,9 @@ STEPS = ["raw_events", "normalized_orders", "warehouse_rows"]
 def domains(pipeline: Pipeline) -> tuple[Pipeline, ...]:
     """The same platform, seen from each of three domains."""
     sites = tuple(Site(name=name, root=str(pipeline.root / name[-1]), role=Role.VOTER) for name in NAMES)
+    memory = DomainsMemory(pipeline.root / "domains.json")
     for site in sites:
-        Path(site.root).mkdir(parents=True)
+        assert memory.recognise(site.name, Path(site.root)) is None
     return tuple(
         dataclasses.replace(
             pipeline, works_in=FailureDomain(name=site.name, root=Path(site.root), sites=sites)
