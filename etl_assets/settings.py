@@ -54,7 +54,7 @@ class DomainSettings(Section):
 
 
 Names = Annotated[
-    tuple[Annotated[str, Field(pattern=f"{DOMAIN_NAME}|^\\*$")], ...],
+    tuple[str, ...],
     Field(
         description="domains that may run the stage, or outer names (`aws` for all of its regions); `*`: any"
     ),

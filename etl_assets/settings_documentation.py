@@ -71,20 +71,28 @@ def _section(title: str, section: type[Section]) -> Iterator[str]:
         yield f"{lines[0]}\n"
     schema = section.model_json_schema()
     rows = (
-        [f"`{name}`", _type(schema["properties"][name]), _default(field), _meaning(field)]
+        [
+            f"`{name}`",
+            _type(schema["properties"][name], schema.get("$defs", {})),
+            _default(field),
+            _meaning(field),
+        ]
         for name, field in section.model_fields.items()
         if name != "home"
     )
     yield from _table(["field", "type", "default", "meaning"], rows)
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
-        return " or none".join([_type(next(s for s in schema["anyOf"] if s.get("type") != "null")), ""])
+        return " or none".join(
+            [_type(next(s for s in schema["anyOf"] if s.get("type") != "null"), definitions), ""]
+        )
     if schema.get("type") == "array":
-        return f"list of {_type(schema['items'])}s"
+        return f"list of {_type(schema['items'], definitions)}s"
     if "$ref" in schema:
-        return "section"
+        values = definitions.get(schema["$ref"].rpartition("/")[2], {}).get("enum")
+        return "one of " + ", ".join(f"`{value}`" for value in values) if values else "section"
     bounds = [
         f"{word} {schema[key]:,.0f}"
         for key, word in (("minimum", "from"), ("maximum", "to"))
@@ -121,7 +129,7 @@ def _meaning(field: FieldInfo) -> str:
     annotation = field.annotation
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return (annotation.__doc__ or "").strip().splitlines()[0]
-    return "the failure domains; this version takes one"
+    return ""
 
 
 def _table(header: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
