@@ -89,7 +89,7 @@ class Placement:
         allowed = [domain for domain in self._leaders() if self.policy.allows(stage, domain.name)]
         problems: dict[str, str] = {}
         for domain in sorted(allowed, key=lambda each: each.name != leader):
-            problem = self.problem(domain)
+            problem = self.problem(domain) or self._take(domain)
             if problem is None:
                 return domain
             problems[domain.name] = problem
@@ -124,23 +124,39 @@ class Placement:
         )
 
     def problem(self, domain: FailureDomain) -> str | None:
-        """Why a domain cannot run a stage now, None if it can. Reads and writes under its root."""
+        """Why a domain cannot run a stage now, None if it can. Changes nothing."""
         standing = self.memory.of(domain.name).standing
         if standing is not Standing.IN_USE:
             return f"{standing.value} by an operator"
         return self.unusable(domain)
 
     def unusable(self, domain: FailureDomain) -> str | None:
-        """What is wrong with a domain's root, whatever an operator says of it."""
+        """What is wrong with a domain's root, whatever an operator says of it. Changes nothing."""
         try:
-            strange = self.memory.recognise(domain.name, domain.root)
+            strange = self.memory.strange(domain.name, domain.root)
         except OSError as error:
-            return f"its root {domain.root} cannot be used ({error.strerror})"
+            return f"its root {domain.root} cannot be read ({error.strerror})"
         if strange is not None:
             return f"{strange} ({domain.root})"
-        if not os.access(domain.root, os.R_OK | os.W_OK | os.X_OK):
+        if domain.root.exists() and not os.access(domain.root, os.R_OK | os.W_OK | os.X_OK):
             return f"its root {domain.root} is not writable"
         return None
+
+    def _take(self, domain: FailureDomain) -> str | None:
+        """Take the root into use, and those of the other domains with it: a table is made in all of them.
+
+        Returns:
+            Why the domain's own root cannot be taken; that of another one stops only what needs it.
+        """
+        problem = None
+        for each in self.domains:
+            try:
+                if self.unusable(each) is None:
+                    self.memory.take(each.name, each.root)
+            except OSError as error:
+                if each == domain:
+                    problem = f"its root {each.root} cannot be used ({error.strerror})"
+        return problem
 
     def named(self, name: str) -> FailureDomain | None:
         """A domain by its name."""

@@ -54,26 +54,33 @@ class DomainsMemory:
         """Remember what the operator says."""
         self._write(domain, replace(self.of(domain), standing=standing))
 
-    def recognise(self, domain: str, root: Path) -> str | None:
-        """Why a root is not the one that was used before, None if it is; one never used is marked.
+    def strange(self, domain: str, root: Path) -> str | None:
+        """Why a root is not the one that was used before, None if it is, or none was used before. Changes nothing.
 
         Raises:
-            OSError: the root cannot be read, or made and marked.
+            OSError: the root cannot be read.
         """
-        known = self.of(domain).root_id
-        found = _read_marker(root)
-        if known is None:
-            if found is not None and found["domain"] != domain:
-                return f"the root belongs to the domain {found['domain']}"
-            root.mkdir(parents=True, exist_ok=True)
-            if found is None:
-                found = {"domain": domain, "id": uuid.uuid4().hex}
-                write_durably(root / MARKER, json.dumps(found).encode())
-            self._write(domain, replace(self.of(domain), root_id=found["id"]))
-            return None
+        known, found = self.of(domain).root_id, _read_marker(root)
         if found is None:
-            return "the root was emptied, or its disk is not mounted"
+            return None if known is None else "the root was emptied, or its disk is not mounted"
+        if known is None:
+            return None if found["domain"] == domain else f"the root belongs to the domain {found['domain']}"
         return None if found["id"] == known else "the root was replaced by another one"
+
+    def take(self, domain: str, root: Path) -> None:
+        """Make and mark a root that was never used, and remember it; one that was stays as it is.
+
+        Raises:
+            OSError: it cannot be made or marked.
+        """
+        if self.of(domain).root_id is not None:
+            return
+        root.mkdir(parents=True, exist_ok=True)
+        found = _read_marker(root)
+        if found is None:
+            found = {"domain": domain, "id": uuid.uuid4().hex}
+            write_durably(root / MARKER, json.dumps(found).encode())
+        self._write(domain, replace(self.of(domain), root_id=found["id"]))
 
     def forget(self, domain: str) -> None:
         """Take the root as it is now for the domain's: what was there before is given up."""

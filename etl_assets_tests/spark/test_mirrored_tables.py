@@ -27,7 +27,7 @@ def domains(pipeline: Pipeline) -> tuple[Pipeline, ...]:
     sites = tuple(Site(name=name, root=str(pipeline.root / name[-1]), role=Role.VOTER) for name in NAMES)
     memory = DomainsMemory(pipeline.root / "domains.json")
     for site in sites:
-        assert memory.recognise(site.name, Path(site.root)) is None
+        memory.take(site.name, Path(site.root))
     return tuple(
         dataclasses.replace(
             pipeline, works_in=FailureDomain(name=site.name, root=Path(site.root), sites=sites)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -88,18 +89,33 @@ def test_a_root_that_was_emptied_is_not_taken_for_a_new_one(home):
     assert placement.place(Stage.INGEST) == first
 
 
+def test_a_root_that_cannot_be_made_stops_its_own_domain_only(home):
+    (home / "a").write_text("a file in the place of the folder")
+    placement = settings(home).placement()
+    assert placement.place(Stage.INGEST).name == "aws/eu-1/b"
+    with pytest.raises(DomainUnavailable, match="its root"):
+        settings(home, domains=DOMAINS[:1]).placement().place(Stage.INGEST)
+
+
+def test_looking_at_domains_makes_nothing(home):
+    placement = settings(home).placement()
+    assert placement.reader() == placement.domains[0]
+    assert [placement.problem(domain) for domain in placement.domains] == [None, None, None]
+    assert sorted(path.name for path in home.iterdir()) == ["platform.yaml"]
+
+
 def test_a_root_that_is_not_there_any_more_is_not_made_again(home):
     placement = settings(home).placement()
     first = placement.place(Stage.INGEST)
-    (first.root / "domain.json").unlink()
-    first.root.rmdir()
+    shutil.rmtree(first.root)
     assert "emptied" in (placement.problem(first) or "")
     assert not first.root.exists()
 
 
 def test_the_root_of_another_domain_is_refused(home):
     placement = settings(home).placement()
-    assert placement.problem(placement.domains[0]) is None
+    placement.place(Stage.INGEST)
+    (home / "domains.json").unlink()
     other = settings(home, domains=[{"name": "other", "root": "a"}]).placement()
     assert "belongs to the domain aws/eu-1/a" in (other.problem(other.domains[0]) or "")
 
