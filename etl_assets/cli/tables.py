@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -11,24 +12,31 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from etl_assets.delta.replication import Replication
     from etl_assets.observability.table_states import TableState
+    from etl_assets.placement.domains import FailureDomain
 
 
-@click.command(
+@click.group(
+    invoke_without_command=True,
     epilog=(
         "\b\n"
         "Examples:\n"
         "  etl-assets tables\n"
         "  etl-assets tables --json | jq -r '.[] | select(.name == \"raw_events\") | .uri'\n"
-    )
+        "  etl-assets tables relocate raw_events --to rack/b\n"
+    ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines.")
-def tables(as_json: bool) -> None:
+@click.pass_context
+def tables(context: click.Context, as_json: bool) -> None:
     """Show every table: version, rows, and what it has consumed of its inputs.
 
     Other readers open a table by its uri at that version. A table that does not exist yet has no version. The cursor of
     raw_events is its last batch of files; those of the others are versions of their inputs, for each day.
     """
+    if context.invoked_subcommand is not None:
+        return
     from etl_assets.observability.table_states import table_states
     from etl_assets.settings import load_settings
 
@@ -37,6 +45,102 @@ def tables(as_json: bool) -> None:
         click.echo(json.dumps([state.as_json() for state in states]))
     else:
         _show(states)
+
+
+@tables.command()
+@click.argument("table")
+@click.option("--to", "domain", required=True, metavar="DOMAIN", help="Failure domain that is to lead it.")
+def relocate(table: str, domain: str) -> None:
+    """Let another allowed domain lead a mirrored table; its stage runs there from then on."""
+    from etl_assets.errors import DomainUnavailable, NotFound
+    from etl_assets.settings import load_settings
+    from etl_assets.steps.placing import STAGE_OF
+
+    placement = load_settings().placement()
+    there = placement.named(domain)
+    if there is None:
+        names = ", ".join(each.name for each in placement.domains)
+        raise NotFound(f"there is no failure domain {domain}", fix=f"name one of {names}", domain=domain)
+    lead_there = _mirrored(table, there)
+    placement.expect_allowed(STAGE_OF[table], domain)
+    if (problem := placement.problem(there)) is not None:
+        raise DomainUnavailable(
+            f"{domain} cannot lead {table}: {problem}",
+            fix="bring it back first: `etl-assets domains list`, `heal`",
+            stage=STAGE_OF[table].value,
+            domain=domain,
+        )
+    lead = lead_there.lead()
+    click.echo(f"{table}: led by {domain} from version {lead.version} on, epoch {lead.epoch}")
+
+
+@tables.command()
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+def verify(names: tuple[str, ...]) -> None:
+    """Compare every replica with what was acknowledged: log entries by their hash, data files by their size.
+
+    Exit code 1 if one is not whole, or does not answer.
+    """
+    whole = True
+    for table, mirrored in _all_mirrored(names):
+        for domain, problems in mirrored.broken().items():
+            whole = whole and not problems
+            click.echo(f"{table} in {domain}: {'; '.join(problems[:5]) or 'whole'}")
+    if not whole:
+        sys.exit(1)
+
+
+@tables.command()
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+def repair(names: tuple[str, ...]) -> None:
+    """Build replicas that are not whole anew, from those that are.
+
+    Exit code 1 if one could not be repaired. The leader's own is not touched: relocate the table first.
+    """
+    from etl_assets.errors import MirrorError
+
+    done = True
+    for table, mirrored in _all_mirrored(names, leading=True):
+        for domain, problems in mirrored.broken().items():
+            if not problems:
+                continue
+            try:
+                mirrored.rebuild(domain)
+            except MirrorError as error:
+                done = False
+                click.echo(f"{table} in {domain}: {problems[0]}; not repaired: {error.message} ({error.fix})")
+            else:
+                click.echo(f"{table} in {domain}: {problems[0]}; built anew")
+    if not done:
+        sys.exit(1)
+
+
+def _all_mirrored(names: tuple[str, ...], *, leading: bool = False) -> Iterator[tuple[str, Replication]]:
+    """The tables named, or all; those that do not exist yet are left out."""
+    from etl_assets.contracts.tables import ALL_TABLES
+    from etl_assets.settings import load_settings
+    from etl_assets.steps.placing import leader
+
+    placement = load_settings().placement()
+    for table in names or [contract.name for contract in ALL_TABLES]:
+        mirrored = _mirrored(table, placement.reader())
+        if not mirrored.exists():
+            continue
+        led_by = placement.named(leader(placement, table) or "") if leading else None
+        yield table, mirrored if led_by is None else _mirrored(table, led_by)
+
+
+def _mirrored(table: str, domain: FailureDomain) -> Replication:
+    from etl_assets.errors import InputError
+    from etl_assets.steps.step import platform_table
+
+    mirrored = platform_table(table, domain).replication
+    if mirrored is None:
+        raise InputError(
+            "there is one failure domain: tables have no replicas",
+            fix="name several `domains` in the platform file; see docs/operations.md",
+        )
+    return mirrored
 
 
 def _show(states: list[TableState]) -> None:

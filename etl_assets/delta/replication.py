@@ -17,8 +17,10 @@ from etl_assets.errors import QuorumUnavailable, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.leadership import Leadership
-from etl_assets.mirroring.local_store import LocalStore
+from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.reading import Binding, Reading
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.placement.memory import MARKER
@@ -26,7 +28,6 @@ from etl_assets.placement.memory import MARKER
 if TYPE_CHECKING:
     from etl_assets.mirroring.lead import Lead
     from etl_assets.mirroring.record import State
-    from etl_assets.mirroring.stores import Store
     from etl_assets.placement.domains import FailureDomain
 
 TABLE_PROPERTIES = {
@@ -168,6 +169,50 @@ class Replication:
         """Bring every other replica up to the acknowledged head; whoever does not answer is left behind."""
         self.mirror.follow()
 
+    @property
+    def membership(self) -> Membership:
+        """The replicas, to be changed from this process's domain."""
+        return Membership(self.mirror, new_incarnation=lambda: uuid.uuid4().hex)
+
+    def broken(self) -> dict[str, list[str]]:
+        """What is wrong with each replica's acknowledged part, by domain; empty lists where nothing is.
+
+        Reads every log as a whole, and asks for the size of every file in use.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell what is acknowledged.
+        """
+        state = self.acknowledged()
+        found: dict[str, list[str]] = {}
+        if state is None:
+            return found
+        for agreed in state.locator.replicas:
+            answer = self._table.read(agreed.domain, state.locator)
+            if answer.record is None:
+                found[agreed.domain] = [answer.problem or "has no register"]
+                continue
+            replica = self._table.replica(agreed.domain, state.locator)
+            try:
+                found[agreed.domain] = list(replica.broken(answer.record.published, has_data=agreed.has_data))
+            except Unanswered as error:
+                found[agreed.domain] = [error.message]
+        return found
+
+    def rebuild(self, domain: str) -> None:
+        """Build another domain's replica anew from those that are whole; until it has everything, it does not vote.
+
+        Raises:
+            MembershipRefused: it leads, or too few voters with data would be left meanwhile.
+            QuorumUnavailable: too few voters answer.
+        """
+        self.lead()
+        agreed = self.mirror.leading()[1].locator.replica(domain)
+        self.membership.remove(domain)
+        self.membership.add(domain)
+        if agreed is None or agreed.role is not Role.LEARNER:
+            self.membership.promote(domain, witness=agreed is not None and not agreed.has_data)
+        self.follow()
+
     def folder(self, lead: Lead) -> Path:
         """Folder of this domain's own replica."""
         return Path(self._table.roots[self._table.home]) / self.mirror.home.folder(lead.folder)
@@ -177,12 +222,3 @@ class Replication:
 def replication(name: str, domain: FailureDomain) -> Replication:
     """The replication of a table: one for each table and domain in a process."""
     return Replication(name, domain)
-
-
-def open_store(root: str) -> Store:
-    """The store of a root: a folder, or the address of a bucket."""
-    if "://" not in root:
-        return LocalStore(Path(root))
-    from etl_assets.mirroring.object_store import ObjectStore
-
-    return ObjectStore.open(root)

@@ -6,13 +6,11 @@ Belongs here: one round of it, bounded and safe to repeat, without Spark. Does n
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, Unanswered
-from etl_assets.mirroring.membership import Membership
 from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import platform_table
 
@@ -69,7 +67,7 @@ def _keep(placement: Placement, table: str) -> Kept:
 
 def _rejoin(placement: Placement, mirrored: Replication) -> list[str]:
     """Let domains vote again whose register was lost with their root, once their root is theirs again."""
-    membership = Membership(mirrored.mirror, new_incarnation=lambda: uuid.uuid4().hex)
+    membership = mirrored.membership
     rejoined = []
     for name in membership.forgotten():
         domain = placement.named(name)

@@ -11,7 +11,8 @@ import yaml
 from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
-from etl_assets.errors import NotFound
+from etl_assets.cli.tables import tables
+from etl_assets.errors import DomainUnavailable, NotFound
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.memory import Standing
@@ -159,6 +160,41 @@ def test_one_glance_says_whether_one_loss_would_lose_anything(placement):
         B: True,
         C: True,
     }
+
+
+def test_a_replica_that_was_edited_or_cut_is_named_and_built_anew(placement):
+    commit(placement, A)
+    commit(placement, A)
+    keep_replicas(placement)
+    runner = CliRunner()
+    assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
+    (folder,) = (root_of(placement, B) / "tables" / TABLE).glob("g*")
+    (folder / "part-1.parquet").write_bytes(b"ro")
+    (root_of(placement, C) / "tables" / TABLE / folder.name / "_delta_log" / f"{0:020d}.json").write_text(
+        "{}"
+    )
+    found = runner.invoke(tables, ["verify", TABLE])
+    assert found.exit_code == 1
+    told = dict(line.split(": ", 1) for line in found.output.splitlines())
+    assert told[f"{TABLE} in {A}"] == "whole"
+    assert "part-1.parquet" in told[f"{TABLE} in {B}"]
+    assert "not the one that was published" in told[f"{TABLE} in {C}"]
+    repaired = runner.invoke(tables, ["repair", TABLE])
+    assert repaired.exit_code == 0, repaired.output
+    assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
+    assert files(placement, A) == files(placement, B) == files(placement, C)
+
+
+def test_a_table_is_relocated_only_to_a_domain_that_may_and_can(placement):
+    commit(placement, A)
+    runner = CliRunner()
+    result = runner.invoke(tables, ["relocate", TABLE, "--to", C])
+    assert result.exit_code == 0, result.output
+    assert leader(placement, TABLE) == C
+    placement.memory.set_standing(B, Standing.DRAINED)
+    refused = runner.invoke(tables, ["relocate", TABLE, "--to", B])
+    assert isinstance(refused.exception, DomainUnavailable)
+    assert leader(placement, TABLE) == C
 
 
 def test_an_unknown_domain_is_named_with_those_there_are(placement):
