@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.cases import bulk, history
+from benchmarks.cases import bulk, history, mirror
 from benchmarks.options import Options
 from benchmarks.report import Figure
 
-CASES: Mapping[str, Callable[[Options], list[Figure]]] = {"bulk": bulk.run, "history": history.run}
+CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
+    "bulk": bulk.run,
+    "history": history.run,
+    "mirror": mirror.run,
+}
