@@ -39,7 +39,7 @@ from etl_assets.placement.domains import FailureDomain, Site
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
-from etl_assets.steps.step import INSERTED, UPDATED, StepReport, logger
+from etl_assets.steps.step import INSERTED, UPDATED, StepContext, StepReport, domain_watched, logger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -136,8 +136,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         self, context: dg.OutputContext, obj: Any, keys: tuple[str, ...]
     ) -> Callable[[Sequence[str]], StepReport]:
         if hasattr(obj, "run"):
-            domain = getattr(getattr(getattr(obj, "context", None), "domain", None), "name", None)
-            return lambda some: replace(obj.run([dt.date.fromisoformat(key) for key in some]), domain=domain)
+            return lambda some: _run_step(obj, [dt.date.fromisoformat(key) for key in some])
         if not (hasattr(obj, "sparkSession") and hasattr(obj, "columns")):
             raise ContractError(
                 f"the asset {context.asset_key.to_user_string()} returned {type(obj).__name__}",
@@ -197,6 +196,14 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
                 asset=context.asset_key.to_user_string(),
             )
         return spec.delta_partition
+
+
+def _run_step(step: Any, days: Sequence[dt.date]) -> StepReport:
+    surroundings: StepContext | None = getattr(step, "context", None)
+    if surroundings is None:
+        return step.run(days)
+    with domain_watched(surroundings):
+        return replace(step.run(days), domain=surroundings.domain.name)
 
 
 def _log(context: dg.OutputContext, result: PartitionsResult, partitions: int, seconds: float) -> None:

@@ -47,6 +47,7 @@ class PlatformResource(dg.ConfigurableResource):
             session=lambda: self.spark.spark_session,
             domain=domain,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
+            domain_problem=lambda: settings.placement().problem(domain),
         )
 
 

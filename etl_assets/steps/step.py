@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from etl_assets.contracts import tables as contracts
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
 from etl_assets.delta.table import Table
+from etl_assets.errors import DomainUnavailable
 from etl_assets.placement.domains import FailureDomain
 
 if TYPE_CHECKING:
@@ -51,12 +52,14 @@ class StepContext:
     """Surroundings of a step: the session, the domain it was placed in, the clock.
 
     `session` gives the Spark session and starts it on first use; a step with nothing to do never asks.
+    `domain_problem` tells why the domain cannot be used any more, None if it can.
     """
 
     session: Callable[[], SparkSession]
     domain: FailureDomain
     clock: Callable[[], dt.datetime] = _utc_now
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
+    domain_problem: Callable[[], str | None] = lambda: None
 
     @property
     def spark(self) -> SparkSession:
@@ -114,6 +117,27 @@ class StepReport:
             notes=self.notes + tuple(note for note in other.notes if note not in self.notes),
             domain=self.domain or other.domain,
         )
+
+
+@contextmanager
+def domain_watched(context: StepContext) -> Generator[None]:
+    """Name the loss of the step's domain as what it is: all sorts of errors follow from it, in Python and in Spark.
+
+    Raises:
+        DomainUnavailable: something failed, and the domain cannot be used now. The step is placed anew when repeated.
+    """
+    try:
+        yield
+    except DomainUnavailable:
+        raise
+    except Exception as error:
+        if (problem := context.domain_problem()) is None:
+            raise
+        raise DomainUnavailable(
+            f"the failure domain {context.domain.name} was lost on the way: {problem}",
+            fix="nothing, if another allowed domain is there: the step is repeated in it; else bring this one back",
+            domain=context.domain.name,
+        ) from error
 
 
 class Step(Protocol):
