@@ -20,7 +20,7 @@ from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import LogEntry, entry_path, read_entry
-from etl_assets.delta.replication import TABLE_PROPERTIES, WRITE_SETTINGS
+from etl_assets.delta.replication import TABLE_PROPERTIES, WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import CommitConflict, CommitUnverified
@@ -129,7 +129,7 @@ def _acknowledged(spark: SparkSession, table: Table, *, version: int) -> Generat
     if mirrored is None:
         yield table.path
         return
-    mirrored.create()
+    make_mirrored(table.name, table.domain)
     lead = mirrored.lead()
     if lead.version + 1 != version:
         raise _moved_on(table, current=lead.version, base=version - 1)

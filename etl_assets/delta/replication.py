@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl_assets.errors import QuorumUnavailable, Unanswered
+from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.errors import MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.leadership import Leadership
@@ -85,6 +87,7 @@ class Replication:
         self._leadership = Leadership(self.mirror)
         self._reading = Reading(self._table)
         self._bound: Binding | None = None
+        self._created = False
 
     def exists(self) -> bool:
         """Whether the table was made mirrored.
@@ -115,10 +118,25 @@ class Replication:
         return False
 
     def create(self) -> None:
-        """Make the table mirrored, once: its register in all domains. All must answer."""
-        if not self.exists():
+        """Make the table mirrored, once: its register in all domains.
+
+        Raises:
+            QuorumUnavailable: a domain does not answer, and all must.
+        """
+        if self._created or self.exists():
+            self._created = True
+            return
+        try:
             roles = {site.name: site.role for site in self._sites}
             bootstrap(self._table, roles, lambda: uuid.uuid4().hex)
+        except Unanswered as error:
+            raise QuorumUnavailable(
+                f"the table {self._table.name} cannot be made: {error.message}",
+                fix="bring this domain back; a new table is made in all domains at once",
+                table=self._table.name,
+                missing={str(error.fields.get("store")): error.message},
+            ) from error
+        self._created = True
 
     def acknowledged(self) -> State | None:
         """The newest state that may be read, None when the table does not exist."""
@@ -216,6 +234,21 @@ class Replication:
     def folder(self, lead: Lead) -> Path:
         """Folder of this domain's own replica."""
         return Path(self._table.roots[self._table.home]) / self.mirror.home.folder(lead.folder)
+
+
+def make_mirrored(name: str, domain: FailureDomain) -> None:
+    """Make a table mirrored, and all tables of the platform with it.
+
+    A stage must be able to write its exceptions table for the first time while a domain is down; so that one is made
+    while all are up.
+
+    Raises:
+        QuorumUnavailable: the table is new, and a domain does not answer.
+    """
+    replication(name, domain).create()
+    for contract in ALL_TABLES:
+        with suppress(MirrorError, Unanswered):
+            replication(contract.name, domain).create()
 
 
 @functools.cache
