@@ -5,6 +5,7 @@ Also a program that prints the figures: `python -m etl_assets_tests.mirroring.te
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import tempfile
@@ -77,6 +78,7 @@ def main() -> None:
             couriers = ThreadCouriers()
             platform = platform_of(Path(folder), couriers)
             age(Path(folder), platform, versions)
+            os.sync()  # else the first commits would wait for what was written just now
             seconds = mirror_seconds(platform.process("a"), COMMITS)
             couriers.close()
         median, worst = statistics.median(seconds) * 1000, max(seconds) * 1000
