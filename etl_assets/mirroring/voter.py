@@ -56,7 +56,9 @@ class Voter:
             at = held.record.published
             if at.version >= state.version:
                 return held.record
-            return held.record.publish(self.write_head(at, state, sources))
+            return held.record.publish(
+                self._write_head(at, state, sources, voted=_covers(held.record, state))
+            )
 
         answer = self._change(published)
         if answer.record is not None:
@@ -66,19 +68,27 @@ class Voter:
                 return answer  # a leftover; `Replica.sweep` takes it
         return answer
 
-    def write_head(self, at: Published, state: State, sources: Sources) -> Published:
+    def _write_head(self, at: Published, state: State, sources: Sources, *, voted: bool) -> Published:
         """Bring the log to a state's head, in a new folder where another entry is in the way."""
         try:
-            reached, head = self.bring(at, state, sources)
+            reached, head = self.bring(at, state, sources, voted=voted)
             return self.replica.publish(reached, head)
         except ForeignEntry:
             reached, head = self.rebuild(at, state, sources)
             return self.replica.publish(reached, head)
 
-    def bring(self, at: Published, state: State, sources: Sources) -> tuple[Published, list[bytes]]:
+    def bring(
+        self, at: Published, state: State, sources: Sources, *, voted: bool = False
+    ) -> tuple[Published, list[bytes]]:
         """Bring the replica to a state: data of all versions, log up to the one before the head.
 
         The one before the head is acknowledged: nobody votes for a version before the last one is.
+
+        Args:
+            at: What is published here.
+            state: Where to bring it.
+            sources: Who has the history.
+            voted: The replica has voted for the state, so that the head's data is here and durable.
 
         Returns:
             How far the log reaches, and the head's entry (none for a table without versions).
@@ -86,7 +96,7 @@ class Voter:
         history = _history(sources, at, state)
         if history is None:
             return self.rebuild(at, state, sources)
-        if self._has_data:
+        if self._has_data and not (voted and len(history) == 1):
             self.replica.fetch(at.folder, history, sources)
         try:
             return self.replica.publish(at, history[:-1]), history[-1:]
