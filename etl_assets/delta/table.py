@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from etl_assets.delta.log import latest_version
 from etl_assets.delta.replication import Replication, replication
@@ -85,6 +86,16 @@ class Snapshot:
     def version(self) -> int:
         """The version this is."""
         return self._delta_table.version()
+
+    @property
+    def table_id(self) -> str:
+        """What tells the table from another of the same name."""
+        return str(self._delta_table.metadata().id)
+
+    def files_by_day(self) -> Iterator[tuple[str, dt.date]]:
+        """Its data files, relative to the table's folder, and the day each is of."""
+        for path, day in self._files("path", "partition.partition_date"):
+            yield unquote(path), day
 
     def transaction_version(self, app_id: str) -> int:
         """The highest version committed for a transaction id, -1 for none."""

@@ -55,6 +55,10 @@ class FailureDomain:
         """Folder of a table's planned batches and input ledger."""
         return self.root / "progress" / table
 
+    def index_path(self, table: str) -> Path:
+        """Folder of what was derived from a table to find its rows by; may be removed at any time."""
+        return self.root / "index" / table
+
     def replays_path(self, stage: str) -> Path:
         """Folder of the dead letters of a stage that were handed in again."""
         return self.root / "replays" / stage

@@ -18,6 +18,7 @@ from etl_assets.contracts.reasons import EXCEPTIONAL_OUTCOMES, Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
+from etl_assets.delta.key_index import KeyIndex
 from etl_assets.delta.log import read_entry
 from etl_assets.delta.offsets import ONE_PARTITION_A_FILE, Run, count_runs, deal_offsets, read_staged
 from etl_assets.delta.session import scoped_settings
@@ -172,10 +173,13 @@ class IngestBatch:
         find_repeats(events, self._history(lines)).write.parquet(self._repeats_path)
 
     def _history(self, lines: Mapping[tuple[int, int], Block]) -> DataFrame | None:
-        """The accepted events that the batch may repeat: those between its lowest and highest id.
+        """The accepted events that the batch may repeat: those between its lowest and highest id, of the days that the
+        index names.
 
-        By file statistics Delta opens only files with such ids: few, where ids rise with time.
+        Where ids rise with time, file statistics leave few files to open; where they are random, the index does.
         """
+        import pyarrow as pa
+        import pyarrow.dataset
         from pyspark.sql import functions as F
 
         ids = [name for block in lines.values() for name in (block.lowest_id, block.highest_id) if name]
@@ -183,8 +187,14 @@ class IngestBatch:
         snapshot = self.table.snapshot(base)
         if not ids or snapshot is None or not snapshot.row_count():
             return None
-        in_range = F.col("event_id").between(min(ids), max(ids))
-        history = self.table.read(self.context.spark, base).where(in_range)
+        staged = pyarrow.dataset.dataset(self._staged_path, format="parquet")
+        accepted = staged.scanner(["event_id"], filter=pyarrow.dataset.field("reason").is_null())
+        ids_by_piece = (pa.chunked_array([batch.column(0)]) for batch in accepted.to_batches())
+        days = KeyIndex(self.table, "event_id").days_of(ids_by_piece, base)
+        if not days:
+            return None
+        possible = F.col("event_id").between(min(ids), max(ids)) & F.col("partition_date").isin(days)
+        history = self.table.read(self.context.spark, base).where(possible)
         return history.select("event_id", "fingerprint", "offset", "source", "source_position")
 
     def _count_outcomes(

@@ -1,0 +1,125 @@
+"""Which days of a table a key may be in: an index beside the table, made from the table alone.
+
+Keys that rise with time are found by Delta's file statistics. Random ones may be anywhere, and the search for them would
+open a file of every day. The index answers for any number of keys by a binary search in hashes of 12 bytes a key.
+
+It is derived: brought up to the version asked for from the log entries since, made anew when it is lost, broken or of
+another table. It may name a day too many, and leaves none out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import logging
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etl_assets.delta.log import read_entry
+from etl_assets.delta.sorted_runs import Days, Hashes, SortedRuns, Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from etl_assets.delta.table import Table
+
+FORMAT = 1
+_PIECE = 1 << 21
+"""Keys that are sorted at once while the index is made."""
+_EPOCH_DAY = dt.date(1970, 1, 1)
+logger = logging.getLogger("etl_assets")
+
+
+class KeyIndex:
+    """The index of one text column of a table with a partition for each day."""
+
+    def __init__(self, table: Table, column: str) -> None:
+        self._table = table
+        self._column = column
+        self._folder = table.domain.index_path(table.name) / column
+
+    def days_of(self, keys: Iterable[pa.ChunkedArray], version: int) -> list[dt.date]:
+        """The days of a table's version in which any of the keys may be.
+
+        Args:
+            keys: Text; nulls are left out.
+            version: A version of the table, not below -1.
+        """
+        hashes = np.concatenate([np.empty(0, dtype=np.uint64), *map(hashes_of, keys)])
+        if version < 0 or not len(hashes):
+            return []
+        with self._alone():
+            try:
+                found = self._up_to(version, anew=False).days_of(hashes)
+            except Unreadable:
+                logger.warning("the index of %s.%s is broken and made anew", self._table.name, self._column)
+                found = self._up_to(version, anew=True).days_of(hashes)
+        return sorted(_EPOCH_DAY + dt.timedelta(days=day) for day in found)
+
+    def _up_to(self, version: int, *, anew: bool) -> SortedRuns:
+        """The index of at least a version."""
+        snapshot = self._table.snapshot(version)
+        if snapshot is None:
+            return SortedRuns(self._folder, (), {})
+        mark = {"format": FORMAT, "table": snapshot.table_id}
+        index = None if anew else SortedRuns.load(self._folder)
+        if index is not None and {name: index.mark.get(name) for name in mark} == mark:
+            if index.mark["version"] >= version:
+                return index
+            try:
+                files = list(self._added(index.mark["version"] + 1, version))
+            except FileNotFoundError:
+                pass  # log entries were cleaned up: everything is read again
+            else:
+                return self._extended(index, files, {**mark, "version": version})
+        logger.info("%s: the index of %s is made from the whole table", self._table.name, self._column)
+        empty = SortedRuns(self._folder, (), {})
+        return self._extended(empty, list(snapshot.files_by_day()), {**mark, "version": version})
+
+    def _added(self, first: int, last: int) -> Iterator[tuple[str, dt.date]]:
+        for version in range(first, last + 1):
+            for file in read_entry(self._table.path, version).added:
+                yield file.path, dt.date.fromisoformat(file.partition["partition_date"])
+
+    def _extended(
+        self, index: SortedRuns, files: list[tuple[str, dt.date]], mark: dict[str, Any]
+    ) -> SortedRuns:
+        """The index with the keys of more files. What stands before the end is marked as nothing, and made again."""
+        hashes: list[Hashes] = []
+        days: list[Days] = []
+        for number, (path, day) in enumerate(files, start=1):
+            found = hashes_of(self._keys_of(path))
+            hashes.append(found)
+            days.append(np.full(len(found), (day - _EPOCH_DAY).days, dtype=np.int32))
+            if number == len(files) or sum(map(len, hashes)) >= _PIECE:
+                done = mark if number == len(files) else {**mark, "format": None}
+                index = index.add(np.concatenate(hashes), np.concatenate(days), done)
+                hashes, days = [], []
+        if not files:
+            index = index.add(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int32), mark)
+        return index
+
+    def _keys_of(self, path: str) -> pa.ChunkedArray:
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self._table.path / path, columns=[self._column], partitioning=None).column(0)
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """One process at a time; the others wait, which is never longer than reading the table once."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with Path(self._folder, ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def hashes_of(keys: pa.ChunkedArray) -> Hashes:
+    """A hash for each key that is not null, the same in every process."""
+    from pandas.util import hash_array
+
+    texts = keys.drop_null().to_numpy()
+    return hash_array(np.asarray(texts, dtype=object), categorize=False)
