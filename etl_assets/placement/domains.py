@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from etl_assets.errors import DomainUnavailable
@@ -107,7 +107,12 @@ class Placement:
         )
 
     def reader(self) -> FailureDomain:
-        """The domain to look at tables from: the first that can be used, else the first, whose tables then say why not."""
+        """The domain to look at tables from: the first that can be used, else the first, whose tables then say why not.
+
+        Before any root was used there is no table, and nobody to ask.
+        """
+        if all(self.memory.of(each.name).root_id is None for each in self.domains):
+            return replace(self.domains[0], sites=())
         return next((each for each in self.domains if self.unusable(each) is None), self.domains[0])
 
     def expect_allowed(self, stage: Stage, domain: str) -> None:

@@ -197,6 +197,19 @@ def test_a_table_is_relocated_only_to_a_domain_that_may_and_can(placement):
     assert leader(placement, TABLE) == C
 
 
+def test_before_the_first_run_there_are_no_tables_and_that_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    domains = [{"name": name, "root": name[-1]} for name in (A, B, C)]
+    (tmp_path / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+    runner = CliRunner()
+    shown = runner.invoke(tables, ["--json"])
+    assert shown.exit_code == 0, shown.output
+    assert {state["version"] for state in json.loads(shown.stdout)} == {None}
+    assert runner.invoke(command, ["list"]).exit_code == 0
+    assert keep_replicas(load_settings().placement()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["platform.yaml"]
+
+
 def test_an_unknown_domain_is_named_with_those_there_are(placement):
     result = CliRunner().invoke(command, ["fail", "local/x"])
     assert isinstance(result.exception, NotFound)
