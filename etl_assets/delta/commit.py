@@ -110,16 +110,24 @@ def ensure_table(
         table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
     ):
         if table.version() < 0:
-            with _acknowledged(spark, table, version=0) as path:
+            with _acknowledged(spark, table, version=0) as place:
                 properties = _properties(table.contract, mirrored=table.replication is not None)
-                spark.sql(create_table_sql(table.contract, str(path), properties))
-                sync_commit(path, read_entry(path, 0))
+                spark.sql(create_table_sql(table.contract, str(place.path), properties))
+                sync_commit(place.path, read_entry(place.path, 0))
         return table.version()
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The folder to commit to, and the fence epoch it is led under; no epoch with one failure domain."""
+
+    path: Path
+    epoch: str | None = None
+
+
 @contextmanager
-def _acknowledged(spark: SparkSession, table: Table, *, version: int) -> Generator[Path]:
-    """Gives the folder to commit a version to; afterwards has the commit acknowledged, if the table is mirrored.
+def _acknowledged(spark: SparkSession, table: Table, *, version: int) -> Generator[_Place]:
+    """Gives the place to commit a version to; afterwards has the commit acknowledged, if the table is mirrored.
 
     Raises:
         CommitConflict: the table has moved past what was planned on.
@@ -127,7 +135,7 @@ def _acknowledged(spark: SparkSession, table: Table, *, version: int) -> Generat
     """
     mirrored = table.replication
     if mirrored is None:
-        yield table.path
+        yield _Place(table.path)
         return
     make_mirrored(table.name, table.domain)
     lead = mirrored.lead()
@@ -135,7 +143,7 @@ def _acknowledged(spark: SparkSession, table: Table, *, version: int) -> Generat
         raise _moved_on(table, current=lead.version, base=version - 1)
     path = mirrored.folder(lead)
     with scoped_settings(spark, WRITE_SETTINGS):
-        yield path
+        yield _Place(path, str(lead.epoch))
     mirrored.acknowledge(lead, entry_path(path, version).read_bytes())
 
 
@@ -177,9 +185,9 @@ def create_like(
                 writer = writer.partitionBy(spec.delta_partition)
             for name, value in TABLE_PROPERTIES.items() if table.replication is not None else ():
                 writer = writer.option(name, value)
-            with _acknowledged(spark, table, version=0) as path:
-                writer.save(str(path))
-                sync_commit(path, read_entry(path, 0))
+            with _acknowledged(spark, table, version=0) as place:
+                writer.save(str(place.path))
+                sync_commit(place.path, read_entry(place.path, 0))
         return table.version()
 
 
@@ -203,16 +211,19 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
             return found
         if (current := table.version()) != write.base_version:
             raise _moved_on(table, current=current, base=write.base_version)
-        with _acknowledged(spark, table, version=version) as path:
+        with _acknowledged(spark, table, version=version) as place:
             failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
             writer = uuid.uuid4().hex
             with killed_while_writing(
-                Failpoint.TABLE_DURING_COMMIT, table=table.name, folder=path, driver_pid=driver_pid(spark)
+                Failpoint.TABLE_DURING_COMMIT,
+                table=table.name,
+                folder=place.path,
+                driver_pid=driver_pid(spark),
             ):
-                _execute(spark, table, path, write, writer)
+                _execute(spark, table, place, write, writer)
             failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
-            entry = _verify(table, path, version, writer)
-            sync_commit(path, entry)
+            entry = _verify(table, place.path, version, writer)
+            sync_commit(place.path, entry)
             failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
         return _report(table, write, entry)
 
@@ -235,16 +246,17 @@ def _committed_before(table: Table, transaction: Transaction | None) -> Commit |
     )
 
 
-def _execute(spark: SparkSession, table: Table, path: Path, write: Write, writer: str) -> None:
+def _execute(spark: SparkSession, table: Table, place: _Place, write: Write, writer: str) -> None:
     # With an id, Delta commits even if no row is left to write, so that the cursors are kept. Without one of its own a write
     # gets the version it becomes, which no commit up to its base can have.
     transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
+    epoch = {} if place.epoch is None else {"epoch": place.epoch}
     settings = {
         **_WRITE_SETTINGS,
         "spark.databricks.delta.write.txnAppId": transaction.app_id,
         "spark.databricks.delta.write.txnVersion": str(transaction.version),
         "spark.databricks.delta.commitInfo.userMetadata": json.dumps(
-            {"writer": writer, "cursors": dict(write.cursors), "facts": dict(write.facts)},
+            {"writer": writer, **epoch, "cursors": dict(write.cursors), "facts": dict(write.facts)},
             separators=(",", ":"),
         ),
     }
@@ -252,9 +264,9 @@ def _execute(spark: SparkSession, table: Table, path: Path, write: Write, writer
         settings["spark.databricks.delta.merge.materializeSource"] = "none"
     with scoped_settings(spark, settings):
         if write.upsert is None:
-            write.rows.write.format("delta").mode("append").save(str(path))
+            write.rows.write.format("delta").mode("append").save(str(place.path))
         else:
-            _upsert(spark, table, path, write, write.upsert)
+            _upsert(spark, table, place.path, write, write.upsert)
 
 
 def _upsert(spark: SparkSession, table: Table, path: Path, write: Write, upsert: UpsertSpec) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.delta.log import read_entry
 from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable
 from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain, Site
@@ -85,6 +86,9 @@ def test_when_a_domain_is_lost_another_goes_on_from_the_cursor_and_brings_it_bac
         assert ids(third, table) == expected
     offsets = [row["offset"] for row in second.rows("raw_events", order_by="offset")]
     assert offsets == list(range(10))
+    table = second.context.table("raw_events")
+    by = [read_entry(table.path, version).user_metadata.get("epoch") for version in (1, table.version())]
+    assert by == ["1/local/a", "2/local/b"]
 
     away.rename(first.domain.root)
     follow(second)
