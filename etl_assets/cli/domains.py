@@ -118,12 +118,13 @@ def _show(states: list[DomainState]) -> None:
     table.add_column("leads")
     table.add_column("behind", justify="right")
     for state in states:
-        behind = {name: lag for name, lag in state.behind.items() if lag}
+        behind = {name: lag for name, lag in state.behind.items() if lag != 0}
         table.add_row(
             state.name,
             state.role,
             state.problem or "healthy",
             ", ".join(state.leads),
-            ", ".join(f"{name} {lag:,}" for name, lag in behind.items()) or "0",
+            ", ".join(f"{name} {lag:,}" for name, lag in behind.items() if lag is not None)
+            or ("does not answer" if behind else "0"),
         )
     Console().print(table)

@@ -151,24 +151,25 @@ def _show(states: list[TableState]) -> None:
     table.add_column("table", no_wrap=True)
     table.add_column("version", justify="right")
     table.add_column("rows", justify="right")
-    table.add_column("cursor")
     table.add_column("last commit (UTC)", no_wrap=True)
     for state in states:
         table.add_row(
             state.name,
             "" if state.version is None else str(state.version),
             "" if state.version is None else f"{state.rows:,}",
-            "\n".join(_in_short(state.cursor)),
             "not there yet" if state.last_commit_at is None else _time(state.last_commit_at),
         )
     console = Console()
     console.print(table)
+    for state in states:
+        if state.cursor:
+            click.echo(f"{state.name} has read {', '.join(_in_short(state.cursor))}")
     for root in dict.fromkeys(state.root for state in states):
         click.echo(f"Tables: {root}   their uris: etl-assets tables --json")
 
 
 def _in_short(cursor: Mapping[str, int]) -> Iterator[str]:
-    """One line an input: the version it has been read up to, or the range of versions over its days."""
+    """For each input: the version it has been read up to, or the range of versions over its days."""
     for source, names in groupby(cursor, key=lambda name: name.partition("/")[0]):
         days = list(names)
         versions = [cursor[name] for name in days]

@@ -55,12 +55,14 @@ def test_the_view_has_one_cursor_on_all_days(domain):
     assert states["order_status_view"]["cursor"] == {"warehouse_rows/*": 4}
 
 
-def test_people_see_versions_over_days_in_one_line(domain, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_people_see_whole_names_and_versions_over_days_on_a_narrow_screen(domain, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     write_table(domain, "raw_events", [{"partition_date": day(1)}, {"partition_date": day(2)}])
     write_table(domain, "normalized_orders", [{}], {"raw_events/2026-03-01": 3})
     write_table(domain, "normalized_orders", [{}], {"raw_events/2026-03-02": 5})
-    assert "raw_events 3 to 5 (2 days)" in printed()
+    shown = printed()
+    assert "normalized_orders has read raw_events 3 to 5 (2 days)" in shown
+    assert "normalized_orders_exceptions" in shown
 
 
 def test_the_quick_commands_import_neither_dagster_nor_spark_nor_pandas():
