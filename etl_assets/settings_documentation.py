@@ -8,12 +8,13 @@ Belongs here: how a setting reads as Markdown. Does not belong here: anything th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from etl_assets.environment import VARIABLES
+from etl_assets.markdown_table import markdown_table
 from etl_assets.settings import DomainSettings, Section, Settings
 
 _INTRODUCTION = """\
@@ -62,7 +63,7 @@ def _lines() -> Iterator[str]:
             yield from _section("`domains[]`", DomainSettings)
     yield _ENVIRONMENT
     rows = ([f"`{variable.name}`", variable.default, variable.meaning] for variable in VARIABLES)
-    yield from _table(["variable", "default", "meaning"], rows)
+    yield from markdown_table(["variable", "default", "meaning"], rows)
 
 
 def _section(title: str, section: type[Section]) -> Iterator[str]:
@@ -80,7 +81,7 @@ def _section(title: str, section: type[Section]) -> Iterator[str]:
         for name, field in section.model_fields.items()
         if name != "home"
     )
-    yield from _table(["field", "type", "default", "meaning"], rows)
+    yield from markdown_table(["field", "type", "default", "meaning"], rows)
 
 
 def _type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
@@ -130,18 +131,6 @@ def _meaning(field: FieldInfo) -> str:
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return (annotation.__doc__ or "").strip().splitlines()[0]
     return ""
-
-
-def _table(header: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    yield _row(header)
-    yield _row(["---"] * len(header))
-    for row in rows:
-        yield _row(row)
-    yield ""
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.reasons import OUTCOME_MEANINGS, REASON_MEANINGS
 from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.markdown_table import markdown_table
 
 _INTRODUCTION = """\
 # Tables
@@ -54,7 +55,7 @@ def _table_lines(contract: TableContract) -> Iterator[str]:
     if contract.append_only:
         yield "- Only ever appended to"
     yield ""
-    yield from _rows(
+    yield from markdown_table(
         ["column", "type", "null", "meaning", "rules", "made from"], map(_cells, contract.columns)
     )
 
@@ -73,19 +74,7 @@ def _cells(column: Column) -> list[str]:
 def _words(title: str, introduction: str, meanings: Iterable[tuple[str, str]]) -> Iterator[str]:
     yield f"## {title}\n"
     yield f"{introduction}\n"
-    yield from _rows(["word", "meaning"], ([_codes([word]), meaning] for word, meaning in meanings))
-
-
-def _rows(header: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    yield _row(header)
-    yield _row(["---"] * len(header))
-    for row in rows:
-        yield _row(row)
-    yield ""
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    yield from markdown_table(["word", "meaning"], ([_codes([word]), meaning] for word, meaning in meanings))
 
 
 def _codes(names: Iterable[str]) -> str:

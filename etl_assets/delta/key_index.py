@@ -13,7 +13,7 @@ import datetime as dt
 import fcntl
 import logging
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,11 +70,9 @@ class KeyIndex:
         if index is not None and {name: index.mark.get(name) for name in mark} == mark:
             if index.mark["version"] >= version:
                 return index
-            try:
+            # Log entries that were cleaned up, or files that were vacuumed since: everything is read again.
+            with suppress(FileNotFoundError):
                 files = list(self._added(index.mark["version"] + 1, version))
-            except FileNotFoundError:
-                pass  # log entries were cleaned up: everything is read again
-            else:
                 return self._extended(index, files, {**mark, "version": version})
         logger.info("%s: the index of %s is made from the whole table", self._table.name, self._column)
         empty = SortedRuns(self._folder, (), {})

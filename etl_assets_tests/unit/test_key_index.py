@@ -142,6 +142,18 @@ def test_where_log_entries_were_cleaned_up_everything_is_read_again(table):
     assert days_of(table, "a") == [FIRST]
 
 
+def test_where_files_were_compacted_and_vacuumed_everything_is_read_again(table):
+    append(table, {"a": FIRST})
+    assert days_of(table, "a") == [FIRST]
+    append(table, {"b": SECOND})
+    append(table, {"c": SECOND})
+    written = DeltaTable(str(table.path))
+    written.optimize.compact()
+    written.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert days_of(table, "b") == [SECOND]
+    assert days_of(table, "a", "c") == [FIRST, SECOND]
+
+
 def test_an_index_that_is_ahead_serves_an_older_version(table):
     append(table, {"a": FIRST})
     append(table, {"b": SECOND})
