@@ -20,39 +20,14 @@ from etl_assets.placement.policy import Stage
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.placing import leader, place
-from etl_assets.steps.step import platform_table
-
-A, B, C = "local/a", "local/b", "local/c"
-TABLE = "customers"
+from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of, three_domains
 
 
 @pytest.fixture
 def placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Placement:
     """Three domains of this machine, their roots in use."""
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
-    domains = [{"name": name, "root": name[-1]} for name in (A, B, C)]
-    (tmp_path / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
-    found = load_settings().placement()
-    found.place(Stage.INGEST)
-    return found
-
-
-def commit(placement: Placement, name: str) -> int:
-    """Commit one data file to the table from a domain, as Spark would, and have it acknowledged."""
-    domain = placement.named(name)
-    assert domain is not None
-    mirrored = platform_table(TABLE, domain).replication
-    assert mirrored is not None
-    mirrored.create()
-    lead = mirrored.lead()
-    version, folder = lead.version + 1, mirrored.folder(lead)
-    (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
-    (folder / f"part-{version}.parquet").write_bytes(b"rows" * version)
-    add = {"add": {"path": f"part-{version}.parquet", "size": 4 * version, "partitionValues": {}}}
-    entry = f"{json.dumps({'commitInfo': {'by': name}})}\n{json.dumps(add)}\n".encode()
-    (folder / "_delta_log" / f"{version:020d}.json").write_bytes(entry)
-    mirrored.acknowledge(lead, entry)
-    return version
+    return three_domains(tmp_path)
 
 
 def files(placement: Placement, name: str) -> dict[str, bytes]:
@@ -63,12 +38,6 @@ def files(placement: Placement, name: str) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
-
-
-def root_of(placement: Placement, name: str) -> Path:
-    domain = placement.named(name)
-    assert domain is not None
-    return domain.root
 
 
 def test_with_nothing_to_do_nothing_is_told(placement):

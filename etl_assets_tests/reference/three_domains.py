@@ -1,0 +1,49 @@
+"""A platform of three failure domains, and commits to a mirrored table as Spark would make them, without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from etl_assets.placement.domains import Placement
+from etl_assets.placement.policy import Stage
+from etl_assets.settings import load_settings
+from etl_assets.steps.step import platform_table
+
+A, B, C = "local/a", "local/b", "local/c"
+TABLE = "customers"
+
+
+def three_domains(home: Path) -> Placement:
+    """Write the platform file of an installation, and take its roots into use."""
+    domains = [{"name": name, "root": name[-1]} for name in (A, B, C)]
+    (home / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+    found = load_settings().placement()
+    found.place(Stage.INGEST)
+    return found
+
+
+def commit(placement: Placement, name: str) -> int:
+    """Commit one data file to the table from a domain, as Spark would, and have it acknowledged."""
+    domain = placement.named(name)
+    assert domain is not None
+    mirrored = platform_table(TABLE, domain).replication
+    assert mirrored is not None
+    mirrored.create()
+    lead = mirrored.lead()
+    version, folder = lead.version + 1, mirrored.folder(lead)
+    (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
+    (folder / f"part-{version}.parquet").write_bytes(b"rows" * version)
+    add = {"add": {"path": f"part-{version}.parquet", "size": 4 * version, "partitionValues": {}}}
+    entry = f"{json.dumps({'commitInfo': {'by': name}})}\n{json.dumps(add)}\n".encode()
+    (folder / "_delta_log" / f"{version:020d}.json").write_bytes(entry)
+    mirrored.acknowledge(lead, entry)
+    return version
+
+
+def root_of(placement: Placement, name: str) -> Path:
+    domain = placement.named(name)
+    assert domain is not None
+    return domain.root
