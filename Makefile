@@ -16,7 +16,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 	--no-deps --no-build-isolation --use-pep517 --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-fast lint format types bench docs lock clean
+.PHONY: help setup demo dev test chaos test-fast lint format types bench docs lock clean
 
 help: ## List the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo
 
 test: setup ## Run all tests
 	@$(BIN)/python -m pytest
+
+chaos: setup ## Kill, stop and cut off the writers of mirrored tables for ROUNDS=100 rounds, from SEED
+	@CHAOS_ROUNDS="$(or $(ROUNDS),100)" CHAOS_SEED="$(SEED)" $(BIN)/python -m pytest -q etl_assets_tests/mirroring/test_chaos.py
 
 test-fast: $(INSTALLED) ## Run the unit tests: no Spark, no servers
 	@$(BIN)/python -m pytest etl_assets_tests/unit

@@ -1,0 +1,185 @@
+"""Real processes on real folders, killed, stopped and cut off: what was acknowledged is there, once, in every domain.
+
+`CHAOS_ROUNDS` and `CHAOS_SEED` say how long and from where; a failure names its seed. `make chaos` runs a hundred rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from etl_assets.delta.replication import Replication
+from etl_assets.errors import MembershipRefused, MirrorError, Unanswered
+from etl_assets.placement.memory import DomainsMemory
+from etl_assets_tests.mirroring.chaos_worker import NAMES, TABLE, domain_of
+
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "6"))
+SEED = int(os.environ.get("CHAOS_SEED", "0") or time.time_ns() % 1_000_000)
+ROUND_SECONDS = 1.5
+REPAIR_SECONDS = 60
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + ROUNDS * 30)]
+
+
+@dataclass
+class Chaos:
+    """Three domains under one folder, a worker in each, and what befalls them."""
+
+    home: Path
+    dice: random.Random
+    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    befell: Counter[str] = field(default_factory=Counter)
+
+    def start(self) -> None:
+        for name in NAMES:
+            if name not in self.workers or self.workers[name].poll() is not None:
+                notes = self.home / f"acknowledged-{name}"
+                command = [sys.executable, "-m", "etl_assets_tests.mirroring.chaos_worker"]
+                self.workers[name] = subprocess.Popen([*command, str(self.home), name, str(notes)])
+
+    def stop(self) -> None:
+        for worker in self.workers.values():
+            worker.send_signal(signal.SIGCONT)
+            worker.kill()
+            worker.wait()
+
+    def kill(self, name: str) -> None:
+        self.workers[name].kill()
+        self.workers[name].wait()
+        self.start()
+
+    def pause(self, name: str) -> None:
+        self.workers[name].send_signal(signal.SIGSTOP)
+        time.sleep(self.dice.uniform(0.1, ROUND_SECONDS))
+        self.workers[name].send_signal(signal.SIGCONT)
+
+    def unmount(self, name: str) -> None:
+        away = self.home / f"away-{name}"
+        (self.home / name).rename(away)
+        time.sleep(self.dice.uniform(0.1, ROUND_SECONDS))
+        # A worker may have made folders in the place of the root meanwhile, as on a disk that is not mounted.
+        shutil.rmtree(self.home / name, ignore_errors=True)
+        while True:
+            try:
+                away.rename(self.home / name)
+                return
+            except OSError:
+                shutil.rmtree(self.home / name, ignore_errors=True)
+
+    def empty(self, name: str) -> None:
+        for part in ("register", "tables"):
+            shutil.rmtree(self.home / name / part, ignore_errors=True)
+
+    def cut(self, name: str) -> None:
+        """Cut a data file of a replica short."""
+        files = sorted((self.home / name / "tables").rglob("*.parquet"))
+        if files:
+            file = self.dice.choice(files)
+            # A copy of its own first: folders may share files by hard links.
+            content = file.read_bytes()[:-7]
+            file.unlink()
+            file.write_bytes(content)
+
+    def round(self) -> None:
+        """Let the workers commit, and something happen to one or two of them."""
+        self.start()
+        time.sleep(self.dice.uniform(0.2, ROUND_SECONDS))
+        for _ in range(self.dice.choice((1, 2))):
+            self._befalls({"kill": self.kill, "pause": self.pause, "unmount": self.unmount})
+        if self.dice.random() < 0.3:
+            # One memory is lost at most before it is replaced: two of three would be a lost majority.
+            self._befalls({"empty": self.empty, "cut": self.cut})
+            self.stop()
+            self.repair()
+        time.sleep(self.dice.uniform(0.1, 0.5))
+
+    def _befalls(self, troubles: Mapping[str, Callable[[str], None]]) -> None:
+        what = self.dice.choice(list(troubles))
+        self.befell[what] += 1
+        troubles[what](self.dice.choice(NAMES))
+
+    def repair(self) -> None:
+        """Lead from any domain that can, let lost memories rejoin, build broken replicas anew, bring all to the head."""
+        deadline = time.monotonic() + REPAIR_SECONDS
+        while True:
+            for name in self.dice.sample(NAMES, len(NAMES)):
+                try:
+                    if self._repaired_from(Replication(TABLE, domain_of(self.home, name))):
+                        return
+                except (MirrorError, Unanswered) as error:
+                    problem = error
+            assert time.monotonic() < deadline, f"not repaired: {problem}"
+
+    @staticmethod
+    def _repaired_from(table: Replication) -> bool:
+        table.lead()
+        for name in table.membership.forgotten():
+            table.membership.add(name)
+            table.membership.promote(name)
+        table.follow()
+        for name, problems in table.broken().items():
+            if problems:
+                try:
+                    table.rebuild(name)
+                except MembershipRefused:
+                    return False  # it is the leader's own: another one has to lead
+        table.follow()
+        return not any(table.broken().values())
+
+    def acknowledged(self) -> list[str]:
+        return [line for name in NAMES for line in self._lines(self.home / f"acknowledged-{name}")]
+
+    @staticmethod
+    def _lines(file: Path) -> list[str]:
+        return [line for line in file.read_text().splitlines() if len(line) == 32] if file.exists() else []
+
+    def committed(self, name: str) -> tuple[int, list[str], dict[str, bytes]]:
+        """Acknowledged version, ids in order, and the log of a domain's replica."""
+        bound = Replication(TABLE, domain_of(self.home, name)).bind()
+        assert bound is not None
+        assert bound.domain == name
+        entries = {
+            f"{version:020d}.json": (
+                Path(bound.uri) / bound.folder / "_delta_log" / f"{version:020d}.json"
+            ).read_bytes()
+            for version in range(bound.version + 1)
+        }
+        ids = [json.loads(entry.splitlines()[0])["commitInfo"]["id"] for entry in entries.values()]
+        return bound.version, ids, entries
+
+
+def test_what_was_acknowledged_is_there_once_in_every_domain(tmp_path, record_testsuite_property):
+    chaos = Chaos(home=tmp_path, dice=random.Random(SEED))
+    memory = DomainsMemory(tmp_path / "domains.json")
+    for name in NAMES:
+        memory.take(name, tmp_path / name)
+    Replication(TABLE, domain_of(tmp_path, "a")).create()
+    try:
+        for _ in range(ROUNDS):
+            chaos.round()
+    finally:
+        chaos.stop()
+    chaos.repair()
+    told = f"seed {SEED}, {dict(chaos.befell)}"
+    _, ids, log = chaos.committed("a")
+    assert [name for name, times in Counter(ids).items() if times > 1] == [], told
+    assert set(chaos.acknowledged()) <= set(ids), told
+    assert len(ids) > ROUNDS, told
+    for name in NAMES[1:]:
+        assert chaos.committed(name)[2] == log, told
+    record_testsuite_property(
+        "chaos",
+        f"{told}: {len(chaos.acknowledged())} acknowledged, {len(ids)} committed, none lost, none doubled",
+    )
