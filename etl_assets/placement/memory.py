@@ -6,9 +6,11 @@ that is not mounted, or was emptied or swapped: nothing is created on it. The fi
 
 from __future__ import annotations
 
+import fcntl
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -52,7 +54,8 @@ class DomainsMemory:
 
     def set_standing(self, domain: str, standing: Standing) -> None:
         """Remember what the operator says."""
-        self._write(domain, replace(self.of(domain), standing=standing))
+        with self._alone():
+            self._write(domain, replace(self.of(domain), standing=standing))
 
     def strange(self, domain: str, root: Path) -> str | None:
         """Why a root is not the one that was used before, None if it is, or none was used before. Changes nothing.
@@ -75,16 +78,28 @@ class DomainsMemory:
         """
         if self.of(domain).root_id is not None:
             return
-        root.mkdir(parents=True, exist_ok=True)
-        found = _read_marker(root)
-        if found is None:
-            found = {"domain": domain, "id": uuid.uuid4().hex}
-            write_durably(root / MARKER, json.dumps(found).encode())
-        self._write(domain, replace(self.of(domain), root_id=found["id"]))
+        with self._alone():
+            if self.of(domain).root_id is not None:
+                return
+            root.mkdir(parents=True, exist_ok=True)
+            found = _read_marker(root)
+            if found is None:
+                found = {"domain": domain, "id": uuid.uuid4().hex}
+                write_durably(root / MARKER, json.dumps(found).encode())
+            self._write(domain, replace(self.of(domain), root_id=found["id"]))
 
     def forget(self, domain: str) -> None:
         """Take the root as it is now for the domain's: what was there before is given up."""
-        self._write(domain, replace(self.of(domain), root_id=None))
+        with self._alone():
+            self._write(domain, replace(self.of(domain), root_id=None))
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """One writer at a time, threads and processes: sensors, runs and operators change the same file."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _read(self) -> Mapping[str, Remembered]:
         try:

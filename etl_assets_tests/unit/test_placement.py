@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
 from etl_assets.errors import DomainUnavailable, SettingsError
-from etl_assets.placement.memory import Standing
+from etl_assets.placement.memory import DomainsMemory, Standing
 from etl_assets.placement.policy import PlacementPolicy, Stage, covers
 from etl_assets.settings import Settings, load_settings
 
@@ -145,3 +146,25 @@ def test_a_memory_that_cannot_be_read_is_named(home):
 def test_domains_and_policies_that_make_no_sense_stop_at_load(home, fields, says):
     with pytest.raises(SettingsError, match=says):
         settings(home, **fields)
+
+
+def test_two_that_use_a_root_for_the_first_time_at_once_agree_on_it(home):
+    # A sensor and a run may both be the first.
+    for number in range(20):
+        root = home / f"root-{number}"
+        memory = DomainsMemory(home / f"domains-{number}.json")
+        with ThreadPoolExecutor(8) as threads:
+            done = [threads.submit(memory.take, "rack/a", root) for _ in range(8)]
+        assert all(each.exception() is None for each in done)
+        assert memory.strange("rack/a", root) is None
+
+
+def test_what_an_operator_says_is_not_lost_to_a_root_that_is_taken_at_that_moment(home):
+    memory = DomainsMemory(home / "domains.json")
+    names = [f"rack/{number}" for number in range(16)]
+    with ThreadPoolExecutor(8) as threads:
+        said = [threads.submit(memory.set_standing, name, Standing.FAILED) for name in names]
+        taken = [threads.submit(memory.take, name, home / name) for name in names]
+    assert all(done.exception() is None for done in (*said, *taken))
+    assert {memory.of(name).standing for name in names} == {Standing.FAILED}
+    assert [memory.strange(name, home / name) for name in names] == [None] * len(names)
