@@ -7,6 +7,7 @@ protocol, and who should lead (`placement/`).
 from __future__ import annotations
 
 import functools
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.errors import MirrorError, QuorumUnavailable, Unanswered
+from etl_assets.errors import MembershipRefused, MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.leadership import Leadership
@@ -40,6 +41,7 @@ TABLE_PROPERTIES = {
     # Logs are copied byte by byte: the time of a commit is what the entry says, not when a copy was made.
     "delta.enableInCommitTimestamps": "true",
 }
+_BOOTSTRAP_ATTEMPTS, _BOOTSTRAP_PAUSE_SECONDS = 40, 0.05
 WRITE_SETTINGS = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
 
 
@@ -127,8 +129,7 @@ class Replication:
             self._created = True
             return
         try:
-            roles = {site.name: site.role for site in self._sites}
-            bootstrap(self._table, roles, lambda: uuid.uuid4().hex)
+            self._bootstrap()
         except Unanswered as error:
             raise QuorumUnavailable(
                 f"the table {self._table.name} cannot be made: {error.message}",
@@ -137,6 +138,22 @@ class Replication:
                 missing={str(error.fields.get("store")): error.message},
             ) from error
         self._created = True
+
+    def _bootstrap(self) -> None:
+        """Make the registers, or wait for another process that makes them at the same time."""
+        roles = {site.name: site.role for site in self._sites}
+        for attempt in range(1, _BOOTSTRAP_ATTEMPTS + 1):
+            try:
+                bootstrap(self._table, roles, lambda: uuid.uuid4().hex)
+            except MembershipRefused:
+                registers = [self._table.replica(site.name).register.read() for site in self._sites]
+                if None not in registers:
+                    return
+                if attempt == _BOOTSTRAP_ATTEMPTS:
+                    raise
+                time.sleep(_BOOTSTRAP_PAUSE_SECONDS)
+            else:
+                return
 
     def acknowledged(self) -> State | None:
         """The newest state that may be read, None when the table does not exist."""

@@ -58,7 +58,11 @@ def bootstrap(table: MirroredTable, roles: Mapping[str, Role], new_incarnation: 
             "give each platform roots of its own; or finish it with the same domains, roots and roles",
         )
     for domain in sorted(roles):
-        table.replica(domain).register.create(_first(table, domain, state))
+        register, first = table.replica(domain).register, _first(table, domain, state)
+        register.create(first)
+        # Everybody goes by the same order: who loses the first one leaves the others alone, so that the winner gets them all.
+        if (held := register.read()) is None or held.record != first:
+            break
     created = _existing(table, roles)
     if any(created.get(domain) != _first(table, domain, state) for domain in roles):
         raise _refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
+from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, NotFound
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.placement.domains import Placement
@@ -183,3 +185,12 @@ def test_an_unknown_domain_is_named_with_those_there_are(placement):
     result = CliRunner().invoke(command, ["fail", "local/x"])
     assert isinstance(result.exception, NotFound)
     assert "local/a, local/b, local/c" in result.exception.fix
+
+
+def test_processes_that_make_a_table_at_once_make_one(placement):
+    for number in range(10):
+        made = [Replication(f"table{number}", domain) for domain in placement.domains for _ in range(3)]
+        with ThreadPoolExecutor(len(made)) as threads:
+            done = [threads.submit(each.create) for each in made]
+        assert [str(each.exception()) for each in done if each.exception()] == []
+        assert made[0].lead().version == -1
