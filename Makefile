@@ -35,7 +35,7 @@ test: setup ## Run all tests
 	@$(BIN)/python -m pytest
 
 chaos: setup ## Kill, stop and cut off the writers of mirrored tables for ROUNDS=100 rounds, from SEED
-	@CHAOS_ROUNDS="$(or $(ROUNDS),100)" CHAOS_SEED="$(SEED)" $(BIN)/python -m pytest -q etl_assets_tests/mirroring/test_chaos.py
+	@CHAOS_ROUNDS="$(or $(ROUNDS),100)" CHAOS_SEED="$(SEED)" $(BIN)/python -m pytest -q etl_assets_tests/chaos
 
 test-fast: $(INSTALLED) ## Run the unit tests: no Spark, no servers
 	@$(BIN)/python -m pytest etl_assets_tests/unit

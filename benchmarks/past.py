@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.log import entry_path, latest_version
 from etl_assets.events.wire import WireEvent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FIRST_DAY = dt.date(2023, 1, 1)
 EVENTS_A_FILE = 2
@@ -48,14 +51,12 @@ def land_increment(landing: Path, day: dt.date, number: int, events: int) -> Non
     _land(landing, day, f"increment-{number:06d}", f"increment-{number}", events)
 
 
-def spread_over_versions(table: Path) -> None:
+def spread_over_versions(spark: SparkSession, table: Path) -> None:
     """Rewrite a table's log as if each of its days had been committed by itself, cursors and all, with a checkpoint.
 
     A thousand commits by Spark would take half an hour. The rows keep the batch id of the one commit, which only says
     that they have been read long ago.
     """
-    from deltalake import DeltaTable
-
     if (newest := latest_version(table)) < 1:
         return
     actions = [json.loads(line) for line in entry_path(table, newest).read_text("utf-8").splitlines()]
@@ -67,7 +68,17 @@ def spread_over_versions(table: Path) -> None:
         _write_entry(table, version, [*_of_one_day(info, day), *added])
     rest = [action for action in actions if not action.keys() & {"add", "commitInfo"}]
     _write_entry(table, newest + len(days), [{"commitInfo": {**info, "userMetadata": None}}, *rest])
-    DeltaTable(str(table)).create_checkpoint()
+    checkpoint(spark, table)
+
+
+def checkpoint(spark: SparkSession, table: Path) -> None:
+    """Have Delta write a checkpoint, as it does with every tenth commit, and forget all it knows of tables."""
+    # Delta offers no public way to a checkpoint.
+    java: Any = spark._jvm
+    delta_log = java.org.apache.spark.sql.delta.DeltaLog
+    delta_log.clearCache()
+    delta_log.forTable(spark._jsparkSession, str(table)).checkpoint()
+    delta_log.clearCache()
 
 
 def _added_by_day(actions: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -87,6 +87,7 @@ def platform_resources(settings: Settings) -> dict[str, Any]:
             root=str(domain.root),
             domain=domain.name,
             sites=sites,
+            health="" if domain.observations is None else str(domain.observations.file),
             spark=spark,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
         ),

@@ -19,6 +19,7 @@ EtlAssetsError
 ├── TableBusy                another process holds the table's writer lock
 ├── CommitConflict           the table moved past the planned base version
 ├── CommitUnverified         a commit was written but is not what was planned
+├── FilesGone                data files of an older version are no longer there
 ├── MirrorError              a mirrored table cannot go on as it is
 │   ├── QuorumUnavailable    too few voters answered to acknowledge a commit, to lead or to read anew
 │   ├── Fenced               another process or domain leads the table under a higher epoch
@@ -105,6 +106,10 @@ class CommitConflict(EtlAssetsError):
 
 class CommitUnverified(EtlAssetsError):
     """A commit was written, and what it says of itself is not what was planned."""
+
+
+class FilesGone(EtlAssetsError):
+    """An older version cannot be had any more: its files or its log are gone; carries `table` and `missing`."""
 
 
 class MirrorError(EtlAssetsError):

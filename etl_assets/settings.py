@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from etl_assets import environment
 from etl_assets.errors import SettingsError
 from etl_assets.mirroring.locator import Role
-from etl_assets.placement.domains import FailureDomain, Placement, Site
+from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.memory import DomainsMemory
+from etl_assets.placement.observations import Observations
 from etl_assets.placement.policy import PlacementPolicy, Stage, covers
+from etl_assets.placement.site import Site, is_folder
+from etl_assets.placement.watch import Watch
 
 DOMAIN_NAME = r"^[a-z0-9][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,2}$"
 SPARK_MEMORY = r"^[1-9][0-9]*[mg]$"
@@ -34,7 +38,8 @@ OWNED_SPARK_SETTINGS = (
 class Section(BaseModel):
     """A part of the platform file: immutable, and an unknown field is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # What was given is shown by `_explain`, without secrets.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class DomainSettings(Section):
@@ -43,7 +48,14 @@ class DomainSettings(Section):
     name: Annotated[
         str, Field(pattern=DOMAIN_NAME, description="provider/region[/zone], or any lower-case name")
     ]
-    root: Annotated[Path, Field(description="storage root; relative to the home folder")]
+    root: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="storage root: a folder, relative to the home folder; or `s3://bucket/prefix`, which votes and holds"
+            " copies, and never leads",
+        ),
+    ]
     role: Annotated[
         Role,
         Field(
@@ -51,6 +63,20 @@ class DomainSettings(Section):
             " does not count"
         ),
     ] = Role.VOTER
+
+    @field_validator("root")
+    @classmethod
+    def _known_kind(cls, value: str) -> str:
+        if is_folder(value) or _BUCKET.fullmatch(value):
+            return value
+        raise ValueError(
+            "it is neither a folder nor s3://bucket/prefix; credentials and options come by the store's environment variables"
+        )
+
+    def site(self, home: Path) -> Site:
+        """The domain with its root made absolute."""
+        root = str(home / self.root) if is_folder(self.root) else self.root.rstrip("/")
+        return Site(name=self.name, root=root, role=self.role)
 
 
 Names = Annotated[
@@ -61,12 +87,28 @@ Names = Annotated[
 ]
 
 
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9._=/-]*)?")
+_CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"]\?)[^\s'\"]*=[^\s'\"]*")
+_UNUSABLE_IN_ROOTS = re.compile(r"[*?\[\]{}\\%]")
+
+
 class PlacementSettings(Section):
     """Which domains may run which stage. A domain that is not named never does, whatever the outage."""
 
     ingest: Names = ("*",)
     transform: Names = ("*",)
     sink: Names = ("*",)
+
+
+class HealthSettings(Section):
+    """How the failure domains are watched."""
+
+    probe_timeout_seconds: Annotated[
+        float,
+        Field(
+            gt=0, le=300, description="a domain that does not answer a probe within this time has failed it"
+        ),
+    ] = 5.0
 
 
 class LandingSettings(Section):
@@ -162,8 +204,9 @@ class Settings(Section):
             max_length=9,
             description="tables are mirrored over all of them if there are several",
         ),
-    ] = (DomainSettings(name="local", root=Path("data")),)
+    ] = (DomainSettings(name="local", root="data"),)
     placement_policy: PlacementSettings = PlacementSettings()
+    health: HealthSettings = HealthSettings()
     landing: LandingSettings = LandingSettings()
     reference: ReferenceSettings = ReferenceSettings()
     spark: SparkSettings = SparkSettings()
@@ -171,15 +214,27 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _domains_make_sense(self) -> Settings:
-        names, roots = [each.name for each in self.domains], [self.home / each.root for each in self.domains]
-        for what, values in (("name", names), ("root", [str(root) for root in roots])):
+        sites = [each.site(self.home) for each in self.domains]
+        names = [site.name for site in sites]
+        for what, values in (("name", names), ("root", [site.root for site in sites])):
             if twice := [value for value in values if values.count(value) > 1]:
                 raise ValueError(f"domains: the {what} {twice[0]} stands twice; each domain has its own")
-        if not any(each.role is Role.VOTER for each in self.domains):
+        for site in sites:
+            if site.is_folder and (found := _UNUSABLE_IN_ROOTS.search(site.root)):
+                raise ValueError(
+                    f"domains: the root {site.root} holds {found[0]!r}, which Spark takes for a pattern or an escape; choose"
+                    " another folder, or another ETL_ASSETS_HOME"
+                )
+        if not any(site.role is Role.VOTER for site in sites):
             raise ValueError(
                 "domains: none is a voter, so nothing can be written; give one at least the role voter"
             )
-        leaders = [each.name for each in self.domains if each.role is Role.VOTER]
+        leaders = [site.name for site in sites if site.may_lead]
+        if not leaders:
+            raise ValueError(
+                "domains: no voter has a folder for its root, and none may lead on an object store, where Spark does not"
+                " write; give one voter at least a folder"
+            )
         for stage in Stage:
             allowed = getattr(self.placement_policy, stage.value)
             if unknown := [name for name in allowed if not any(covers(name, each) for each in names)]:
@@ -188,7 +243,8 @@ class Settings(Section):
                 )
             if not any(covers(name, leader) for name in allowed for leader in leaders):
                 raise ValueError(
-                    f"placement_policy.{stage} allows no voter; name one of {', '.join(leaders)}"
+                    f"placement_policy.{stage} allows no voter that may lead; name one of {', '.join(leaders)} (object"
+                    " stores only vote)"
                 )
         return self
 
@@ -207,15 +263,40 @@ class Settings(Section):
         """Folder of the Dagster instance."""
         return self.home / "dagster"
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is allowed and yet not what one wants, in sentences."""
+        roles = [each.role for each in self.domains]
+        voters = roles.count(Role.VOTER)
+        if Role.WITNESS in roles or voters % 2:
+            return ()
+        lost = "either of them is down" if voters == 2 else f"{voters // 2} of them are down"
+        return (
+            f"domains: {voters} voters and no witness cannot go on while {lost}; one more voter, or a witness, would let"
+            " them",
+        )
+
     def placement(self) -> Placement:
         """The configured failure domains and who may run what in them."""
-        sites = tuple(Site(name=d.name, root=str(self.home / d.root), role=d.role) for d in self.domains)
-        mirrored = sites if len(sites) > 1 else ()
+        sites = tuple(each.site(self.home) for each in self.domains)
+        observations = Observations(self.home / "health.json")
         return Placement(
             domains=tuple(
-                FailureDomain(name=d.name, root=self.home / d.root, sites=mirrored) for d in self.domains
+                FailureDomain(
+                    name=site.name,
+                    root=Path(site.root),
+                    sites=sites if len(sites) > 1 else (),
+                    observations=observations,
+                )
+                for site in sites
+                if site.is_folder
             ),
-            memory=DomainsMemory(self.home / "domains.json"),
+            sites=sites,
+            watch=Watch(
+                memory=DomainsMemory(self.home / "domains.json"),
+                observations=observations,
+                timeout_seconds=self.health.probe_timeout_seconds,
+            ),
             policy=PlacementPolicy(
                 allowed={stage: getattr(self.placement_policy, stage.value) for stage in Stage}
             ),
@@ -283,11 +364,12 @@ def _explain(file: Path, error: ValidationError) -> SettingsError:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     allowed = _allowed(first)
+    given = _CREDENTIALS.sub("…", repr(first["input"]))
     return SettingsError(
-        f"{file}: {field} = {first['input']!r} is wrong: {first['msg']}",
+        f"{file}: {field} = {given} is wrong: {first['msg']}",
         fix=f"allowed: {allowed}" if allowed else "see docs/settings.md for the fields and their values",
         field=field,
-        value=first["input"],
+        value=given,
         allowed=allowed,
     )
 
@@ -306,6 +388,7 @@ def _section(location: tuple[str | int, ...]) -> type[BaseModel]:
     sections: dict[str | int, type[BaseModel]] = {
         "domains": DomainSettings,
         "placement_policy": PlacementSettings,
+        "health": HealthSettings,
         "landing": LandingSettings,
         "reference": ReferenceSettings,
         "spark": SparkSettings,

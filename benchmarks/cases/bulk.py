@@ -33,15 +33,19 @@ def run(options: Options) -> list[Figure]:
     given = bulk_input(options.folder, options.events)
     work = options.folder / CASE
     sides = {
-        OURS: _side(options, given, work / "platform", "bulk_by_platform"),
-        OTHER: _side(options, given, work / "by-hand", "bulk_by_hand"),
+        OURS: bulk_side(options, given, work / "platform", "bulk_by_platform"),
+        OTHER: bulk_side(options, given, work / "by-hand", "bulk_by_hand"),
     }
     measured = interleaved(options.runs, sides)
     shutil.rmtree(work, ignore_errors=True)
     return _figures(measured[OURS], measured[OTHER])
 
 
-def _side(options: Options, given: BulkInput, folder: Path, script: str) -> Callable[[], Measured]:
+def bulk_side(
+    options: Options, given: BulkInput, folder: Path, script: str, **more: Any
+) -> Callable[[], Measured]:
+    """One side: the script over the input, in a fresh process and an empty folder; it must end with the right rows."""
+
     def run_side() -> Measured:
         from etl_assets.runtime.jars import delta_jars
 
@@ -55,6 +59,7 @@ def _side(options: Options, given: BulkInput, folder: Path, script: str) -> Call
                 **options.spark_settings(folder / "scratch"),
                 "spark.driver.extraClassPath": os.pathsep.join(map(str, delta_jars())),
             },
+            **more,
         }
         measured = run_script(script, arguments, script_environment())
         _check(script, measured, given)

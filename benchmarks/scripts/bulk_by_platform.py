@@ -15,7 +15,7 @@ def main() -> None:
     from etl_assets.steps.step import ReadMode, platform_table
 
     told = arguments()
-    settings = platform(Path(told["tables"]), Path(told["landing"]))
+    settings = platform(Path(told["tables"]), Path(told["landing"]), told.get("domains", 1))
     days = [dt.date.fromisoformat(day) for day in told["days"]]
     spark = SparkResource(spark_config=told["spark"]).spark_session
     path = steps(settings, lambda: spark, ReadMode.INCREMENTAL)

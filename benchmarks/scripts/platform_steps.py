@@ -14,7 +14,7 @@ from etl_assets.contracts.tables import (
     RAW_EVENTS,
     WAREHOUSE_ROWS,
 )
-from etl_assets.settings import LandingSettings, Settings
+from etl_assets.settings import DomainSettings, LandingSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,15 @@ DERIVED = (ORDER_STATUS_VIEW.name, DEAD_LETTERS.name, AUDIT_LOG.name)
 """The steps that are reported separately."""
 
 
-def platform(home: Path, landing: Path) -> Settings:
-    """A platform with the default settings, for a landing folder whose files are finished."""
-    return Settings(home=home, landing=LandingSettings(path=landing, settle_seconds=0))
+def platform(home: Path, landing: Path, domains: int = 1) -> Settings:
+    """A platform with the default settings, for a landing folder whose files are finished, in one domain or several."""
+    settings = Settings(home=home, landing=LandingSettings(path=landing, settle_seconds=0))
+    if domains == 1:
+        return settings
+    several = tuple(
+        DomainSettings(name=f"local/{number}", root=f"domain-{number}") for number in range(domains)
+    )
+    return settings.model_copy(update={"domains": several})
 
 
 def steps(settings: Settings, session: Callable[[], SparkSession], mode: ReadMode) -> dict[str, Step]:

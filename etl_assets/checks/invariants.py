@@ -11,6 +11,8 @@ from etl_assets.contracts.tables import (
     RAW_EVENTS,
     WAREHOUSE_ROWS,
 )
+from etl_assets.delta.cursor import taken_back
+from etl_assets.delta.offsets import next_offset, retired_offsets
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import Settings
 from etl_assets.steps.step import platform_table
@@ -30,26 +32,28 @@ def rows_by_day(domain: FailureDomain, table: str, *, outcome: str | None = None
 
 
 def dense_offsets(domain: FailureDomain, table: str) -> dg.AssetCheckResult:
-    """Offsets run from 0 without a gap: the highest is the number of rows less one."""
+    """Offsets run from 0 without a gap: as many were dealt as there are rows, and rows that an undo took out."""
     snapshot = platform_table(table, domain).snapshot()
     rows = 0 if snapshot is None else snapshot.row_count()
-    highest = None if snapshot is None else snapshot.maximum("offset")
-    passed = rows == 0 if highest is None else highest + 1 == rows
+    retired = 0 if snapshot is None else retired_offsets(snapshot)
+    highest = next_offset(snapshot) - 1
     return dg.AssetCheckResult(
-        passed=passed, metadata={"rows": rows, "highest_offset": -1 if highest is None else highest}
+        passed=highest + 1 == rows + retired,
+        metadata={"rows": rows, "highest_offset": highest, "offsets_retired_by_undo": retired},
     )
 
 
 def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
     """Every raw event of a day is normalized or refused.
 
-    Compared only for days that have been normalized at all; an event that was refused and later replayed counts twice,
+    Compared only for days that have been normalized at all and do not wait to be made again after an undo; an event that was refused and later replayed counts twice,
     so there may be more of them, never fewer.
     """
     raw = rows_by_day(domain, RAW_EVENTS.name)
     normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
     refused = rows_by_day(domain, NORMALIZED_ORDERS_EXCEPTIONS.name, outcome=Outcome.REJECTED.value)
-    known = {day for day in raw if day in normalized or day in refused}
+    waiting = taken_back(platform_table(NORMALIZED_ORDERS.name, domain), RAW_EVENTS.name)
+    known = {day for day in raw if day in normalized or day in refused} - waiting
     missing = {day: raw[day] - normalized.get(day, 0) - refused.get(day, 0) for day in known}
     too_many = {day: normalized.get(day, 0) - raw.get(day, 0) for day in normalized}
     return _result(
@@ -58,14 +62,18 @@ def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
 
 
 def all_committed(domain: FailureDomain) -> dg.AssetCheckResult:
-    """Every normalized event of a day is one warehouse row, for the days that are in the warehouse."""
+    """Every normalized event of a day is one warehouse row, for the days that are in the warehouse.
+
+    Days that wait to be made again after an undo are left out.
+    """
     normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
     committed = rows_by_day(domain, WAREHOUSE_ROWS.name)
+    waiting = taken_back(platform_table(WAREHOUSE_ROWS.name, domain), NORMALIZED_ORDERS.name)
     return _result(
         {
             day: normalized.get(day, 0) - rows
             for day, rows in committed.items()
-            if rows != normalized.get(day, 0)
+            if day not in waiting and rows != normalized.get(day, 0)
         }
     )
 

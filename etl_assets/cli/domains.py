@@ -30,14 +30,16 @@ def list_(as_json: bool) -> None:
     from etl_assets.observability.domain_states import domain_states, one_loss
     from etl_assets.settings import load_settings
 
-    placement = load_settings().placement()
-    states = domain_states(placement)
+    settings = load_settings()
+    states = domain_states(settings.placement())
     danger = one_loss(states)
     if as_json:
         click.echo(json.dumps([state.as_json() for state in states]))
     else:
         _show(states)
         click.echo(danger or "Losing any one domain now would lose nothing.")
+    for doubt in settings.doubts:
+        click.echo(f"warning: {doubt}", err=True)
     if danger or any(state.problem for state in states):
         sys.exit(1)
 
@@ -45,12 +47,15 @@ def list_(as_json: bool) -> None:
 @domains.command()
 @click.argument("name")
 def probe(name: str) -> None:
-    """Read and write under a domain's root, and say what is wrong. Exit code 1 if something is."""
+    """Write and read under a domain's root now, and say what is wrong. Exit code 1 if it cannot be used.
+
+    Counts like a probe of the sensor: a domain that was given up is back after several in a row that went well.
+    """
     placement = _placement(name)
-    domain = placement.named(name)
-    problem = None if domain is None else placement.unusable(domain)
-    click.echo(f"{name}: {problem or 'can be used'}")
-    if problem:
+    health = placement.watch.probe(placement.site(name))
+    why = health.problem or health.why
+    click.echo(f"{name}: {health.state}, {why}" if why else f"{name}: healthy, can be used")
+    if health.problem:
         sys.exit(1)
 
 
@@ -79,20 +84,19 @@ def drain(name: str) -> None:
 )
 def heal(name: str, new_root: bool) -> None:
     """Put a domain back to use after `fail` or `drain`."""
-    from etl_assets.placement.memory import Standing
-
     placement = _placement(name)
-    if new_root:
-        placement.memory.forget(name)
-    _set(name, Standing.IN_USE)
+    placement.heal(name, new_root=new_root)
+    _tell(placement, name)
 
 
 def _set(name: str, standing: Standing) -> None:
     placement = _placement(name)
     placement.memory.set_standing(name, standing)
-    domain = placement.named(name)
-    problem = None if domain is None else placement.problem(domain)
-    click.echo(f"{name}: {problem or 'in use'}")
+    _tell(placement, name)
+
+
+def _tell(placement: Placement, name: str) -> None:
+    click.echo(f"{name}: {placement.problem(placement.site(name)) or 'in use'}")
 
 
 def _placement(name: str) -> Placement:
@@ -101,9 +105,11 @@ def _placement(name: str) -> Placement:
     from etl_assets.settings import load_settings
 
     placement = load_settings().placement()
-    if placement.named(name) is None:
-        names = ", ".join(domain.name for domain in placement.domains)
-        raise NotFound(f"there is no failure domain {name}", fix=f"name one of {names}", domain=name)
+    names = [site.name for site in placement.sites]
+    if name not in names:
+        raise NotFound(
+            f"there is no failure domain {name}", fix=f"name one of {', '.join(names)}", domain=name
+        )
     return placement
 
 
@@ -122,7 +128,7 @@ def _show(states: list[DomainState]) -> None:
         table.add_row(
             state.name,
             state.role,
-            state.problem or "healthy",
+            state.told,
             ", ".join(state.leads),
             ", ".join(f"{name} {lag:,}" for name, lag in behind.items() if lag is not None)
             or ("does not answer" if behind else "0"),

@@ -18,6 +18,7 @@ COMMANDS = {
     "dev": "etl_assets.cli.dev:dev",
     "events": "etl_assets.cli.events:events",
     "tables": "etl_assets.cli.tables:tables",
+    "reprocess": "etl_assets.cli.reprocess:reprocess",
     "domains": "etl_assets.cli.domains:domains",
     "dead-letters": "etl_assets.cli.dead_letters:dead_letters",
     "trace": "etl_assets.cli.trace:trace",

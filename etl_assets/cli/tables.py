@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from etl_assets.cli.restore import restore
+from etl_assets.cli.upkeep import compact, vacuum
+
 if TYPE_CHECKING:
     from etl_assets.delta.replication import Replication
     from etl_assets.observability.table_states import TableState
@@ -47,6 +50,11 @@ def tables(context: click.Context, as_json: bool) -> None:
         _show(states)
 
 
+tables.add_command(restore)
+tables.add_command(compact)
+tables.add_command(vacuum)
+
+
 @tables.command()
 @click.argument("table")
 @click.option("--to", "domain", required=True, metavar="DOMAIN", help="Failure domain that is to lead it.")
@@ -60,7 +68,13 @@ def relocate(table: str, domain: str) -> None:
     there = placement.named(domain)
     if there is None:
         names = ", ".join(each.name for each in placement.domains)
-        raise NotFound(f"there is no failure domain {domain}", fix=f"name one of {names}", domain=domain)
+        known = any(site.name == domain for site in placement.sites)
+        why = (
+            f"{domain} is on an object store, and never leads"
+            if known
+            else f"there is no failure domain {domain}"
+        )
+        raise NotFound(why, fix=f"name one of {names}", domain=domain)
     lead_there = _mirrored(table, there)
     placement.expect_allowed(STAGE_OF[table], domain)
     if (problem := placement.problem(there)) is not None:
@@ -164,6 +178,9 @@ def _show(states: list[TableState]) -> None:
     for state in states:
         if state.cursor:
             click.echo(f"{state.name} has read {', '.join(_in_short(state.cursor))}")
+    for state in states:
+        if state.taken_back:
+            click.echo(f"{state.name} waits for days to be made again: {', '.join(state.taken_back)}")
     for root in dict.fromkeys(state.root for state in states):
         click.echo(f"Tables: {root}   their uris: etl-assets tables --json")
 

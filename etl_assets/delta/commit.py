@@ -1,26 +1,28 @@
 """The one place that writes to a table: rows and cursors in one Delta commit, durable before it is reported.
 
-Every write is an append or an upsert on a pinned base version; an upsert into nothing is carried out as an append. A commit that finds its transaction id in the table does
-nothing and says so; one that finds the table past its planned base fails before it writes. With several failure domains
-a commit counts once it is acknowledged: held by a majority of them.
+Every write is an append or an upsert on a pinned base version; an upsert into nothing is carried out as an append. A
+commit that finds its transaction id in the table does nothing and says so; one that finds the table past its planned
+base fails before it writes. With several failure domains a commit counts once it is acknowledged: held by a majority.
+
+Other commits are made by `write_version` as well: `create.py`, `compaction.py`, `replacement.py`.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.spark_types import create_table_sql
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import LogEntry, entry_path, read_entry
-from etl_assets.delta.replication import TABLE_PROPERTIES, WRITE_SETTINGS, make_mirrored
+from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import CommitConflict, CommitUnverified
@@ -29,7 +31,6 @@ from etl_assets.testing.failpoints import Failpoint, failpoint, killed_while_wri
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from etl_assets.contracts.columns import TableContract
     from etl_assets.delta.table import Table
 
 DEFAULT_LOCK_WAIT_SECONDS = 60.0
@@ -98,27 +99,8 @@ class Commit:
         return self.source_rows - self.inserted - self.updated
 
 
-def ensure_table(
-    spark: SparkSession, table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
-) -> int:
-    """Create a contract's table when it does not exist, and return its newest version."""
-    if (version := table.version()) >= 0:
-        return version
-    if table.contract is None:
-        return -1
-    with writer_lock(
-        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
-    ):
-        if table.version() < 0:
-            with _acknowledged(spark, table, version=0) as place:
-                properties = _properties(table.contract, mirrored=table.replication is not None)
-                spark.sql(create_table_sql(table.contract, str(place.path), properties))
-                sync_commit(place.path, read_entry(place.path, 0))
-        return table.version()
-
-
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """The folder to commit to, and the fence epoch it is led under; no epoch with one failure domain."""
 
     path: Path
@@ -126,7 +108,7 @@ class _Place:
 
 
 @contextmanager
-def _acknowledged(spark: SparkSession, table: Table, *, version: int) -> Generator[_Place]:
+def acknowledged(spark: SparkSession | None, table: Table, *, version: int) -> Generator[Place]:
     """Gives the place to commit a version to; afterwards has the commit acknowledged, if the table is mirrored.
 
     Raises:
@@ -135,19 +117,20 @@ def _acknowledged(spark: SparkSession, table: Table, *, version: int) -> Generat
     """
     mirrored = table.replication
     if mirrored is None:
-        yield _Place(table.path)
+        yield Place(table.path)
         return
     make_mirrored(table.name, table.domain)
     lead = mirrored.lead()
     if lead.version + 1 != version:
-        raise _moved_on(table, current=lead.version, base=version - 1)
+        raise moved_on(table, current=lead.version, base=version - 1)
     path = mirrored.folder(lead)
-    with scoped_settings(spark, WRITE_SETTINGS):
-        yield _Place(path, str(lead.epoch))
+    with nullcontext() if spark is None else scoped_settings(spark, WRITE_SETTINGS):
+        yield Place(path, str(lead.epoch))
     mirrored.acknowledge(lead, entry_path(path, version).read_bytes())
 
 
-def _moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
+def moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
+    """The error of a commit whose base is not the newest version any more."""
     return CommitConflict(
         f"the table {table.name} is at version {current}, the batch was planned on {base}",
         fix="run the batch again: it is planned anew on the newest version",
@@ -155,40 +138,6 @@ def _moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
         version=current,
         base_version=base,
     )
-
-
-def _properties(contract: TableContract, *, mirrored: bool) -> dict[str, str]:
-    """File statistics of the columns that reads are narrowed by; others, long texts above all, cost and serve nobody."""
-    ordering = () if contract.ordering is None else (contract.ordering,)
-    wanted = (*contract.merge_key, *ordering, "offset", "raw_offset", "batch_id")
-    names = dict.fromkeys(name for name in wanted if name in contract.names)
-    return {"delta.dataSkippingStatsColumns": ",".join(names)} | (TABLE_PROPERTIES if mirrored else {})
-
-
-def create_like(
-    spark: SparkSession,
-    table: Table,
-    rows: DataFrame,
-    spec: UpsertSpec,
-    *,
-    wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
-) -> int:
-    """Create a table without contract from a frame's columns when it does not exist; returns its newest version."""
-    if (version := table.version()) >= 0:
-        return version
-    with writer_lock(
-        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
-    ):
-        if table.version() < 0:
-            writer = rows.limit(0).write.format("delta").mode("append")
-            if spec.delta_partition is not None:
-                writer = writer.partitionBy(spec.delta_partition)
-            for name, value in TABLE_PROPERTIES.items() if table.replication is not None else ():
-                writer = writer.option(name, value)
-            with _acknowledged(spark, table, version=0) as place:
-                writer.save(str(place.path))
-                sync_commit(place.path, read_entry(place.path, 0))
-        return table.version()
 
 
 def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> Commit:
@@ -210,22 +159,31 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
         if (found := _committed_before(table, write.transaction)) is not None:
             return found
         if (current := table.version()) != write.base_version:
-            raise _moved_on(table, current=current, base=write.base_version)
-        with _acknowledged(spark, table, version=version) as place:
-            failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
-            writer = uuid.uuid4().hex
-            with killed_while_writing(
-                Failpoint.TABLE_DURING_COMMIT,
-                table=table.name,
-                folder=place.path,
-                driver_pid=driver_pid(spark),
-            ):
-                _execute(spark, table, place, write, writer)
-            failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
-            entry = _verify(table, place.path, version, writer)
-            sync_commit(place.path, entry)
-            failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
-        return _report(table, write, entry)
+            raise moved_on(table, current=current, base=write.base_version)
+        return _report(
+            table, write, write_version(spark, table, version, partial(_execute, spark, table, write))
+        )
+
+
+def write_version(
+    spark: SparkSession | None, table: Table, version: int, execute: Callable[[Place, str], None]
+) -> LogEntry:
+    """Have a version written by `execute`, which is told where and under which mark, then verified and made durable."""
+    with acknowledged(spark, table, version=version) as place:
+        failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
+        writer = uuid.uuid4().hex
+        with killed_while_writing(
+            Failpoint.TABLE_DURING_COMMIT,
+            table=table.name,
+            folder=place.path,
+            driver_pid=None if spark is None else driver_pid(spark),
+        ):
+            execute(place, writer)
+        failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
+        entry = _verify(table, place.path, version, writer)
+        sync_commit(place.path, entry)
+        failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
+    return entry
 
 
 def _committed_before(table: Table, transaction: Transaction | None) -> Commit | None:
@@ -246,19 +204,14 @@ def _committed_before(table: Table, transaction: Transaction | None) -> Commit |
     )
 
 
-def _execute(spark: SparkSession, table: Table, place: _Place, write: Write, writer: str) -> None:
+def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writer: str) -> None:
     # With an id, Delta commits even if no row is left to write, so that the cursors are kept. Without one of its own a write
     # gets the version it becomes, which no commit up to its base can have.
     transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
-    epoch = {} if place.epoch is None else {"epoch": place.epoch}
     settings = {
-        **_WRITE_SETTINGS,
+        **write_settings(place, writer, write.cursors, write.facts),
         "spark.databricks.delta.write.txnAppId": transaction.app_id,
         "spark.databricks.delta.write.txnVersion": str(transaction.version),
-        "spark.databricks.delta.commitInfo.userMetadata": json.dumps(
-            {"writer": writer, **epoch, "cursors": dict(write.cursors), "facts": dict(write.facts)},
-            separators=(",", ":"),
-        ),
     }
     if write.deterministic:
         settings["spark.databricks.delta.merge.materializeSource"] = "none"
@@ -267,6 +220,18 @@ def _execute(spark: SparkSession, table: Table, place: _Place, write: Write, wri
             write.rows.write.format("delta").mode("append").save(str(place.path))
         else:
             _upsert(spark, table, place.path, write, write.upsert)
+
+
+def write_settings(
+    place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
+) -> dict[str, str]:
+    """What every commit is made with: one attempt, and who made it for what."""
+    epoch = {} if place.epoch is None else {"epoch": place.epoch}
+    metadata = {"writer": writer, **epoch, "cursors": dict(cursors), "facts": dict(facts)}
+    return {
+        **_WRITE_SETTINGS,
+        "spark.databricks.delta.commitInfo.userMetadata": json.dumps(metadata, separators=(",", ":")),
+    }
 
 
 def _upsert(spark: SparkSession, table: Table, path: Path, write: Write, upsert: UpsertSpec) -> None:

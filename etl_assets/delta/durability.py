@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from etl_assets.delta.log import LogEntry, entry_path
+from etl_assets.delta.log import LogEntry, checkpoint_path, entry_path, last_checkpoint_path
 
 
 def sync_commit(table_path: Path, entry: LogEntry) -> None:
@@ -18,7 +18,7 @@ def sync_commit(table_path: Path, entry: LogEntry) -> None:
     log_entry = entry_path(table_path, entry.version)
     files = [table_path / file.path for file in entry.added] + [log_entry]
     # A checkpoint that Delta wrote with this commit is believed by readers, so it must last as well.
-    checkpoint = [log_entry.with_suffix(".checkpoint.parquet"), log_entry.with_name("_last_checkpoint")]
+    checkpoint = [checkpoint_path(table_path, entry.version), last_checkpoint_path(table_path)]
     files += [file for file in checkpoint if file.exists()]
     for file in files:
         _fsync(file)

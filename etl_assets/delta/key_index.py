@@ -76,12 +76,16 @@ class KeyIndex:
                 return self._extended(index, files, {**mark, "version": version})
         logger.info("%s: the index of %s is made from the whole table", self._table.name, self._column)
         empty = SortedRuns(self._folder, (), {})
-        return self._extended(empty, list(snapshot.files_by_day()), {**mark, "version": version})
+        return self._extended(
+            empty, [(path, day) for path, day, _ in snapshot.files_by_day()], {**mark, "version": version}
+        )
 
     def _added(self, first: int, last: int) -> Iterator[tuple[str, dt.date]]:
+        """Files with keys that the table did not have before."""
         for version in range(first, last + 1):
             for file in read_entry(self._table.path, version).added:
-                yield file.path, dt.date.fromisoformat(file.partition["partition_date"])
+                if file.changes_rows:
+                    yield file.path, dt.date.fromisoformat(file.partition["partition_date"])
 
     def _extended(
         self, index: SortedRuns, files: list[tuple[str, dt.date]], mark: dict[str, Any]

@@ -6,6 +6,8 @@ needed to know what a commit did. This is the one place that opens log entries.
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,6 +20,16 @@ from urllib.parse import unquote
 def entry_path(table_path: Path, version: int) -> Path:
     """File of one version's log entry."""
     return table_path / "_delta_log" / f"{version:020d}.json"
+
+
+def checkpoint_path(table_path: Path, version: int) -> Path:
+    """File of a version's checkpoint."""
+    return entry_path(table_path, version).with_suffix(".checkpoint.parquet")
+
+
+def last_checkpoint_path(table_path: Path) -> Path:
+    """File that names the newest checkpoint."""
+    return table_path / "_delta_log" / "_last_checkpoint"
 
 
 def latest_version(table_path: Path) -> int:
@@ -34,11 +46,19 @@ def latest_version(table_path: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A data file a commit added: path relative to the table folder, Delta partition and number of rows."""
+    """A data file a commit added or removed.
+
+    Attributes:
+        path: Relative to the table's folder.
+        partition: Values of the Delta partition columns.
+        rows: How many there are in it.
+        changes_rows: Whether the commit changed what rows there are with it. Compaction only moves them.
+    """
 
     path: str
     partition: Mapping[str, str]
     rows: int
+    changes_rows: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +105,42 @@ def read_entry(table_path: Path, version: int) -> LogEntry:
     )
 
 
-def recent_user_metadata(table_path: Path, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
-    """The user metadata of up to `limit` commits, newest first. Reads the first line of each entry only."""
-    for version in range(newest, max(newest - limit, -1), -1):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitNote:
+    """What the first line of an entry says: when it was committed, and what the platform noted with it.
+
+    `in_commit_timestamp` is Delta's own time of the commit (ms), of tables that have one.
+    """
+
+    version: int
+    at: dt.datetime
+    in_commit_timestamp: int | None
+    user_metadata: Mapping[str, Any]
+
+
+def commit_notes(table_path: Path, newest: int) -> Iterator[CommitNote]:
+    """The notes of the commits up to one, newest first, until an entry has been cleaned up."""
+    for version in range(newest, -1, -1):
+        path = entry_path(table_path, version)
         try:
-            with entry_path(table_path, version).open(encoding="utf-8") as entry:
-                first = json.loads(entry.readline())
+            with path.open(encoding="utf-8") as entry:
+                info = json.loads(entry.readline()).get("commitInfo", {})
+            exact = info.get("inCommitTimestamp")
+            milliseconds = exact or info.get("timestamp") or path.stat().st_mtime * 1000
         except FileNotFoundError:
             return
-        yield _user_metadata(first.get("commitInfo", {}))
+        yield CommitNote(
+            version=version,
+            at=dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC),
+            in_commit_timestamp=exact,
+            user_metadata=_user_metadata(info),
+        )
+
+
+def recent_user_metadata(table_path: Path, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
+    """The user metadata of up to `limit` commits, newest first. Reads the first line of each entry only."""
+    for note in itertools.islice(commit_notes(table_path, newest), limit):
+        yield note.user_metadata
 
 
 def _user_metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -111,4 +158,5 @@ def _data_file(action: Mapping[str, Any]) -> DataFile:
         path=unquote(action["path"]),
         partition=action.get("partitionValues") or {},
         rows=stats.get("numRecords", 0),
+        changes_rows=action.get("dataChange", True),
     )

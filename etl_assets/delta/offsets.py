@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from etl_assets.delta.table import Snapshot
+
+DEALT, RETIRED = "offsets/dealt", "offsets/retired"
+"""Transaction ids under which an undo notes how many offsets had been dealt, and how many of them no row has any more."""
 STAGED_FILE, STAGED_ROW = "__staged_file", "__staged_row"
 _WHOLE_FILE = str(1 << 40)
 ONE_PARTITION_A_FILE = {
@@ -33,6 +37,23 @@ class Run:
     key: tuple[int, ...]
     first_row: int
     rows: int
+
+
+def next_offset(snapshot: Snapshot | None) -> int:
+    """The first offset that no row of the table has or ever had.
+
+    An offset is not dealt twice, also after an undo took rows out: readers outside take a row with a higher offset for
+    the newer one.
+    """
+    if snapshot is None:
+        return 0
+    newest = snapshot.maximum("offset")
+    return max(0 if newest is None else newest + 1, snapshot.transaction_version(DEALT))
+
+
+def retired_offsets(snapshot: Snapshot) -> int:
+    """How many of the offsets below the next one belonged to rows that an undo took out."""
+    return max(0, snapshot.transaction_version(RETIRED))
 
 
 def read_staged(spark: SparkSession, path: str) -> DataFrame:

@@ -16,32 +16,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.errors import MembershipRefused, MirrorError, QuorumUnavailable, Unanswered
+from etl_assets.delta.checkpoint import make_checkpoint
+from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
+from etl_assets.mirroring.checkpoints import Checkpoints, checkpoint_replicas
 from etl_assets.mirroring.couriers import ThreadCouriers
+from etl_assets.mirroring.guarded_store import GuardedStore
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.reading import Binding, Reading
-from etl_assets.mirroring.table import MirroredTable
+from etl_assets.mirroring.table import Answer, MirroredTable
 from etl_assets.placement.memory import MARKER
+from etl_assets.placement.site import is_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from etl_assets.mirroring.lead import Lead
     from etl_assets.mirroring.record import State
+    from etl_assets.mirroring.register import Held
+    from etl_assets.mirroring.stores import Store
     from etl_assets.placement.domains import FailureDomain
+    from etl_assets.placement.observations import Observations
+    from etl_assets.placement.site import Site
 
 TABLE_PROPERTIES = {
     # Derived files that Delta writes before a commit is acknowledged survive a dropped tail and are believed. Delta's
-    # own checkpoints and log clean-up are off therefore.
+    # own checkpoints and log clean-up are off therefore; `mirroring/checkpoints.py` makes them of acknowledged versions.
     "delta.checkpointInterval": "1000000000",
     "delta.enableExpiredLogCleanup": "false",
     # Logs are copied byte by byte: the time of a commit is what the entry says, not when a copy was made.
     "delta.enableInCommitTimestamps": "true",
 }
 _BOOTSTRAP_ATTEMPTS, _BOOTSTRAP_PAUSE_SECONDS = 40, 0.05
+_JOIN_ATTEMPTS, _JOIN_PAUSE_SECONDS = 5, 0.2
 WRITE_SETTINGS = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
 
 
@@ -73,6 +84,31 @@ class TableStanding:
         return cls(leader=None, epoch=0, generation=0, version=-1, one_copy=False, behind={}, problem=problem)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A table's data in one domain.
+
+    Attributes:
+        domain: The domain.
+        store: Its root.
+        folder: Key of the table's folder.
+        version: Up to which version it is there.
+    """
+
+    domain: str
+    store: Store
+    folder: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Presence:
+    """What a domain says of a table: its register, that there is none, or why it says nothing."""
+
+    held: Held | None = None
+    silent: str | None = None
+
+
 class Replication:
     """One table of a process that works in one domain."""
 
@@ -82,12 +118,12 @@ class Replication:
             name=name,
             home=domain.name,
             roots={site.name: site.root for site in domain.sites},
-            open_store=open_store,
+            open_store=_opener(domain.sites, domain.observations),
             couriers=ThreadCouriers(),
         )
         self.mirror = Mirror(self._table)
         self._leadership = Leadership(self.mirror)
-        self._reading = Reading(self._table)
+        self._reading = Reading(self._table, can_read=is_folder)
         self._bound: Binding | None = None
         self._created = False
 
@@ -99,17 +135,23 @@ class Replication:
 
         Raises:
             QuorumUnavailable: no domain that answers has its register, and too few answer to tell.
+            MembershipRefused: it was made with other roots than the configured ones.
         """
-        silent: dict[str, str] = {}
-        for site in self._sites:
-            replica = self._table.replica(site.name)
-            try:
-                if replica.register.read() is not None:
-                    return True
-                if replica.store.get(MARKER) is None:
-                    silent[site.name] = f"{site.root} was emptied, or its disk is not mounted"
-            except Unanswered as error:
-                silent[site.name] = error.message
+
+        def found(answers: Mapping[str, _Presence]) -> bool:
+            return any(answer.held is not None for answer in answers.values())
+
+        # All at once: one that hangs must not keep the others from answering. One register is enough for a yes; for a no
+        # everybody is waited for, because roots that were replaced have none and a marker.
+        errands = {site.name: functools.partial(self._presence, site) for site in self._sites}
+        answers = self._table.couriers.gather(errands, found)
+        if (
+            held := next((each.held for each in answers.values() if each.held is not None), None)
+        ) is not None:
+            self._expect_own_roots(held)
+            return True
+        none_yet = _Presence(silent="did not answer in time")
+        silent = {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
         if len(silent) * 2 >= len(self._sites):
             raise QuorumUnavailable(
                 f"whether the table {self._table.name} exists cannot be told: {'; '.join(silent.values())}",
@@ -118,6 +160,31 @@ class Replication:
                 missing=silent,
             )
         return False
+
+    def _presence(self, site: Site) -> _Presence:
+        replica = self._table.replica(site.name)
+        try:
+            if (held := replica.register.read()) is not None:
+                return _Presence(held=held)
+            if replica.store.get(MARKER) is None:
+                return _Presence(silent=f"{site.root} was emptied, or its disk or bucket is not there")
+        except Unanswered as error:
+            return _Presence(silent=error.message)
+        return _Presence()
+
+    def _expect_own_roots(self, held: Held) -> None:
+        """Two platforms that share one root would fight for its tables, each with a majority of its own."""
+        agreed = () if held.record.accepted is None else held.record.accepted.locator.replicas
+        for replica in agreed:
+            root = self._table.roots.get(replica.domain, replica.uri)
+            if root != replica.uri:
+                raise MembershipRefused(
+                    f"the table {self._table.name} has its replica of {replica.domain} under {replica.uri}, and the platform"
+                    f" file says {root}: another platform made it, or the root was moved",
+                    fix="give each platform roots of its own; mount a root that was moved where it was",
+                    table=self._table.name,
+                    domain=replica.domain,
+                )
 
     def create(self) -> None:
         """Make the table mirrored, once: its register in all domains.
@@ -147,6 +214,8 @@ class Replication:
                 bootstrap(self._table, roles, lambda: uuid.uuid4().hex)
             except MembershipRefused:
                 registers = [self._table.replica(site.name).register.read() for site in self._sites]
+                for held in filter(None, registers):
+                    self._expect_own_roots(held)
                 if None not in registers:
                     return
                 if attempt == _BOOTSTRAP_ATTEMPTS:
@@ -159,6 +228,10 @@ class Replication:
         """The newest state that may be read, None when the table does not exist."""
         return self._reading.acknowledged() if self.exists() else None
 
+    def problem(self, state: State) -> str | None:
+        """Why this process's domain cannot lead the table as things stand: its register is lost, or does not answer."""
+        return self._table.read(self._table.home, state.locator).problem or None
+
     def standing(self) -> TableStanding | None:
         """Where the table stands, None when it does not exist.
 
@@ -169,11 +242,12 @@ class Replication:
         if state is None:
             return None
         behind: dict[str, int | None] = {}
-        for replica in state.locator.replicas:
-            record = self._table.read(replica.domain, state.locator).record
-            behind[replica.domain] = (
-                None if record is None else max(0, state.version - record.published.version)
-            )
+        domains = [replica.domain for replica in state.locator.replicas]
+        reads = {domain: functools.partial(self._table.read, domain, state.locator) for domain in domains}
+        answers = self._table.couriers.gather(reads, lambda _: False)
+        for domain in domains:
+            record = answers.get(domain, Answer(None)).record
+            behind[domain] = None if record is None else max(0, state.version - record.published.version)
         return TableStanding(
             leader=state.epoch.domain or None,
             epoch=state.epoch.number,
@@ -204,6 +278,48 @@ class Replication:
         """Bring every other replica up to the acknowledged head; whoever does not answer is left behind."""
         self.mirror.follow()
 
+    def checkpoint(self) -> tuple[str, ...]:
+        """Give replicas the checkpoint that is due; returns the domains that got it. For the leading domain.
+
+        Raises:
+            Fenced: this domain does not lead.
+            ReplicaCorrupt: this domain's log is not the acknowledged one.
+            QuorumUnavailable: too few domains answer.
+            Unanswered: this domain's store does not answer.
+        """
+        return checkpoint_replicas(self._table, self.mirror.push(), make_checkpoint)
+
+    def holdings(self) -> list[Holding]:
+        """Where the table's data is, in every domain that is to have it, this one first.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell.
+            DomainUnavailable: one of them does not answer.
+        """
+        state = self._reading.acknowledged()
+        found = []
+        for agreed in state.locator.replicas:
+            if not agreed.has_data:
+                continue
+            answer = self._table.read(agreed.domain, state.locator)
+            if answer.record is None:
+                raise DomainUnavailable(
+                    f"how far {agreed.domain} has the table {self._table.name} cannot be told: "
+                    f"{answer.problem or 'it has no register'}",
+                    fix="bring it back first; a domain that is lost for good gets an empty root and `domains heal --new-root`",
+                    domain=agreed.domain,
+                )
+            replica, at = self._table.replica(agreed.domain, state.locator), answer.record.published
+            found.append(
+                Holding(
+                    domain=agreed.domain,
+                    store=replica.store,
+                    folder=replica.folder(at.folder),
+                    version=at.version,
+                )
+            )
+        return sorted(found, key=lambda holding: holding.domain != self._table.home)
+
     @property
     def membership(self) -> Membership:
         """The replicas, to be changed from this process's domain."""
@@ -229,6 +345,8 @@ class Replication:
             replica = self._table.replica(agreed.domain, state.locator)
             try:
                 found[agreed.domain] = list(replica.broken(answer.record.published, has_data=agreed.has_data))
+                if (problem := Checkpoints(replica, answer.record.published.folder).problem()) is not None:
+                    found[agreed.domain].append(problem)
             except Unanswered as error:
                 found[agreed.domain] = [error.message]
         return found
@@ -243,14 +361,39 @@ class Replication:
         self.lead()
         agreed = self.mirror.leading()[1].locator.replica(domain)
         self.membership.remove(domain)
-        self.membership.add(domain)
+        self._add_again(domain)
         if agreed is None or agreed.role is not Role.LEARNER:
             self.membership.promote(domain, witness=agreed is not None and not agreed.has_data)
         self.follow()
 
+    def _add_again(self, domain: str) -> None:
+        """Let a domain join that was just taken out: what was on its way to it may still change its register."""
+        for attempt in range(1, _JOIN_ATTEMPTS + 1):
+            try:
+                self.membership.add(domain)
+            except MembershipRefused:
+                if attempt == _JOIN_ATTEMPTS:
+                    raise
+                time.sleep(_JOIN_PAUSE_SECONDS)
+            else:
+                return
+
     def folder(self, lead: Lead) -> Path:
         """Folder of this domain's own replica."""
         return Path(self._table.roots[self._table.home]) / self.mirror.home.folder(lead.folder)
+
+
+def _opener(sites: tuple[Site, ...], observations: Observations | None) -> Callable[[str], Store]:
+    """Opens roots. One of a domain that is known to be unavailable refuses at once, instead of a time-out each time."""
+    names = {site.root: site.name for site in sites}
+
+    def opened(root: str) -> Store:
+        name, store = names.get(root), open_store(root)
+        if observations is None or name is None:
+            return store
+        return GuardedStore(store, lambda: observations.of(name).shut(time.monotonic()))
+
+    return opened
 
 
 def make_mirrored(name: str, domain: FailureDomain) -> None:

@@ -1,6 +1,6 @@
 """A Delta table under a failure domain's root, and what a version of it says without starting Spark.
 
-Reading the log goes through delta-rs: milliseconds, no JVM. Spark is needed only for rows.
+Reading the log goes through delta-rs: milliseconds, no JVM. Spark is needed only for rows (`rows.py`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from etl_assets.delta.log import latest_version
+from etl_assets.delta.log import entry_path, latest_version
 from etl_assets.delta.replication import Replication, replication
+from etl_assets.delta.rows import After, read_rows
 from etl_assets.placement.domains import FailureDomain
 
 if TYPE_CHECKING:
@@ -67,13 +69,11 @@ class Table:
         newest = self.version()
         if newest < 0:
             return None
-        from deltalake import DeltaTable
+        return _snapshot(self.path, newest if version is None else version)
 
-        return Snapshot(DeltaTable(str(self.path), version=newest if version is None else version))
-
-    def read(self, spark: SparkSession, version: int) -> DataFrame:
-        """The rows of one version."""
-        return spark.read.format("delta").option("versionAsOf", version).load(str(self.path))
+    def read(self, spark: SparkSession, version: int, after: After | None = None) -> DataFrame:
+        """The rows of one version: all, or of some days those above a batch id. See `rows.read_rows`."""
+        return read_rows(spark, self, version, after)
 
 
 class Snapshot:
@@ -92,13 +92,41 @@ class Snapshot:
         """What tells the table from another of the same name."""
         return str(self._delta_table.metadata().id)
 
-    def files_by_day(self) -> Iterator[tuple[str, dt.date]]:
-        """Its data files, relative to the table's folder, and the day each is of."""
-        for path, day in self._files("path", "partition.partition_date"):
-            yield unquote(path), day
+    @property
+    def is_plain(self) -> bool:
+        """Whether the rows are those of its Parquet files, and nothing else in the log changes what they say."""
+        return self._delta_table.protocol().min_reader_version == 1
+
+    def files(self) -> Iterator[str]:
+        """Its data files, relative to the table's folder."""
+        for (path,) in self._files("path"):
+            yield unquote(path)
+
+    def files_by_day(self) -> Iterator[tuple[str, dt.date, int | None]]:
+        """Its data files, the day each is of and the batch id of its newest row, if known."""
+        for path, day, batch in self._files("path", "partition.partition_date", "max.batch_id"):
+            yield unquote(path), day, batch
+
+    @property
+    def has_commit_timestamps(self) -> bool:
+        """Whether each entry has to carry the time of its commit."""
+        return self._delta_table.metadata().configuration.get("delta.enableInCommitTimestamps") == "true"
+
+    def add_actions(self) -> Iterator[dict[str, Any]]:
+        """What the log says of each data file, in delta-rs' flat names: `path`, `partition.<column>`, `min.<column>`."""
+        statistics = self._delta_table.get_add_actions(flatten=True)
+        names = list(statistics.schema.names)
+        columns = [statistics.column(position).to_pylist() for position in range(len(names))]
+        for values in zip(*columns, strict=True):
+            yield dict(zip(names, values, strict=True))
+
+    def sizes_by(self, *columns: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """For each data file its bytes, and its values of some Delta partition columns."""
+        for size, *values in self._files("size_bytes", *(f"partition.{column}" for column in columns)):
+            yield size, tuple(values)
 
     def transaction_version(self, app_id: str) -> int:
-        """The highest version committed for a transaction id, -1 for none."""
+        """The version last committed for a transaction id, -1 for none. An undo may have set it back."""
         found = self._delta_table.transaction_version(app_id)
         return -1 if found is None else found
 
@@ -124,7 +152,7 @@ class Snapshot:
     def newest_batch_by_day(self) -> dict[dt.date, int]:
         """For each day the batch id of its newest row: has anything come since a reader's cursor?"""
         newest: dict[dt.date, int] = {}
-        for day, batch in self._files("partition.partition_date", "max.batch_id"):
+        for _, day, batch in self.files_by_day():
             if day is not None and batch is not None:
                 newest[day] = max(newest.get(day, -1), batch)
         return newest
@@ -138,3 +166,26 @@ class Snapshot:
             statistics.column(names.index(name)).to_pylist() if name in names else empty for name in columns
         )
         return zip(*found, strict=True)
+
+
+def _snapshot(path: Path, version: int) -> Snapshot:
+    """A version's log as read; a step asks for the same ones again and again, and a version never changes.
+
+    A table made anew may have the same path and version, but not the same file for it.
+    """
+    try:
+        entry = entry_path(path, version).stat()
+    except FileNotFoundError:  # Cleaned up behind a checkpoint.
+        return _load(path, version)
+    return _remembered(path, version, (entry.st_ino, entry.st_mtime_ns))
+
+
+def _load(path: Path, version: int) -> Snapshot:
+    from deltalake import DeltaTable
+
+    return Snapshot(DeltaTable(str(path), version=version))
+
+
+@lru_cache(maxsize=32)
+def _remembered(path: Path, version: int, _entry: tuple[int, int]) -> Snapshot:
+    return _load(path, version)

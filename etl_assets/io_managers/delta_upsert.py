@@ -35,7 +35,9 @@ from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.io_managers.partition_split import PartitionsResult, run_partitions
 from etl_assets.metadata import partitions_metadata, run_metadata
 from etl_assets.mirroring.locator import Role
-from etl_assets.placement.domains import FailureDomain, Site
+from etl_assets.placement.domains import FailureDomain
+from etl_assets.placement.observations import Observations
+from etl_assets.placement.site import Site
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
@@ -53,6 +55,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     Attributes:
         root: Folder of the failure domain; the table of asset `a/b` is `<root>/tables/a.b/<content generation>`.
         domain: The domain's name, for the metadata.
+        health: File with what is observed of the domains; empty for none.
         sites: `name`, `root` and `role` of all domains, this one among them, if tables are mirrored over several.
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
@@ -65,6 +68,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     root: str
     domain: str = "local"
     sites: list[dict[str, str]] = Field(default=[])
+    health: str = ""
     spark: dg.ResourceDependency[SparkResource]
     lock_wait_seconds: float = 60.0
 
@@ -88,7 +92,12 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         sites = tuple(
             Site(name=site["name"], root=site["root"], role=Role(site["role"])) for site in self.sites
         )
-        domain = FailureDomain(name=self.domain, root=Path(self.root), sites=sites)
+        domain = FailureDomain(
+            name=self.domain,
+            root=Path(self.root),
+            sites=sites,
+            observations=Observations(Path(self.health)) if self.health else None,
+        )
         return Table(name=name, domain=domain, contract=contract)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit, Write, commit, create_like
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit, Write, commit
+from etl_assets.delta.create import create_like
 from etl_assets.delta.table import Table
 from etl_assets.delta.upsert import UpsertSpec, check_columns, newest_by_key
 from etl_assets.errors import ContractError

@@ -82,14 +82,14 @@ class LocalStore:
                 temporary.replace(path)
 
     def read(self, key: str) -> Iterator[bytes] | None:
+        path = self._path(key)
         with self._answering(key):
-            try:
-                file = self._path(key).open("rb")
-            except FileNotFoundError:
+            if not path.is_file():
                 return None
 
         def chunks() -> Iterator[bytes]:
-            with file, self._answering(key):
+            # Opened by the first chunk: who never asks for one leaves no file open.
+            with self._answering(key), path.open("rb") as file:
                 while chunk := file.read(CHUNK_BYTES):
                     yield chunk
 
@@ -122,6 +122,13 @@ class LocalStore:
         with self._answering(key):
             try:
                 return self._path(key).stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def modified(self, key: str) -> float | None:
+        with self._answering(key):
+            try:
+                return self._path(key).stat().st_mtime
             except FileNotFoundError:
                 return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.ballot import quorum_unavailable
@@ -80,13 +81,18 @@ class Membership:
         Domains that do not answer are not among them.
         """
         locator = self._locator()
-        found = []
-        for domain in locator.domains(*Role):
+
+        def lost(domain: str) -> bool:
             with suppress(QuorumUnavailable, ReplicaCorrupt):
-                held = self._read(domain, locator)
-                if self._table.disqualified(held, domain, locator) is not None:
-                    found.append(domain)
-        return tuple(found)
+                return self._table.disqualified(self._read(domain, locator), domain, locator) is not None
+            return False
+
+        # At once, and not for ever: one that hangs is one that does not answer.
+        domains = locator.domains(*Role)
+        answers = self._table.couriers.gather(
+            {each: partial(lost, each) for each in domains}, lambda _: False
+        )
+        return tuple(domain for domain in domains if answers.get(domain, False))
 
     def remove(self, domain: str) -> Locator:
         """Take a replica out. What lies under its root stays.

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import struct
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -43,20 +44,35 @@ def files_named(entry: bytes) -> tuple[NamedFile, ...]:
     Raises:
         ReplicaCorrupt: the entry is not one of a Delta log, or names files outside of its table.
     """
+    with _readable():
+        return tuple(dict.fromkeys(file for action in _actions(entry) for file in _of_action(action)))
+
+
+def files_removed(entry: bytes) -> frozenset[str]:
+    """Paths of the files that one log entry takes out of the table.
+
+    Raises:
+        ReplicaCorrupt: the entry is not one of a Delta log.
+    """
+    with _readable():
+        return frozenset(
+            unquote(action["remove"]["path"]) for action in _actions(entry) if "remove" in action
+        )
+
+
+def _actions(entry: bytes) -> list[Mapping[str, Any]]:
+    return [json.loads(line) for line in entry.splitlines() if line.strip()]
+
+
+@contextmanager
+def _readable() -> Generator[None]:
     try:
-        actions = [json.loads(line) for line in entry.splitlines() if line.strip()]
-        return tuple(dict.fromkeys(file for action in actions for file in _of_action(action)))
+        yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ReplicaCorrupt(
             f"a log entry cannot be read ({error})",
             fix="look for a program that writes into the table's folder; `tables repair` takes the entry from a peer",
         ) from error
-
-
-def files_removed(entry: bytes) -> frozenset[str]:
-    """Paths of the files that one log entry takes out of the table."""
-    actions = [json.loads(line) for line in entry.splitlines() if line.strip()]
-    return frozenset(unquote(action["remove"]["path"]) for action in actions if "remove" in action)
 
 
 def _of_action(action: Mapping[str, Any]) -> Iterator[NamedFile]:

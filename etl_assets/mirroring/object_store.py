@@ -116,6 +116,15 @@ class ObjectStore:
 
         return self._ask(key, asked)
 
+    def modified(self, key: str) -> float | None:
+        def asked() -> float | None:
+            try:
+                return obstore.head(self._backend, key)["last_modified"].timestamp()
+            except FileNotFoundError:
+                return None
+
+        return self._ask(key, asked)
+
     def list(self, prefix: str) -> Iterator[str]:
         pages = iter(obstore.list(self._backend, prefix))
         while page := self._ask(prefix, lambda: next(pages, None)):

@@ -5,7 +5,7 @@ Belongs here: finding the acknowledged version and binding a reader to a folder 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,10 +39,11 @@ class Binding:
 
 
 class Reading:
-    """A table as its readers see it, from any domain."""
+    """A table as its readers see it, from any domain. `can_read` tells in which roots they can open files."""
 
-    def __init__(self, table: MirroredTable) -> None:
+    def __init__(self, table: MirroredTable, can_read: Callable[[str], bool] = lambda uri: True) -> None:
         self._table = table
+        self._can_read = can_read
 
     def acknowledged(self) -> State:
         """The newest state that a majority holds under one epoch.
@@ -59,7 +60,7 @@ class Reading:
         """Bind to a replica that has the acknowledged version published: the own domain's, the leader's, any.
 
         Raises:
-            QuorumUnavailable: no majority answers, or no replica with the data does.
+            QuorumUnavailable: no majority answers, or no replica with the data does that readers can open.
         """
         state, records = self._acknowledged()
         preferred = self._preferred(state)
@@ -74,6 +75,10 @@ class Reading:
             if record is not None and record.published.version >= state.version:
                 return self._binding(domain, state, record)
         missing = dict.fromkeys(preferred, "its replica is not as far, or does not answer")
+        for domain in state.locator.domains(Role.VOTER, Role.LEARNER):
+            record = None if domain in preferred else self._table.read(domain, state.locator).record
+            if record is not None and record.published.version >= state.version:
+                missing[domain] = "has it, under a root that is not read from here"
         raise quorum_unavailable(self._table, f"version {state.version} cannot be read", missing)
 
     def rebind(self, binding: Binding) -> Binding:
@@ -173,7 +178,11 @@ class Reading:
 
     def _preferred(self, state: State) -> list[str]:
         first = (self._table.home, state.epoch.domain)
-        domains = state.locator.domains(Role.VOTER, Role.LEARNER)
+        domains = [
+            replica.domain
+            for replica in state.locator.replicas
+            if replica.has_data and self._can_read(replica.uri)
+        ]
         return sorted(domains, key=lambda domain: first.index(domain) if domain in first else len(first))
 
     def _binding(self, domain: str, state: State, record: Record) -> Binding:

@@ -194,9 +194,15 @@ class Replica:
                 yield f"version {version} is missing in {self.folder(published.folder)}"
                 return
             chain = extend(chain, entry)
-            for path in files_removed(entry):
+            try:
+                removed, named = files_removed(entry), files_named(entry)
+            except ReplicaCorrupt:
+                folder = self.folder(published.folder)
+                yield f"the log in {folder} is not the one that was published: version {version} cannot be read"
+                return
+            for path in removed:
                 files.pop(path, None)
-            files |= {file.path: file for file in files_named(entry) if file.exact}
+            files |= {file.path: file for file in named if file.exact}
         if chain != published.chain:
             yield f"the log in {self.folder(published.folder)} is not the one that was published"
         for file in files.values() if has_data else ():

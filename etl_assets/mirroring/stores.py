@@ -79,6 +79,10 @@ class Store(Protocol):
         """Bytes of a file; None when it is not there."""
         ...
 
+    def modified(self, key: str) -> float | None:
+        """When a file got its content, in seconds since 1970 by the store's own clock; None when it is not there."""
+        ...
+
     def list(self, prefix: str) -> Iterator[str]:
         """Keys that begin with `prefix`, which ends with `/`, at any depth, in no order."""
         ...

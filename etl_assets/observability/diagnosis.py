@@ -13,7 +13,7 @@ from etl_assets import environment
 from etl_assets.errors import SettingsError
 from etl_assets.observability import installation_checks as installation
 from etl_assets.observability import machine_checks as machine
-from etl_assets.observability.findings import Finding, answer, fail, ok
+from etl_assets.observability.findings import Finding, answer, fail, ok, warn
 from etl_assets.settings import home_folder, load_settings
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ def diagnose(environ: Mapping[str, str] | None = None) -> list[Finding]:
         else [(f"domain {each.name}", each.root) for each in settings.placement().domains]
     )
     folders = [("home", home), *roots]
-    findings = [finding, *answer(machine.PACKAGES, machine.check_packages), *_spark(settings)]
+    doubts = () if settings is None else settings.doubts
+    findings = [
+        finding,
+        *(warn(SETTINGS, doubt, "see docs/operations.md, Failure domains") for doubt in doubts),
+    ]
+    findings += [*answer(machine.PACKAGES, machine.check_packages), *_spark(settings)]
     findings += answer(
         machine.DISK,
         lambda: machine.check_disk([*folders, ("Spark's temporary files", Path(tempfile.gettempdir()))]),
@@ -77,4 +82,5 @@ def _installation(settings: Settings) -> list[Finding]:
     for domain in settings.placement().domains:
         locks = domain.lock_path("any").parent
         findings += answer(installation.LOCKS, lambda locks=locks: installation.check_locks(locks))
+    findings += answer(installation.STORES, lambda: installation.check_stores(settings.placement()))
     return findings + answer(installation.INSTANCE, lambda: installation.check_instance(settings))

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.replication import TableStanding
 from etl_assets.errors import MirrorError
+from etl_assets.placement.health import HealthState
+from etl_assets.placement.memory import Standing
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     from etl_assets.placement.domains import Placement
+    from etl_assets.placement.site import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,9 @@ class DomainState:
         name: Its name.
         root: Its root.
         role: voter, witness or learner.
-        problem: Why no stage can be placed there, None if one can.
+        health: `healthy`, `degraded`, `unavailable`, or what an operator said: `drained`, `failed`.
+        why: What made it so; None for a healthy domain.
+        problem: Why no stage can be placed there, None if nothing stands against it.
         leads: Tables it leads.
         behind: For each table how many acknowledged versions its replica lacks; None where it does not answer.
     """
@@ -32,9 +37,17 @@ class DomainState:
     name: str
     root: str
     role: str
+    health: str
+    why: str | None
     problem: str | None
     leads: tuple[str, ...]
     behind: Mapping[str, int | None]
+
+    @property
+    def told(self) -> str:
+        """Health and what is behind it, in words."""
+        why = self.problem or self.why
+        return f"{self.health}: {why}" if why else self.health
 
     def as_json(self) -> dict[str, Any]:
         """The state as JSON has it."""
@@ -44,17 +57,26 @@ class DomainState:
 def domain_states(placement: Placement) -> list[DomainState]:
     """Every configured domain, in the order of the platform file."""
     tables = {name: standing for name, standing in _tables(placement).items() if standing is not None}
-    return [
-        DomainState(
-            name=domain.name,
-            root=str(domain.root),
-            role=next((str(site.role) for site in domain.sites if site.name == domain.name), "voter"),
-            problem=placement.problem(domain),
-            leads=tuple(name for name, standing in tables.items() if standing.leader == domain.name),
-            behind={name: standing.behind.get(domain.name) for name, standing in tables.items()},
-        )
-        for domain in placement.domains
-    ]
+    return [_state(placement, site, tables) for site in placement.sites]
+
+
+def _state(placement: Placement, site: Site, tables: Mapping[str, TableStanding]) -> DomainState:
+    problem = placement.problem(site)
+    standing, health = placement.memory.of(site.name).standing, placement.watch.observations.of(site.name)
+    state = health.state
+    if problem is not None and state is HealthState.HEALTHY:
+        # Seen just now, and not yet by a probe.
+        state = HealthState.DEGRADED
+    return DomainState(
+        name=site.name,
+        root=site.root,
+        role=site.role.value,
+        health=state.value if standing is Standing.IN_USE else standing.value,
+        why=health.why,
+        problem=problem,
+        leads=tuple(name for name, standing in tables.items() if standing.leader == site.name),
+        behind={name: standing.behind.get(site.name) for name, standing in tables.items()},
+    )
 
 
 def one_loss(states: Sequence[DomainState]) -> str | None:

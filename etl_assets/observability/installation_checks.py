@@ -22,9 +22,11 @@ from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
 from etl_assets.sources.landing import Folders
 
 if TYPE_CHECKING:
+    from etl_assets.placement.domains import Placement
     from etl_assets.settings import Settings
 
 WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
+STORES = "object stores"
 _SHOWN = 5
 
 
@@ -40,6 +42,21 @@ def check_writing(folders: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
                 WRITING,
                 f"{what} {folder}: not there, and cannot be made in {nearest(folder)}",
                 f"make it, or let this user write in {nearest(folder)}",
+            )
+
+
+def check_stores(placement: Placement) -> Iterator[Finding]:
+    """Each domain on an object store answers and is the one it was."""
+    for site in placement.sites:
+        if site.is_folder:
+            continue
+        if (problem := placement.unusable(site)) is None:
+            yield ok(STORES, f"domain {site.name} {site.root}")
+        else:
+            yield fail(
+                STORES,
+                f"domain {site.name}: {problem}",
+                "see that the bucket is there, and that this process has the store's credentials and endpoint in its environment",
             )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.tables import ALL_TABLES, ORDER_STATUS_VIEW, RAW_EVENTS
-from etl_assets.delta.cursor import cursor_name, read_cursors
+from etl_assets.delta.cursor import ALL_DAYS, cursor_name, read_cursors, taken_back
 from etl_assets.delta.table import Table
 from etl_assets.steps.ingest_batch import FILES, committed_batch
 from etl_assets.steps.inputs import INPUTS
@@ -32,6 +32,7 @@ class TableState:
         cursor: What the table has consumed: `<input>/<day>` (or `<input>/*`) to version of the input; for raw_events
             `files`, the last batch of files.
         last_commit_at: When that version was committed.
+        taken_back: Days of its first input that an undo took out and no run has made again (`*`: all).
     """
 
     name: str
@@ -42,6 +43,7 @@ class TableState:
     rows: int = 0
     cursor: Mapping[str, int]
     last_commit_at: dt.datetime | None = None
+    taken_back: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The state as JSON has it."""
@@ -54,6 +56,7 @@ class TableState:
             "rows": self.rows,
             "cursor": dict(self.cursor),
             "last_commit_at": None if at is None else at.isoformat(),
+            "taken_back": list(self.taken_back),
         }
 
 
@@ -82,6 +85,7 @@ def _state(table: Table) -> TableState:
         rows=snapshot.row_count(),
         cursor=_cursor(table),
         last_commit_at=dt.datetime.fromtimestamp(last["timestamp"] / 1000, dt.UTC),
+        taken_back=_taken_back(table),
     )
 
 
@@ -96,6 +100,18 @@ def _cursor(table: Table) -> dict[str, int]:
             if version >= 0:
                 cursors[cursor_name(name, day)] = version
     return cursors
+
+
+def _taken_back(table: Table) -> tuple[str, ...]:
+    """By its first input, and only where that has something to make: else there is nothing to wait for."""
+    for name in INPUTS.get(table.name, ())[:1]:
+        snapshot = platform_table(name, table.domain).snapshot()
+        filled = {} if snapshot is None else snapshot.rows_by("partition_date")
+        there = {day for (day,), rows in filled.items() if rows}
+        return tuple(
+            sorted(day for day in taken_back(table, name) if day in there or (day == ALL_DAYS and there))
+        )
+    return ()
 
 
 def _days(consumer: Table, source: Table) -> list[dt.date | None]:

@@ -6,38 +6,34 @@ in no other way. With several domains every table is mirrored over all of them (
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from etl_assets.errors import DomainUnavailable
-from etl_assets.mirroring.locator import Role
+from etl_assets.placement.health import HealthState
 from etl_assets.placement.memory import DomainsMemory, Standing
+from etl_assets.placement.observations import Observations
 from etl_assets.placement.policy import PlacementPolicy, Stage
+from etl_assets.placement.site import Site
+from etl_assets.placement.watch import Watch
 
 FIRST_GENERATION = "g000001"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """Where a domain keeps its replicas, and what they are for."""
-
-    name: str
-    root: str
-    role: Role
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureDomain:
-    """A storage root and its name (`provider/region[/zone]`, or any name for a single machine).
+    """A folder of this machine as a storage root, and its name (`provider/region[/zone]`, or any other).
 
     `sites` are those of all domains, this one among them, if tables are mirrored; with one domain there are none.
+    `observations` tell which of them are not to be asked now.
     """
 
     name: str
     root: Path
     sites: tuple[Site, ...] = ()
+    observations: Observations | None = None
 
     def table_path(self, table: str, generation: str = FIRST_GENERATION) -> Path:
         """Folder of a table's replica in this domain: `<root>/tables/<table>/<content generation>`."""
@@ -69,31 +65,48 @@ class Placement:
     """Says in which domain a stage runs.
 
     Attributes:
-        domains: The configured domains, in the order they are preferred in.
+        domains: The configured domains whose roots are folders, in the order they are preferred in.
+        sites: All configured domains, those on object stores among them.
+        watch: What the home folder remembers of them, and how they are looked at.
         policy: Which of them may run which stage.
-        memory: What the home folder remembers of them.
     """
 
     domains: tuple[FailureDomain, ...]
-    memory: DomainsMemory
+    sites: tuple[Site, ...]
+    watch: Watch
     policy: PlacementPolicy = field(default_factory=PlacementPolicy)
 
-    def place(self, stage: Stage, *, leader: str | None = None) -> FailureDomain:
+    @property
+    def memory(self) -> DomainsMemory:
+        """What the home folder remembers of the domains."""
+        return self.watch.memory
+
+    def place(
+        self, stage: Stage, *, leader: str | None = None, unfit: Mapping[str, str] = MappingProxyType({})
+    ) -> FailureDomain:
         """The domain that runs `stage` now: the one that leads the stage's table already, else the first that may and can.
 
-        A domain that may but cannot is never replaced by one that may not.
+        Of the others a degraded one comes last. A domain that may but cannot is never replaced by one that may not. What
+        was seen of a domain before does not suffice: it is asked.
 
         Args:
             stage: The stage.
             leader: The domain that leads the table the stage writes, so that the stage stays where it is.
+            unfit: Domains that cannot run the stage for a reason that does not show in their roots, and the reason.
 
         Raises:
             DomainUnavailable: no allowed domain can run it.
         """
         allowed = [domain for domain in self._leaders() if self.policy.allows(stage, domain.name)]
         problems: dict[str, str] = {}
-        for domain in sorted(allowed, key=lambda each: each.name != leader):
-            problem = self.problem(domain) or self._take(domain)
+        for domain in sorted(allowed, key=lambda each: (each.name != leader, self._is_degraded(each))):
+            site = self.site(domain.name)
+            problem = (
+                unfit.get(domain.name)
+                or self._said(domain.name)
+                or self.watch.make_sure(site)
+                or self._take(site)
+            )
             if problem is None:
                 return domain
             problems[domain.name] = problem
@@ -111,7 +124,7 @@ class Placement:
 
         Before any root was used there is no table, and nobody to ask.
         """
-        if all(self.memory.of(each.name).root_id is None for each in self.domains):
+        if all(self.memory.of(each.name).root_id is None for each in self.sites):
             return replace(self.domains[0], sites=())
         return next((each for each in self.domains if self.unusable(each) is None), self.domains[0])
 
@@ -132,48 +145,47 @@ class Placement:
             allowed=allowed,
         )
 
-    def problem(self, domain: FailureDomain) -> str | None:
-        """Why a domain cannot run a stage now, None if it can. Changes nothing."""
-        standing = self.memory.of(domain.name).standing
-        if standing is not Standing.IN_USE:
-            return f"{standing.value} by an operator"
-        return self.unusable(domain)
+    def problem(self, domain: FailureDomain | Site) -> str | None:
+        """Why a domain cannot run a stage, or be used by one, now; None if it can."""
+        return self._said(domain.name) or self.unusable(domain)
 
-    def unusable(self, domain: FailureDomain) -> str | None:
-        """What is wrong with a domain's root, whatever an operator says of it. Changes nothing."""
-        try:
-            strange = self.memory.strange(domain.name, domain.root)
-        except OSError as error:
-            return f"its root {domain.root} cannot be read ({error.strerror})"
-        if strange is not None:
-            return f"{strange} ({domain.root})"
-        if domain.root.exists() and not os.access(domain.root, os.R_OK | os.W_OK | os.X_OK):
-            return f"its root {domain.root} is not writable"
-        return None
+    def unusable(self, domain: FailureDomain | Site) -> str | None:
+        """What is wrong with a domain's root, whatever an operator says of it."""
+        return self.watch.look(self.site(domain.name))
 
-    def _take(self, domain: FailureDomain) -> str | None:
+    def heal(self, name: str, *, new_root: bool = False) -> None:
+        """Take a domain back into use, and look at it with fresh eyes; with `new_root` its old root is given up."""
+        if new_root:
+            self.memory.forget(name)
+        self.watch.observations.forget(name)
+        self.memory.set_standing(name, Standing.IN_USE)
+
+    def site(self, name: str) -> Site:
+        """A configured domain, wherever its root is."""
+        return next(site for site in self.sites if site.name == name)
+
+    def _said(self, name: str) -> str | None:
+        standing = self.memory.of(name).standing
+        return None if standing is Standing.IN_USE else f"{standing.value} by an operator"
+
+    def _is_degraded(self, domain: FailureDomain) -> bool:
+        return self.watch.observations.of(domain.name).state is HealthState.DEGRADED
+
+    def _take(self, site: Site) -> str | None:
         """Take the root into use, and those of the other domains with it: a table is made in all of them.
 
         Returns:
             Why the domain's own root cannot be taken; that of another one stops only what needs it.
         """
-        problem = None
-        for each in self.domains:
-            try:
-                if self.unusable(each) is None:
-                    self.memory.take(each.name, each.root)
-            except OSError as error:
-                if each == domain:
-                    problem = f"its root {each.root} cannot be used ({error.strerror})"
-        return problem
+        problems = {each.name: self.watch.take(each) for each in self.sites}
+        return problems[site.name]
 
     def named(self, name: str) -> FailureDomain | None:
-        """A domain by its name."""
+        """A domain with a folder, by its name."""
         return next((domain for domain in self.domains if domain.name == name), None)
 
     def _leaders(self) -> Iterator[FailureDomain]:
         """The domains whose replicas may be written first."""
         for domain in self.domains:
-            role = next((site.role for site in domain.sites if site.name == domain.name), Role.VOTER)
-            if role is Role.VOTER:
+            if self.site(domain.name).may_lead:
                 yield domain

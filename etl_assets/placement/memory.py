@@ -16,9 +16,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from etl_assets.delta.durability import write_durably
-from etl_assets.errors import SettingsError
+from etl_assets.errors import SettingsError, Unanswered
+from etl_assets.mirroring.opening import open_store
+from etl_assets.placement.site import is_folder
 
 MARKER = "domain.json"
+_GONE = "the root was emptied, or its disk is not mounted"
+_EMPTIED = "the bucket was emptied, or is another one"
 
 
 class Standing(StrEnum):
@@ -57,36 +61,42 @@ class DomainsMemory:
         with self._alone():
             self._write(domain, replace(self.of(domain), standing=standing))
 
-    def strange(self, domain: str, root: Path) -> str | None:
+    def strange(self, domain: str, root: str) -> str | None:
         """Why a root is not the one that was used before, None if it is, or none was used before. Changes nothing.
 
         Raises:
-            OSError: the root cannot be read.
+            Unanswered: the root cannot be read.
         """
         known, found = self.of(domain).root_id, _read_marker(root)
         if found is None:
-            return None if known is None else "the root was emptied, or its disk is not mounted"
+            return None if known is None else _GONE if is_folder(root) else _EMPTIED
         if known is None:
             return None if found["domain"] == domain else f"the root belongs to the domain {found['domain']}"
         return None if found["id"] == known else "the root was replaced by another one"
 
-    def take(self, domain: str, root: Path) -> None:
+    def take(self, domain: str, root: str) -> None:
         """Make and mark a root that was never used, and remember it; one that was stays as it is.
 
+        Of several that take it at once one marks it. The root is not touched under the lock of the file: it may hang.
+
         Raises:
-            OSError: it cannot be made or marked.
+            OSError: it cannot be made.
+            Unanswered: it cannot be marked.
         """
         if self.of(domain).root_id is not None:
             return
+        if is_folder(root):
+            Path(root).mkdir(parents=True, exist_ok=True)
+        marker = json.dumps({"domain": domain, "id": uuid.uuid4().hex}).encode()
+        open_store(root).create(MARKER, marker)
+        found = _read_marker(root)
+        if found is None:
+            raise Unanswered(
+                f"{root}: it could not be marked", fix="see that the bucket is there", store=root, key=MARKER
+            )
         with self._alone():
-            if self.of(domain).root_id is not None:
-                return
-            root.mkdir(parents=True, exist_ok=True)
-            found = _read_marker(root)
-            if found is None:
-                found = {"domain": domain, "id": uuid.uuid4().hex}
-                write_durably(root / MARKER, json.dumps(found).encode())
-            self._write(domain, replace(self.of(domain), root_id=found["id"]))
+            if self.of(domain).root_id is None:
+                self._write(domain, replace(self.of(domain), root_id=found["id"]))
 
     def forget(self, domain: str) -> None:
         """Take the root as it is now for the domain's: what was there before is given up."""
@@ -126,11 +136,22 @@ class DomainsMemory:
         write_durably(self.file, (json.dumps(content, indent=2) + "\n").encode())
 
 
-def _read_marker(root: Path) -> dict[str, str] | None:
+def _read_marker(root: str) -> dict[str, str] | None:
     try:
-        found = json.loads((root / MARKER).read_text("utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+        if is_folder(root) and not Path(root).is_dir():
+            return None
+    except OSError as error:
+        raise Unanswered(
+            f"its root {root} cannot be read ({error.strerror})",
+            fix="let this user read and write there, and see that the mount is whole",
+            store=root,
+            key=MARKER,
+        ) from error
+    found = open_store(root).get(MARKER)
+    if found is None:
         return None
-    except ValueError:
+    try:
+        marker = json.loads(found.content)
+        return {"domain": str(marker["domain"]), "id": str(marker["id"])}
+    except (ValueError, KeyError, TypeError):
         return {"domain": "?", "id": "?"}
-    return found

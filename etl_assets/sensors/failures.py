@@ -1,11 +1,8 @@
 """The failure sensor: every failed run becomes one line in the alert file, for whatever watches it."""
 
-import datetime as dt
-import json
-from pathlib import Path
-
 import dagster as dg
 
+from etl_assets.sensors.alerts import write_alert
 from etl_assets.settings import Settings
 
 
@@ -21,7 +18,7 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
     def run_failures(context: dg.RunFailureSensorContext) -> None:
         alert = _alert(context)
         context.log.error(alert["error"])
-        _append(settings.home / "alerts.jsonl", alert)
+        write_alert(settings.home, alert)
 
     return run_failures
 
@@ -35,7 +32,6 @@ def _alert(context: dg.RunFailureSensorContext) -> dict[str, str]:
         error.message if error is not None else None
     )
     return {
-        "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "run_id": run.run_id,
         "job": run.job_name,
         "partition": run.tags.get("dagster/partition")
@@ -43,9 +39,3 @@ def _alert(context: dg.RunFailureSensorContext) -> dict[str, str]:
         "step": step.step_key if step is not None and step.step_key else "",
         "error": (text or context.failure_event.message or "the run failed").strip()[:2_000],
     }
-
-
-def _append(path: Path, alert: dict[str, str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(alert) + "\n")

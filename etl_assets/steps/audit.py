@@ -18,7 +18,9 @@ from etl_assets.contracts.tables import (
     WAREHOUSE_ROWS,
 )
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
-from etl_assets.delta.commit import Write, commit, ensure_table
+from etl_assets.delta.commit import Write, commit
+from etl_assets.delta.create import ensure_table
+from etl_assets.delta.rows import whole_days
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.inputs import INPUTS
@@ -100,13 +102,9 @@ class Audit:
         return rows.withColumn("batch_id", F.lit(batch_id).cast("bigint"))
 
     def _refused_before(self, readings: dict[str, Changes]) -> DataFrame:
-        from pyspark.sql import functions as F
-
         spark, reading = self.context.spark, readings[NORMALIZED_ORDERS_EXCEPTIONS.name]
         if reading.version < 0:
             return spark.createDataFrame([], "event_id STRING, attempt INT")
         days = readings[NORMALIZED_ORDERS.name].days
-        rows = reading.source.read(spark, reading.version)
-        return audit_exceptions(rows.where(F.col("partition_date").isin(list(days)))).select(
-            "event_id", "attempt"
-        )
+        rows = reading.source.read(spark, reading.version, whole_days(days))
+        return audit_exceptions(rows).select("event_id", "attempt")

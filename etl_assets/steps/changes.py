@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.delta.commit import Transaction
 from etl_assets.delta.cursor import advance, days_with_news, read_cursors
+from etl_assets.delta.rows import whole_days
 from etl_assets.delta.table import Table
 from etl_assets.steps.step import ReadMode
 
@@ -38,18 +39,9 @@ class Changes:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The rows."""
-        from pyspark.sql import functions as F
-
-        rows = self.source.read(spark, self.version)
         if self.mode is ReadMode.WHOLE:
-            return rows.where(F.col("partition_date").isin(list(self.days)))
-        by_cursor: dict[int, list[dt.date]] = {}
-        for day in self.days:
-            by_cursor.setdefault(self.cursors[day], []).append(day)
-        condition = F.lit(False)
-        for cursor, days in by_cursor.items():
-            condition |= F.col("partition_date").isin(days) & (F.col("batch_id") > cursor)
-        return rows.where(condition)
+            return self.source.read(spark, self.version, whole_days(self.days))
+        return self.source.read(spark, self.version, {day: self.cursors[day] for day in self.days})
 
     def consumed(self) -> tuple[Transaction | None, dict[str, int]]:
         """Transaction and cursors for the commit of what was read.

@@ -13,7 +13,9 @@ from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import DEAD_LETTERS, NORMALIZED_ORDERS, RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
-from etl_assets.delta.commit import Write, commit, ensure_table
+from etl_assets.delta.commit import Write, commit
+from etl_assets.delta.create import ensure_table
+from etl_assets.delta.rows import After, whole_days
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.changes import Changes, read_changes
@@ -76,9 +78,9 @@ class CollectDeadLetters:
     def _letters(self, readings: dict[str, Changes], days: Sequence[dt.date], base: int) -> DataFrame:
         from pyspark.sql import functions as F
 
-        spark, of_days = self.context.spark, F.col("partition_date").isin(list(days))
+        spark, whole = self.context.spark, whole_days(days)
         table = self.context.table(DEAD_LETTERS.name)
-        stored = table.read(spark, base).where(of_days)
+        stored = table.read(spark, base, whole)
         refused = [
             letters_of(readings[contract.name].rows(spark))
             for contract in EXCEPTIONS_TABLES
@@ -87,23 +89,23 @@ class CollectDeadLetters:
         incoming = reduce(
             lambda one, other: one.unionByName(other), refused, stored.drop("batch_id").limit(0)
         )
-        raw = self._whole(readings[RAW_EVENTS.name], of_days, ("source", "source_position"))
+        raw = self._whole(readings[RAW_EVENTS.name], whole, ("source", "source_position"))
         # A replay that is a duplicate is in as well: another copy came first.
         again = self._whole(
-            readings[RAW_EVENTS_EXCEPTIONS.name], of_days, ("source", "source_position", "outcome")
+            readings[RAW_EVENTS_EXCEPTIONS.name], whole, ("source", "source_position", "outcome")
         ).where(F.col("outcome") == Outcome.DUPLICATE.value)
         replayed = raw.unionByName(again.drop("outcome")).where(F.col("source") == REPLAYS)
         replayed = replayed.select(
             replayed_letter("source_position").alias("dead_letter_id"),
             replay_attempt("source_position").alias("attempts"),
         )
-        normalized = self._whole(readings[NORMALIZED_ORDERS.name], of_days, ("event_id",))
+        normalized = self._whole(readings[NORMALIZED_ORDERS.name], whole, ("event_id",))
         letters = current_letters(incoming, stored, replayed, normalized)
         return letters.withColumn("batch_id", F.lit(base + 1).cast("bigint"))
 
-    def _whole(self, reading: Changes, of_days, columns: Sequence[str]) -> DataFrame:  # noqa: ANN001
+    def _whole(self, reading: Changes, after: After, columns: Sequence[str]) -> DataFrame:
         """The days' rows of a stage's table, new or not; none when the table does not exist yet."""
         spark = self.context.spark
         if reading.version < 0:
             return spark.createDataFrame([], ", ".join(f"{name} STRING" for name in columns))
-        return reading.source.read(spark, reading.version).where(of_days).select(*columns)
+        return reading.source.read(spark, reading.version, after).select(*columns)

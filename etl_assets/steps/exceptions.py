@@ -7,7 +7,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.delta.commit import Write, commit, ensure_table
+from etl_assets.delta.commit import Write, commit
+from etl_assets.delta.create import ensure_table
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.steps.step import StepContext
 from etl_assets.testing.failpoints import Failpoint, failpoint

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import ORDER_STATUS_VIEW, WAREHOUSE_ROWS
-from etl_assets.delta.commit import Write, commit, ensure_table
+from etl_assets.delta.commit import Write, commit
+from etl_assets.delta.create import ensure_table
 from etl_assets.delta.cursor import advance, read_cursors
 from etl_assets.delta.upsert import Combine, UpsertSpec
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts
@@ -25,17 +26,18 @@ class FoldStatus:
 
     def run(self, days: Sequence[dt.date] = ()) -> StepReport:
         """Combine the new rows into the view, in one commit; `days` are not looked at."""
-        from pyspark.sql import functions as F
-
         source, table = self.context.table(WAREHOUSE_ROWS.name), self.context.table(ORDER_STATUS_VIEW.name)
         version = source.version()
+        snapshot = source.snapshot(version) if version >= 0 else None
         cursor = read_cursors(table, source.name, [None])[None] if self.mode is ReadMode.INCREMENTAL else -1
         recreated = cursor > version
         cursor = -1 if recreated else cursor
-        if version <= max(cursor, 0):
+        newest = None if snapshot is None else snapshot.maximum("batch_id")
+        # Not by the version: a compaction makes one without new rows.
+        if newest is None or newest <= cursor:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
-        rows = fold_orders(source.read(self.context.spark, version).where(F.col("batch_id") > cursor))
+        rows = fold_orders(source.read(self.context.spark, version, after=cursor))
         check_schema(ORDER_STATUS_VIEW, rows.schema)
         transaction, cursors = advance(source.name, [None], version)
         combined = combine_sql("t", "s")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.tables import RAW_EVENTS
-from etl_assets.delta.commit import ensure_table
+from etl_assets.delta.create import ensure_table
 from etl_assets.delta.table import Table
 from etl_assets.errors import InputError
 from etl_assets.sources.batch_plan import BatchPlan, CommittedBatch, ReadProgress

@@ -21,6 +21,7 @@ from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.key_index import KeyIndex
 from etl_assets.delta.log import read_entry
 from etl_assets.delta.offsets import ONE_PARTITION_A_FILE, Run, count_runs, deal_offsets, read_staged
+from etl_assets.delta.rows import whole_days
 from etl_assets.delta.session import scoped_settings
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
@@ -193,9 +194,10 @@ class IngestBatch:
         days = KeyIndex(self.table, "event_id").days_of(ids_by_piece, base)
         if not days:
             return None
-        possible = F.col("event_id").between(min(ids), max(ids)) & F.col("partition_date").isin(days)
-        history = self.table.read(self.context.spark, base).where(possible)
-        return history.select("event_id", "fingerprint", "offset", "source", "source_position")
+        history = self.table.read(self.context.spark, base, whole_days(days))
+        return history.where(F.col("event_id").between(min(ids), max(ids))).select(
+            "event_id", "fingerprint", "offset", "source", "source_position"
+        )
 
     def _count_outcomes(
         self, blocks: Mapping[tuple[int, int], Block], repeats: DataFrame

@@ -1,4 +1,5 @@
-"""Looking after mirrored tables between runs: replicas brought up to date, lost memories replaced, leaders moved.
+"""Looking after mirrored tables between runs: replicas brought up to date, lost memories replaced, leaders moved,
+checkpoints made.
 
 Belongs here: one round of it, bounded and safe to repeat, without Spark. Does not belong here: when a round is due
 (`sensors/failure_domains.py`).
@@ -35,7 +36,8 @@ class Kept:
     def __str__(self) -> str:
         parts = [f"led by {self.moved} from now on"] if self.moved else []
         parts += [f"{domain} was rebuilt" for domain in self.rejoined]
-        return f"{self.table}: {self.problem or ', '.join(parts) or 'nothing to do'}"
+        parts += [self.problem] if self.problem else []
+        return f"{self.table}: {', '.join(parts) or 'nothing to do'}"
 
 
 def keep_replicas(placement: Placement) -> list[Kept]:
@@ -62,7 +64,16 @@ def _keep(placement: Placement, table: str) -> Kept:
     rejoined = tuple(_rejoin(placement, mirrored))
     mirrored.follow()
     moved = domain.name if domain.name != state.epoch.domain else None
-    return Kept(table=table, moved=moved, rejoined=rejoined)
+    return Kept(table=table, moved=moved, rejoined=rejoined, problem=_checkpoint(mirrored))
+
+
+def _checkpoint(mirrored: Replication) -> str | None:
+    """Give replicas the checkpoint that is due; why not, where it could not be made. Readers do without."""
+    try:
+        mirrored.checkpoint()
+    except (MirrorError, Unanswered) as error:
+        return error.message
+    return None
 
 
 def _rejoin(placement: Placement, mirrored: Replication) -> list[str]:
@@ -70,8 +81,8 @@ def _rejoin(placement: Placement, mirrored: Replication) -> list[str]:
     membership = mirrored.membership
     rejoined = []
     for name in membership.forgotten():
-        domain = placement.named(name)
-        if domain is None or placement.unusable(domain) is not None:
+        site = next((site for site in placement.sites if site.name == name), None)
+        if site is None or placement.unusable(site) is not None:
             continue
         membership.add(name)
         try:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import NORMALIZED_ORDERS, WAREHOUSE_ROWS
-from etl_assets.delta.commit import Commit, Write, commit, ensure_table
+from etl_assets.delta.commit import Commit, Write, commit
+from etl_assets.delta.create import ensure_table
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.step import IGNORED, INSERTED, READ, UPDATED, ReadMode, StepContext, StepReport

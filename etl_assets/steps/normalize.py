@@ -12,8 +12,16 @@ from etl_assets.contracts.events import EVENT_CONTRACTS
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import CUSTOMERS, NORMALIZED_ORDERS, NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS
-from etl_assets.delta.commit import Commit, Write, commit, ensure_table
-from etl_assets.delta.offsets import ONE_PARTITION_A_FILE, count_runs, deal_offsets, read_staged
+from etl_assets.delta.commit import Commit, Write, commit
+from etl_assets.delta.create import ensure_table
+from etl_assets.delta.offsets import (
+    ONE_PARTITION_A_FILE,
+    count_runs,
+    deal_offsets,
+    next_offset,
+    read_staged,
+)
+from etl_assets.delta.rows import whole_days
 from etl_assets.delta.session import scoped_settings
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import handed_in_events
@@ -96,8 +104,9 @@ class Normalize:
         filled = {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
         if filled.isdisjoint(day.isoformat() for day in changes.days):
             return rows.withColumn("known", F.lit(False))
-        known = table.read(spark, base).where(F.col("partition_date").isin(list(changes.days)))
-        known = known.select("raw_offset", F.lit(True).alias("known"))
+        known = table.read(spark, base, whole_days(changes.days)).select(
+            "raw_offset", F.lit(True).alias("known")
+        )
         return rows.join(known, "raw_offset", "left").withColumn("known", F.coalesce("known", F.lit(False)))
 
     def _customers(self) -> DataFrame:
@@ -139,12 +148,11 @@ class Normalize:
         from pyspark.sql import functions as F
 
         table = self.context.table(NORMALIZED_ORDERS.name)
-        snapshot = table.snapshot(base)
-        newest = None if snapshot is None else snapshot.maximum("offset")
+        first_offset = next_offset(table.snapshot(base))
         transaction, cursors = changes.consumed()
         with scoped_settings(self.context.spark, ONE_PARTITION_A_FILE):
             rows = (
-                deal_offsets(good, count_runs(good, ()), (), 0 if newest is None else newest + 1)
+                deal_offsets(good, count_runs(good, ()), (), first_offset)
                 .select(
                     "*",
                     F.lit(TRANSFORMER).alias("transformer"),

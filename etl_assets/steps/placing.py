@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import (
     ALL_TABLES,
@@ -16,6 +17,9 @@ from etl_assets.errors import MirrorError, Unanswered
 from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.policy import Stage
 from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    from etl_assets.mirroring.record import State
 
 _STAGES = {
     RAW_EVENTS.name: Stage.INGEST,
@@ -32,21 +36,33 @@ STAGE_OF: Mapping[str, Stage] = MappingProxyType(
 def place(placement: Placement, stage: Stage, table: str) -> FailureDomain:
     """The domain that runs a stage for a table now: where it ran before, as long as that may and can go on.
 
-    Sensors ask it, and the run asks again, so that both name the same domain.
+    A domain whose part of the table is lost cannot, however healthy it is: it has to rejoin first, under another leader.
+    Sensors ask for the domain, and the run asks again, so that both name the same.
 
     Raises:
         DomainUnavailable: no domain may and can run the stage.
     """
-    return placement.place(stage, leader=leader(placement, table))
+    state = _acknowledged(placement, table)
+    leads = None if state is None else state.epoch.domain or None
+    unfit: dict[str, str] = {}
+    while True:
+        domain = placement.place(stage, leader=leads, unfit=unfit)
+        mirrored = platform_table(table, domain).replication
+        problem = None if mirrored is None or state is None else mirrored.problem(state)
+        if problem is None:
+            return domain
+        unfit[domain.name] = problem
 
 
 def leader(placement: Placement, table: str) -> str | None:
     """The domain that leads a table; None if nobody does yet, or too few domains answer to tell."""
+    state = _acknowledged(placement, table)
+    return None if state is None else state.epoch.domain or None
+
+
+def _acknowledged(placement: Placement, table: str) -> State | None:
     mirrored = platform_table(table, placement.domains[0]).replication
-    if mirrored is None:
-        return None
     try:
-        state = mirrored.acknowledged()
+        return None if mirrored is None else mirrored.acknowledged()
     except (MirrorError, Unanswered):
         return None
-    return None if state is None or not state.epoch.domain else state.epoch.domain

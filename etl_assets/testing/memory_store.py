@@ -7,6 +7,7 @@ fair. Its tags are hashes of the content, as on S3: the hardest case, where the 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -53,6 +54,7 @@ class MemoryStore:
         self._name = name
         self._weather = weather
         self.files: dict[str, bytes] = {}
+        self._modified: dict[str, float] = {}
 
     @property
     def name(self) -> str:
@@ -69,7 +71,7 @@ class MemoryStore:
         def effect() -> bool:
             if key in self.files:
                 return False
-            self.files[key] = content
+            self._write(key, content)
             return True
 
         return self._do("create", key, effect)
@@ -78,14 +80,14 @@ class MemoryStore:
         def effect() -> bool:
             if key not in self.files or _tag(self.files[key]) != etag:
                 return False
-            self.files[key] = content
+            self._write(key, content)
             return True
 
         return self._do("replace", key, effect)
 
     def put(self, key: str, chunks: Iterable[bytes]) -> None:
         content = b"".join(chunks)
-        self._do("put", key, lambda: self.files.update({key: content}))
+        self._do("put", key, lambda: self._write(key, content))
 
     def read(self, key: str) -> Iterator[bytes] | None:
         content = self._do("read", key, lambda: self.files.get(key))
@@ -95,7 +97,7 @@ class MemoryStore:
         def effect() -> bool:
             if source not in self.files:
                 return False
-            self.files[target] = self.files[source]
+            self._write(target, self.files[source])
             return True
 
         return self._do("link", target, effect)
@@ -114,11 +116,18 @@ class MemoryStore:
 
         return self._do("size", key, effect)
 
+    def modified(self, key: str) -> float | None:
+        return self._do("modified", key, lambda: self._modified.get(key) if key in self.files else None)
+
     def list(self, prefix: str) -> Iterator[str]:
         yield from self._do("list", prefix, lambda: [key for key in self.files if key.startswith(prefix)])
 
     def delete(self, key: str) -> None:
         self._do("delete", key, lambda: self.files.pop(key, None))
+
+    def _write(self, key: str, content: bytes) -> None:
+        self.files[key] = content
+        self._modified[key] = time.time()
 
     def _do(self, operation: str, key: str, effect: Callable[[], T]) -> T:
         if self._weather is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import dagster as dg
@@ -11,7 +12,7 @@ from etl_assets.build import build_definitions
 from etl_assets.placement.domains import Placement
 from etl_assets.sensors.failure_domains import ASSET, failure_domains_sensor
 from etl_assets.settings import load_settings
-from etl_assets_tests.reference.three_domains import A, B, commit, root_of, three_domains
+from etl_assets_tests.reference.three_domains import A, B, C, commit, root_of, three_domains
 
 
 @pytest.fixture
@@ -71,3 +72,39 @@ def test_a_lost_leader_is_replaced_and_told_of(placement):
     assert (lost["usable_domains"], lost["replicas_not_answering"]) == (2, 1)
     assert f"led by {B} from now on" in str(lost["done"])
     assert "not mounted" in str(lost["domains"])
+
+
+def alerts(tmp_path: Path) -> list[dict[str, str]]:
+    file = tmp_path / "alerts.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_a_domain_that_is_lost_and_comes_back_is_told_of_once_each(placement, tmp_path):
+    commit(placement, A)
+    result = tick()
+    away = root_of(placement, C).rename(root_of(placement, C).with_name("away"))
+    for _ in range(3):
+        result = tick(result.cursor)
+    (lost,) = alerts(tmp_path)
+    assert (lost["kind"], lost["domain"]) == ("DomainLost", C)
+    assert "not mounted" in lost["error"]
+    away.rename(root_of(placement, C))
+    states = []
+    for _ in range(4):
+        placement.watch.probe(placement.site(C))
+        result = tick(result.cursor)
+        states += [str(observed(result)["domains"])] if result.asset_events else []
+    assert [each["kind"] for each in alerts(tmp_path)] == ["DomainLost", "DomainBack"]
+    assert any("times in a row" in each for each in states)
+
+
+def test_a_lost_domain_stays_told_when_a_tick_fails(placement, tmp_path):
+    root_of(placement, C).rename(root_of(placement, C).with_name("away"))
+    first = tick()
+    (tmp_path / "domains.json").rename(tmp_path / "domains.json.away")
+    (tmp_path / "domains.json").write_text("[]")
+    failed = tick(first.cursor)
+    assert "domains.json" in str(failed.skip_reason)
+    (tmp_path / "domains.json.away").rename(tmp_path / "domains.json")
+    tick(failed.cursor)
+    assert [each["kind"] for each in alerts(tmp_path)] == ["DomainLost"]

@@ -1,12 +1,13 @@
-"""The pictures of docs/images, taken from a running UI: `python -m etl_assets_tests.e2e.screenshots URL OUT`.
+"""The pictures of docs/images, taken from a running UI: `python -m etl_assets_tests.e2e.screenshots URL OUT [NAME ...]`.
 
-Run the demo and `etl-assets dev` before, so that there is something to see.
+Run the demo and `etl-assets dev` before, so that there is something to see. Those of failure domains are taken only when they
+are named: of a demo with DOMAINS=3, after one of its roots was taken away, and after it was brought back.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,15 +55,28 @@ def outcomes_chart(page: Page, url: str, day: str) -> None:
     page.wait_for_timeout(_FADES_MS)
 
 
+def failure_domains(page: Page, url: str, day: str) -> None:
+    """What was last seen of the failure domains."""
+    page.goto(f"{url}/assets/failure_domains?view=events", wait_until="domcontentloaded")
+    page.get_by_text("safe_from_one_loss").first.wait_for()
+    page.wait_for_timeout(_FADES_MS)
+
+
 PICTURES: dict[str, Callable[[Page, str, str], None]] = {
     "asset-graph.png": asset_graph,
     "raw-events-partitions.png": raw_events_partitions,
     "outcomes-chart.png": outcomes_chart,
 }
 
+ON_REQUEST: dict[str, Callable[[Page, str, str], None]] = {
+    "failure-domains-outage.png": failure_domains,
+    "failure-domains-after.png": failure_domains,
+}
 
-def take(url: str, out: Path) -> None:
-    """Take every picture."""
+
+def take(url: str, out: Path, names: Sequence[str]) -> None:
+    """Take the pictures named, or all that need nothing special."""
+    wanted = {name: (PICTURES | ON_REQUEST)[name] for name in names or PICTURES}
     from playwright.sync_api import sync_playwright
 
     day = _newest_day(DagsterApi(url=url))
@@ -71,7 +85,7 @@ def take(url: str, out: Path) -> None:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(CHROMIUM_FLAGS))
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.set_default_timeout(_PATIENCE_MS)
-        for name, show in PICTURES.items():
+        for name, show in wanted.items():
             show(page, url, day)
             page.screenshot(path=out / name)
         browser.close()
@@ -87,4 +101,4 @@ def _newest_day(api: DagsterApi) -> str:
 
 
 if __name__ == "__main__":
-    take(sys.argv[1].rstrip("/"), Path(sys.argv[2]))
+    take(sys.argv[1].rstrip("/"), Path(sys.argv[2]), sys.argv[3:])

@@ -35,7 +35,7 @@ class Gateway:
 def run(root: Path, landing: Path, table: str | None, failpoint: str, gateway: Gateway | None) -> None:
     """Run the step that writes `table`, or all steps, and die at the failpoint."""
     os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
-    session = own_session() if gateway is None else _attached_session(gateway)
+    session = own_session() if gateway is None else attached_session(gateway)
     pipeline = Pipeline(root=root, landing=landing, session=lambda: session)
     pipeline.run([DAY, NEXT_DAY], only=None if table is None else [table])
     os._exit(SURVIVED)
@@ -55,7 +55,7 @@ def own_session() -> Any:
     return SparkResource(spark_config=spark_config(settings)).spark_session
 
 
-def _attached_session(gateway: Gateway) -> Any:
+def attached_session(gateway: Gateway) -> Any:
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def test_a_key_that_is_not_there_is_nothing_and_no_error(store):
     assert store.get(KEY) is None
     assert store.read(KEY) is None
     assert store.size(KEY) is None
+    assert store.modified(KEY) is None
     assert list(store.list("tables/")) == []
     store.delete(KEY)
 
@@ -106,6 +108,15 @@ def test_a_data_file_is_written_from_chunks_and_read_in_chunks(store):
     assert b"".join(store.read("tables/events/part-1.parquet")) == b"".join(chunks)
 
 
+def test_a_file_tells_when_it_was_written(store):
+    began = time.time()
+    store.create(KEY, b"one")
+    store.put("tables/events/part-1.parquet", [b"rows"])
+    for key in (KEY, "tables/events/part-1.parquet"):
+        # Clocks of file systems tick more coarsely.
+        assert began - 2 < store.modified(key) < time.time() + 2
+
+
 def test_a_data_file_gets_a_second_name(store):
     store.put("old/part-1.parquet", [b"rows"])
     assert store.link("old/part-1.parquet", "new/part-1.parquet")
@@ -153,6 +164,23 @@ def test_a_folder_keeps_no_temporary_files_and_lists_none(tmp_path):
     store.replace("a/1", b"three", tag(store, "a/1"))
     assert list(store.list("a/")) == ["a/1"]
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"1", ".mirror-lock-1"}
+
+
+def test_a_file_that_is_not_read_to_its_end_is_not_left_open(tmp_path):
+    store = LocalStore(tmp_path)
+    store.put("part", [b"rows"] * 3)
+
+    def is_open() -> bool:
+        return any(link.resolve() == tmp_path / "part" for link in Path("/proc/self/fd").iterdir())
+
+    unread, begun = store.read("part"), store.read("part")
+    assert unread is not None
+    assert begun is not None
+    assert not is_open()
+    next(begun)
+    assert is_open()
+    del begun
+    assert not is_open()
 
 
 def test_a_key_cannot_leave_its_root(tmp_path):

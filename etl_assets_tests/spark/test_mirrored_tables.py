@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.delta.log import read_entry
+from etl_assets.delta.log import entry_path, last_checkpoint_path, read_entry
+from etl_assets.delta.table import Snapshot
 from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable
+from etl_assets.mirroring import checkpoints
 from etl_assets.mirroring.locator import Role
-from etl_assets.placement.domains import FailureDomain, Site
+from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.memory import DomainsMemory
+from etl_assets.placement.site import Site
+from etl_assets.steps.compact import Compact
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 
@@ -28,7 +35,7 @@ def domains(pipeline: Pipeline) -> tuple[Pipeline, ...]:
     sites = tuple(Site(name=name, root=str(pipeline.root / name[-1]), role=Role.VOTER) for name in NAMES)
     memory = DomainsMemory(pipeline.root / "domains.json")
     for site in sites:
-        memory.take(site.name, Path(site.root))
+        memory.take(site.name, site.root)
     return tuple(
         dataclasses.replace(
             pipeline, works_in=FailureDomain(name=site.name, root=Path(site.root), sites=sites)
@@ -133,3 +140,63 @@ def test_a_leader_that_slept_through_a_change_of_leader_cannot_commit(domains):
         except CommitConflict:
             continue
     assert ids(second, "raw_events") == ["event-1", "event-2", "event-3"]
+
+
+def test_compaction_and_checkpoints_say_the_same_to_spark_and_to_delta_rs_in_every_domain(
+    domains, spark, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoints, "EVERY", 2)
+    first, second, third = domains
+    for number in range(3):
+        first.land([event(10 * number + each) for each in range(3)], name=f"{number}.jsonl")
+        first.run(only=STEPS)
+    before = {name: sorted(map(str, first.rows(name))) for name in STEPS}
+    for name in STEPS:
+        was, now = Compact(context=first.context, table=name).run()
+        assert (was.files, now.files) == (3, 1)
+    follow(first)
+    for name in STEPS:
+        mirrored = first.context.table(name).replication
+        assert mirrored is not None
+        assert set(mirrored.checkpoint()) == set(NAMES)
+        assert mirrored.broken() == {domain: [] for domain in NAMES}
+        assert logs(first, name) == logs(second, name) == logs(third, name)
+    for other in domains:
+        for name in STEPS:
+            table = other.context.table(name)
+            version = table.version()
+            assert sorted(map(str, other.rows(name))) == before[name]
+            # What Spark reads by the checkpoint alone: nothing before it is left in this copy.
+            short = tmp_path / "short" / other.domain.name / name
+            shutil.copytree(table.path, short)
+            named = json.loads(last_checkpoint_path(short).read_bytes())["version"]
+            assert version - named < 2
+            for entry in range(named):
+                entry_path(short, entry).unlink()
+            whole = spark.read.format("delta").option("versionAsOf", version).load(str(table.path))
+            rows = spark.read.format("delta").load(str(short))
+            assert rows.count() == whole.count() == len(before[name])
+            assert rows.exceptAll(whole).count() == 0
+            found, expected = _load(short, version), _without_checkpoint(table.path, tmp_path, version)
+            assert sorted(found.files_by_day()) == sorted(expected.files_by_day())
+            days = [f"{source}/{DAY}" for source in STEPS]
+            assert [found.transaction_version(each) for each in ("files", *days)] == [
+                expected.transaction_version(each) for each in ("files", *days)
+            ]
+    # Spark goes on from a checkpoint, in another domain: what was read is not read again.
+    second.land([event(0), event(99)], name="later.jsonl")
+    reports = second.run(only=STEPS)
+    assert reports["warehouse_rows"].total()["read"] == 1
+    assert len(ids(third, "warehouse_rows")) == 10
+    follow(second)
+    assert logs(first, "raw_events") == logs(second, "raw_events") == logs(third, "raw_events")
+
+
+def _without_checkpoint(path: Path, tmp_path: Path, version: int) -> Snapshot:
+    plain = tmp_path / "plain" / path.relative_to(tmp_path)
+    shutil.copytree(path, plain, ignore=shutil.ignore_patterns("*.checkpoint.parquet", "_last_checkpoint"))
+    return _load(plain, version)
+
+
+def _load(path: Path, version: int) -> Snapshot:
+    return Snapshot(DeltaTable(str(path), version=version))

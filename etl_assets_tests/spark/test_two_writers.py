@@ -6,7 +6,8 @@ import multiprocessing
 
 import pytest
 
-from etl_assets.delta.commit import Transaction, Write, commit, ensure_table
+from etl_assets.delta.commit import Transaction, Write, commit
+from etl_assets.delta.create import ensure_table
 from etl_assets.errors import CommitConflict
 from etl_assets_tests.spark import writer_process
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from etl_assets.delta.commit import Write, commit, ensure_table
+from etl_assets.delta.commit import Write, commit
+from etl_assets.delta.create import ensure_table
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
 from etl_assets.placement.domains import FailureDomain

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from etl_assets.delta.commit import Transaction
-from etl_assets.delta.cursor import REMEMBERED_COMMITS, advance, cursor_name, days_with_news, read_cursors
+from etl_assets.delta.cursor import (
+    REMEMBERED_COMMITS,
+    advance,
+    cursor_name,
+    days_with_news,
+    read_cursors,
+    taken_back,
+)
 from etl_assets.delta.table import Table
 from etl_assets.placement.domains import FailureDomain
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
@@ -119,6 +126,19 @@ def test_a_map_that_is_too_long_ago_lags(reader):
     for _ in range(REMEMBERED_COMMITS):
         reader.commit()
     assert read(reader)[DAY] == -1
+
+
+def test_an_undo_sets_back_what_was_read_and_what_comes_after_counts_from_there(reader):
+    reader.transact(cursor_name("source", DAY), 7)
+    reader.commit(metadata=json.dumps({"cursors": {"source/2026-01-05": 8, "source/2026-01-06": 9}}))
+    undone = {"cursors": {"source/2026-01-05": -1, "source/2026-01-06": 9}, "undo": {"kind": "restore"}}
+    reader.commit(metadata=json.dumps(undone), txn={"appId": cursor_name("source", DAY), "version": -1})
+    assert read(reader) == {DAY: -1, NEXT_DAY: 9}
+    assert taken_back(reader.table, "source") == {DAY.isoformat()}
+    assert read_cursors(reader.table, "source", [DAY], version=2) == {DAY: 8}
+    reader.commit(metadata=json.dumps({"cursors": {"source/2026-01-05": 5}}))
+    assert read(reader) == {DAY: 5, NEXT_DAY: 9}
+    assert taken_back(reader.table, "source") == frozenset()
 
 
 def test_what_other_writers_put_there_is_theirs(reader):

@@ -15,6 +15,7 @@ from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, NotFound
+from etl_assets.mirroring.checkpoints import EVERY
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.memory import Standing
@@ -22,6 +23,8 @@ from etl_assets.placement.policy import Stage
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.placing import leader, place
+from etl_assets.steps.step import platform_table
+from etl_assets_tests.reference.mirrored_log import commit_entries
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of, three_domains
 
 
@@ -105,6 +108,29 @@ def test_an_emptied_root_votes_again_only_after_an_operator_said_so_and_it_was_r
     assert commit(placement, A) == 1, "C counts again: A and C are a majority"
 
 
+def test_a_leader_whose_root_was_emptied_hands_over_and_rejoins(placement):
+    commit(placement, A)
+    root = root_of(placement, A)
+    shutil.rmtree(root)
+    placement.heal(A, new_root=True)
+    placement.place(Stage.INGEST)
+    (kept,) = [each for each in keep_replicas(placement) if each.table == TABLE]
+    assert (kept.moved, kept.rejoined, kept.problem) == (B, (A,), None)
+    assert leader(placement, TABLE) == B
+    assert keep_replicas(placement) == []
+    assert files(placement, A) == files(placement, B) == files(placement, C)
+
+
+def test_a_table_is_not_taken_for_absent_because_most_of_its_roots_were_replaced(placement):
+    commit(placement, A)
+    for name in (B, C):
+        shutil.rmtree(root_of(placement, name))
+        placement.heal(name, new_root=True)
+    placement.place(Stage.INGEST)
+    for _ in range(20):
+        assert Replication(TABLE, placement.domains[0]).exists()
+
+
 def test_without_a_majority_the_table_is_named_and_nothing_is_done(placement):
     commit(placement, A)
     for name in (B, C):
@@ -133,7 +159,8 @@ def test_one_glance_says_whether_one_loss_would_lose_anything(placement):
     }
 
 
-def test_a_replica_that_was_edited_or_cut_is_named_and_built_anew(placement):
+@pytest.mark.parametrize("edited", ["{}", "[]", "{'no json"])
+def test_a_replica_that_was_edited_or_cut_is_named_and_built_anew(placement, edited):
     commit(placement, A)
     commit(placement, A)
     keep_replicas(placement)
@@ -142,7 +169,7 @@ def test_a_replica_that_was_edited_or_cut_is_named_and_built_anew(placement):
     (folder,) = (root_of(placement, B) / "tables" / TABLE).glob("g*")
     (folder / "part-1.parquet").write_bytes(b"ro")
     (root_of(placement, C) / "tables" / TABLE / folder.name / "_delta_log" / f"{0:020d}.json").write_text(
-        "{}"
+        edited
     )
     found = runner.invoke(tables, ["verify", TABLE])
     assert found.exit_code == 1
@@ -154,6 +181,27 @@ def test_a_replica_that_was_edited_or_cut_is_named_and_built_anew(placement):
     assert repaired.exit_code == 0, repaired.output
     assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
     assert files(placement, A) == files(placement, B) == files(placement, C)
+
+
+def test_a_round_makes_the_checkpoint_that_is_due_in_every_domain(placement):
+    mirrored = platform_table(TABLE, placement.domains[0]).replication
+    assert mirrored is not None
+    mirrored.create()
+    commit_entries(mirrored, EVERY + 1)
+    assert keep_replicas(placement) == []
+    (name,) = (name for name in files(placement, A) if name.endswith(".checkpoint.parquet"))
+    assert files(placement, A)[name] == files(placement, B)[name] == files(placement, C)[name]
+
+
+def test_a_checkpoint_that_cannot_be_made_is_named_and_stops_nothing(placement):
+    for _ in range(EVERY + 1):
+        commit(placement, A)  # entries that Delta cannot read: there is no schema in them
+    root_of(placement, A).rename(root_of(placement, A).with_name("away"))
+    (kept,) = keep_replicas(placement)
+    assert kept.moved == B
+    assert kept.problem is not None
+    assert "checkpoint" in kept.problem
+    assert commit(placement, B) == EVERY + 1
 
 
 def test_a_table_is_relocated_only_to_a_domain_that_may_and_can(placement):

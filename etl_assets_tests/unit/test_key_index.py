@@ -65,6 +65,17 @@ def test_what_a_commit_adds_is_found_without_reading_the_rest_again(table, monke
     assert days_of(table, "old-7") == [FIRST]
 
 
+def test_files_that_a_compaction_wrote_anew_are_not_read_again(table, monkeypatch):
+    append(table, {"a": FIRST, "b": SECOND})
+    append(table, {"c": FIRST})
+    assert days_of(table, "c") == [FIRST]
+    monkeypatch.setattr(key_index.KeyIndex, "_keys_of", _once(key_index.KeyIndex._keys_of))
+    DeltaTable(str(table.path)).optimize.compact()
+    append(table, {"d": SECOND})
+    assert days_of(table, "a", "c") == [FIRST]
+    assert days_of(table, "b", "d") == [SECOND]
+
+
 def _once(read):
     calls = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -141,6 +142,26 @@ def test_a_memory_that_cannot_be_read_is_named(home):
         ({"placement_policy": {"ingest": ["gcp"]}}, "gcp is no domain"),
         ({"placement_policy": {"sink": []}}, "placement_policy.sink allows no voter"),
         ({"placement_policy": {"cook": ["aws"]}}, "cook"),
+        (
+            {"domains": [{"name": "s3/a", "root": "s3://bucket/a"}]},
+            "no voter has a folder",
+        ),
+        (
+            {"domains": [{"name": "s3/a", "root": "s3://bucket/a"}, {**DOMAINS[0], "role": "learner"}]},
+            "no voter has a folder",
+        ),
+        (
+            {
+                "domains": [*DOMAINS[:2], {"name": "s3/a", "root": "s3://bucket/a"}],
+                "placement_policy": {"sink": ["s3"]},
+            },
+            "placement_policy.sink allows no voter that may lead",
+        ),
+        (
+            {"domains": [DOMAINS[0], *({"name": f"s3/{n}", "root": f"s3://b-1/p{'/' * n}"} for n in (0, 1))]},
+            "root s3://b-1/p stands twice",
+        ),
+        ({"domains": [DOMAINS[0], {"name": "ftp", "root": "ftp://host/a"}]}, "neither a folder nor s3"),
     ],
 )
 def test_domains_and_policies_that_make_no_sense_stop_at_load(home, fields, says):
@@ -154,9 +175,9 @@ def test_two_that_use_a_root_for_the_first_time_at_once_agree_on_it(home):
         root = home / f"root-{number}"
         memory = DomainsMemory(home / f"domains-{number}.json")
         with ThreadPoolExecutor(8) as threads:
-            done = [threads.submit(memory.take, "rack/a", root) for _ in range(8)]
+            done = [threads.submit(memory.take, "rack/a", str(root)) for _ in range(8)]
         assert all(each.exception() is None for each in done)
-        assert memory.strange("rack/a", root) is None
+        assert memory.strange("rack/a", str(root)) is None
 
 
 def test_what_an_operator_says_is_not_lost_to_a_root_that_is_taken_at_that_moment(home):
@@ -164,7 +185,28 @@ def test_what_an_operator_says_is_not_lost_to_a_root_that_is_taken_at_that_momen
     names = [f"rack/{number}" for number in range(16)]
     with ThreadPoolExecutor(8) as threads:
         said = [threads.submit(memory.set_standing, name, Standing.FAILED) for name in names]
-        taken = [threads.submit(memory.take, name, home / name) for name in names]
+        taken = [threads.submit(memory.take, name, str(home / name)) for name in names]
     assert all(done.exception() is None for done in (*said, *taken))
     assert {memory.of(name).standing for name in names} == {Standing.FAILED}
-    assert [memory.strange(name, home / name) for name in names] == [None] * len(names)
+    assert [memory.strange(name, str(home / name)) for name in names] == [None] * len(names)
+
+
+@pytest.mark.parametrize(
+    "root", ["s3://key:secret@bucket/a", "s3://bucket/a?secret_access_key=secret", "https://secret@host/a"]
+)
+def test_an_address_with_credentials_is_refused_and_not_shown(home, root):
+    domains = [*DOMAINS, {"name": "s3/a", "root": root}]
+    with pytest.raises(SettingsError, match="neither a folder nor s3") as refused:
+        settings(home, domains=domains)
+    told = "".join(traceback.format_exception(refused.value)) + str(refused.value.fields)
+    assert "secret" not in told
+    assert "bucket" in told or "host" in told
+
+
+def test_a_domain_on_an_object_store_runs_no_stage_wherever_it_stands(home):
+    bucket = {"name": "s3/a", "root": "s3://bucket/a"}
+    placement = settings(home, domains=[bucket, *DOMAINS]).placement()
+    assert [each.name for each in placement.domains] == [each["name"] for each in DOMAINS]
+    assert [site.name for site in placement.sites] == ["s3/a", *(each["name"] for each in DOMAINS)]
+    assert placement.domains[0].sites == placement.sites
+    assert placement.named("s3/a") is None

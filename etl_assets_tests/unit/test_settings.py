@@ -76,6 +76,12 @@ def test_a_wrong_setting_is_named_with_its_value_and_what_is_allowed(load, conte
     assert allowed in refused.value.fix
 
 
+@pytest.mark.parametrize("root", ["data/[a-c]", "{a,b}", "what?", "every*", "a%20b", "a\\b"])
+def test_a_root_that_spark_would_not_take_literally_is_refused(load, root):
+    with pytest.raises(SettingsError, match="choose another folder"):
+        load(yaml.safe_dump({"domains": [{"name": "a", "root": root}]}))
+
+
 @pytest.mark.parametrize("text", ["- a\n- b\n", "just text", "7"])
 def test_a_file_that_is_no_mapping_is_refused(load, text):
     with pytest.raises(SettingsError, match="holds no mapping of fields"):

@@ -90,7 +90,11 @@ NORMALIZED_ORDERS = TableContract(
         " with the customer's region. One row for each event, in order of normalization."
     ),
     columns=(
-        position("offset", "Place in the order of normalization: dense, from 0, over all days."),
+        position(
+            "offset",
+            "Place in the order of normalization: dense, from 0, over all days, but for those that an undo took away;"
+            " never dealt twice.",
+        ),
         position("raw_offset", "Offset of the event in raw_events.", derived_from=(f"{_RAW}.offset",)),
         *ORDER_COLUMNS,
         label("transformer", "Name and version of the transformation that made the row."),

@@ -17,7 +17,8 @@ from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import EtlAssetsError
 from etl_assets.mirroring.locator import Role
-from etl_assets.placement.domains import FailureDomain, Site
+from etl_assets.placement.domains import FailureDomain
+from etl_assets.placement.site import Site
 
 TABLE = "events"
 NAMES = ("a", "b", "c")

@@ -1,0 +1,135 @@
+"""`etl-assets reprocess`: a range of days made again by the current code, in place of what older code made.
+
+Belongs here: the options, and the order of looking, taking back and running. Does not belong here: what goes
+(`steps/plan_undo.py`), and how days are run (`runs.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from etl_assets.cli.letter_options import DAY, say
+from etl_assets.cli.restore import carried_out, looking
+
+if TYPE_CHECKING:
+    from etl_assets.settings import Settings
+
+
+@click.command(
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets reprocess --from 2026-03-01 --to 2026-03-03\n"
+        "  etl-assets reprocess --from 2026-03-01 --to 2026-03-03 --yes\n"
+        "  etl-assets reprocess --from 2026-03-01 --to 2026-03-01 --tables audit_log --yes\n"
+    )
+)
+@click.option("--from", "first", type=DAY, required=True, metavar="DAY", help="First day of arrival.")
+@click.option("--to", "last", type=DAY, required=True, metavar="DAY", help="Last day.")
+@click.option(
+    "--tables",
+    "names",
+    multiple=True,
+    metavar="TABLE",
+    help="Begin with this table, with what follows it; may be repeated. Default: normalized_orders.",
+)
+@click.option("--yes", is_flag=True, help="Do it; without, nothing is changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")
+def reprocess(
+    first: dt.datetime, last: dt.datetime, names: tuple[str, ...], yes: bool, as_json: bool
+) -> None:
+    """Run a range of days through the current code, though they were read already.
+
+    Rows that older code made of these days are taken out, and made again from raw_events. Without --yes it tells what
+    would be done. Killed at any moment, run it again.
+    """
+    from etl_assets.cli import undo_preview
+    from etl_assets.contracts.tables import NORMALIZED_ORDERS
+    from etl_assets.settings import load_settings
+    from etl_assets.steps.plan_undo import plan_days
+
+    if last < first:
+        raise click.UsageError("--to is before --from")
+    settings = load_settings()
+    begin = _checked(names) or (NORMALIZED_ORDERS.name,)
+    days = _days_with_events(settings, first.date(), last.date())
+    undo = plan_days(looking(settings), begin, days)
+    if as_json and not yes:
+        click.echo(undo_preview.as_json(undo, days=[day.isoformat() for day in days], done=False))
+    elif not as_json:
+        click.echo(f"{undo_preview.span(days)} to be made again from {', '.join(begin)} on")
+        undo_preview.show(undo)
+    if not yes:
+        tables = "".join(f" --tables {name}" for name in names)
+        click.echo(
+            "nothing was changed. To do it with the code that is installed now:\n"
+            f"  etl-assets reprocess --from {first.date()} --to {last.date()}{tables} --yes",
+            err=True,
+        )
+        return
+    taken = carried_out(settings, partial(plan_days, names=begin, days=days))
+    say(f"taken out of {', '.join(reversed(taken)) or 'no table'}; Spark starts")
+    _run(settings, begin, days)
+    if as_json:
+        # Once it is done: who reads it must be able to believe `done`.
+        click.echo(undo_preview.as_json(undo, days=[day.isoformat() for day in days], done=True))
+    click.echo(f"{undo_preview.span(days)} made again", err=True)
+
+
+def _checked(names: Sequence[str]) -> tuple[str, ...]:
+    from etl_assets.contracts import tables as contracts
+    from etl_assets.errors import InputError
+    from etl_assets.steps.undo import REMADE
+
+    for name in names:
+        contracts.table(name)
+        if name not in REMADE:
+            raise InputError(
+                f"{name} is not made again: it is not made from other tables of the platform, or not by itself",
+                fix=f"name one of {', '.join(REMADE)}",
+                table=name,
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def _days_with_events(settings: Settings, first: dt.date, last: dt.date) -> tuple[dt.date, ...]:
+    from etl_assets.contracts.tables import RAW_EVENTS
+    from etl_assets.errors import InputError, NotFound
+    from etl_assets.steps.step import platform_table
+
+    snapshot = platform_table(RAW_EVENTS.name, settings.placement().reader()).snapshot()
+    rows = {} if snapshot is None else snapshot.rows_by("partition_date")
+    days = sorted(dt.date.fromisoformat(day) for (day,) in rows)
+    days = [day for day in days if first <= day <= last]
+    if not days:
+        raise NotFound(
+            f"no event arrived from {first} to {last}", fix="name days of arrival that `raw_events` has"
+        )
+    if days[0] < settings.start_date:
+        raise InputError(
+            f"there are no partitions for {days[0]}: they start on {settings.start_date}",
+            fix=f"set start_date to {days[0]} or earlier in the platform file, or begin later",
+        )
+    return tuple(days)
+
+
+def _run(settings: Settings, names: Collection[str], days: Collection[dt.date]) -> None:
+    from etl_assets.errors import EtlAssetsError
+    from etl_assets.instance import open_instance
+    from etl_assets.runs import materialize_days
+    from etl_assets.steps.step import ReadMode
+    from etl_assets.steps.undo import REMADE, downstream
+
+    assets = [name for name in downstream(names) if name in REMADE]
+    try:
+        with open_instance(settings) as instance:
+            # Cursors were set back, so that what is new is all of it.
+            materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL, assets=assets)
+    except EtlAssetsError as error:
+        error.fix += "; what is missing of these days is made by the same command again"
+        raise

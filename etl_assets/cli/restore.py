@@ -1,0 +1,142 @@
+"""`etl-assets tables restore`: a table back to an older version, and what was made of it taken back with it.
+
+Belongs here: the options, and the order of looking, telling and doing. Does not belong here: what goes and comes back
+(`steps/plan_undo.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from etl_assets.delta.table import Table
+    from etl_assets.settings import Settings
+    from etl_assets.steps.undo import Domains, Undo
+
+_ATTEMPTS = 3
+
+
+@click.command(
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets tables restore normalized_orders --to-time 2026-03-01T22:00:00+01:00\n"
+        "  etl-assets tables restore normalized_orders --to-version 41 --yes\n"
+    )
+)
+@click.argument("table")
+@click.option("--to-version", "version", type=click.IntRange(0), metavar="N", help="The version it had.")
+@click.option("--to-time", "time", metavar="T", help="Its version at a time (ISO 8601 with zone).")
+@click.option("--yes", is_flag=True, help="Do it; without, nothing is changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")
+def restore(table: str, version: int | None, time: str | None, yes: bool, as_json: bool) -> None:
+    """Give a table the content of an older version, by a new commit.
+
+    Rows that were made of what goes are taken out of the tables after it, and everybody's cursors are set back, so that
+    the next run of these days makes them again with the code that is installed then. Without --yes it tells what
+    would be done.
+    """
+    from etl_assets.cli import undo_preview
+    from etl_assets.settings import load_settings
+    from etl_assets.steps.plan_undo import existing, plan_restore, version_at
+
+    if (version is None) == (time is None):
+        raise click.UsageError("say --to-version or --to-time")
+    settings = load_settings()
+    domains = looking(settings)
+    found = existing(domains, table)
+    wanted = version_at(found, _moment(time)) if time is not None else version
+    assert wanted is not None
+    undo = plan_restore(domains, table, wanted)
+    if not as_json:
+        click.echo(f"{_at(found, found.version())}, to be restored to {_at(found, wanted)}")
+        undo_preview.show(undo, first=table)
+    done = carried_out(settings, partial(plan_restore, name=table, version=wanted)) if yes else {}
+    if as_json:
+        # Once it is done: who reads it must be able to believe `done`.
+        click.echo(undo_preview.as_json(undo, table=table, to_version=wanted, done=yes))
+    if not undo.tables:
+        click.echo(f"{table} has the content of version {wanted}: there is nothing to do", err=True)
+        return
+    if yes:
+        click.echo(f"done: {', '.join(f'{name} is at {now}' for name, now in done.items())}", err=True)
+    click.echo(_next(undo, table, wanted, done=yes), err=True)
+
+
+def looking(settings: Settings) -> Domains:
+    """Where tables are looked at: nothing is taken into use for it."""
+    reader = settings.placement().reader()
+    return lambda name: reader
+
+
+def writing(settings: Settings) -> Domains:
+    """Where tables are written: each where its stage runs."""
+    from etl_assets.steps.placing import STAGE_OF, place
+
+    placement = settings.placement()
+    return lambda name: place(placement, STAGE_OF[name], name)
+
+
+def carried_out(settings: Settings, plan: Callable[[Domains], Undo]) -> dict[str, int]:
+    """Plan an undo where the tables are written and commit it; planned again if another run commits in between.
+
+    Returns:
+        The new version of each table by name.
+    """
+    from etl_assets.errors import CommitConflict
+
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return plan(writing(settings)).carry_out(wait_seconds=settings.runs.lock_wait_seconds)
+        except CommitConflict:
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError
+
+
+def _moment(text: str) -> dt.datetime:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{text!r} is no time: write it as 2026-03-01T22:00:00+01:00", param_hint="--to-time"
+        ) from error
+    if moment.tzinfo is None:
+        raise click.BadParameter(
+            f"{text!r} has no zone: add one, as in {text}Z or {text}+01:00", param_hint="--to-time"
+        )
+    return moment
+
+
+def _at(table: Table, version: int) -> str:
+    from etl_assets.delta.log import commit_notes
+
+    note = next(commit_notes(table.path, version), None)
+    time = "" if note is None else f" of {note.at.strftime('%Y-%m-%d %H:%M:%S UTC')}"
+    return f"{table.name} is at version {version}{time}" if version == table.version() else f"{version}{time}"
+
+
+def _next(undo: Undo, table: str, version: int, *, done: bool) -> str:
+    from etl_assets.cli.undo_preview import span
+    from etl_assets.steps.undo import REMADE
+
+    if not done:
+        return (
+            "nothing was changed. What goes is made again by the next run of these days, with the code that is installed"
+            f" then: install the right one first. To do it:\n  etl-assets tables restore {table} --to-version {version}"
+            " --yes"
+        )
+    if table not in REMADE:
+        return "rows that were made with its content keep what they have: `etl-assets reprocess` makes days again"
+    if not undo.days:
+        return f"the next run of {table} brings it up to date"
+    first, last = undo.days[0], undo.days[-1]
+    return (
+        f"to make {span(undo.days)} again, with the code installed now: materialize {table} and what follows for these"
+        f" days in the UI, or\n  etl-assets reprocess --from {first} --to {last} --tables {table} --yes"
+    )

@@ -1,0 +1,83 @@
+"""`etl-assets tables compact` and `vacuum`: fewer files, and no files that nobody needs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from etl_assets.placement.domains import FailureDomain
+    from etl_assets.settings import Settings
+
+
+@click.command()
+@click.argument("table")
+def compact(table: str) -> None:
+    """Write the small files of a table's closed days anew, as few larger ones.
+
+    An ordinary commit: readers go on, and see no new rows. The old files stay until `vacuum`. Running it again changes
+    nothing.
+    """
+    from etl_assets.resources.spark import SparkResource, spark_config
+    from etl_assets.settings import load_settings
+    from etl_assets.steps.compact import Compact
+    from etl_assets.steps.step import StepContext
+
+    settings = load_settings()
+    spark = SparkResource(spark_config=spark_config(settings.spark))
+    context = StepContext(
+        session=lambda: spark.spark_session,
+        domain=_where_written(settings, table),
+        lock_wait_seconds=settings.runs.lock_wait_seconds,
+    )
+    before, after = Compact(context=context, table=table).run()
+    if after.version == before.version:
+        click.echo(f"{table}: {before}; nothing to compact")
+    else:
+        click.echo(f"{table}: {before}, now {after} in version {after.version}")
+
+
+@click.command()
+@click.argument("table")
+@click.option(
+    "--retention-days",
+    type=click.IntRange(min=1),
+    default=7,
+    show_default=True,
+    help="Keep what any version of so many days needs.",
+)
+@click.option("--delete", is_flag=True, help="Remove the files; without it they are only counted.")
+def vacuum(table: str, retention_days: int, delete: bool) -> None:
+    """Remove data files that no version of the last days needs, in every domain, and what killed writers left behind.
+
+    Without --delete it says what would go. Versions older than the retention can then not be read any more. A domain that
+    is behind keeps others from removing what it is still to get; one that does not answer, from removing anything.
+    """
+    from etl_assets.delta.lock import writer_lock
+    from etl_assets.delta.vacuum import find_unneeded
+    from etl_assets.settings import load_settings
+    from etl_assets.steps.step import platform_table
+
+    settings = load_settings()
+    found = platform_table(table, _where_written(settings, table))
+    retention = dt.timedelta(days=retention_days)
+    # Under the lock: what is unneeded stays so until it is gone.
+    with writer_lock(
+        found.lock_path, table=table, wait_seconds=settings.runs.lock_wait_seconds, driver_pid=None
+    ):
+        for unneeded in find_unneeded(found, retention, dt.datetime.now(dt.UTC)):
+            if delete:
+                unneeded.remove()
+            what = "removed" if delete else "would be removed (--delete)"
+            files, size = len(unneeded.files), unneeded.bytes
+            click.echo(f"{table} in {unneeded.holding.domain}: {files:,} files of {size:,} bytes {what}")
+
+
+def _where_written(settings: Settings, table: str) -> FailureDomain:
+    from etl_assets.contracts import tables
+    from etl_assets.steps.placing import STAGE_OF, place
+
+    tables.table(table)  # says so if there is none of that name
+    return place(settings.placement(), STAGE_OF[table], table)

@@ -1,0 +1,56 @@
+"""What a checkpoint of a mirrored table holds: made by delta-rs from log entries, apart from any table.
+
+Belongs here: from entries to the content. Does not belong here: of which version, and where it goes
+(`mirroring/checkpoints.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
+from etl_assets.errors import ReplicaCorrupt
+from etl_assets.mirroring.chain import GENESIS, extend_all
+from etl_assets.mirroring.checkpoints import Checkpoint
+
+
+def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkpoint:
+    """The checkpoint of the last of some log entries.
+
+    Args:
+        base: The checkpoint that the entries follow on; None: they are all there are.
+        entries: At least one.
+
+    Raises:
+        ReplicaCorrupt: delta-rs cannot read these entries.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    before, chain = (-1, GENESIS) if base is None else (base.version, base.chain)
+    version = before + len(entries)
+    # A folder that holds nothing else: what else lies in the table's log, above all a tail, cannot get in.
+    with tempfile.TemporaryDirectory(prefix="etl-assets-checkpoint-") as scratch:
+        log = Path(scratch)
+        entry_path(log, 0).parent.mkdir()
+        if base is not None:
+            checkpoint_path(log, before).write_bytes(base.content)
+            last_checkpoint_path(log).write_bytes(base.pointer(base.content))
+        for number, entry in enumerate(entries, start=before + 1):
+            entry_path(log, number).write_bytes(entry)
+        try:
+            DeltaTable(str(log), version=version).create_checkpoint()
+        except (DeltaError, OSError) as error:
+            raise ReplicaCorrupt(
+                f"no checkpoint of version {version} can be made: {error}",
+                fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
+            ) from error
+        return Checkpoint(
+            version=version,
+            chain=extend_all(chain, entries),
+            content=checkpoint_path(log, version).read_bytes(),
+            hint=json.loads(last_checkpoint_path(log).read_bytes()),
+        )

@@ -1,0 +1,111 @@
+"""Fewer files for the same rows: which are to become fewer, decided from the log, and the commit that writes them anew.
+
+Every commit leaves a file for each day it touches, so that a day of many small files has many small ones. Days that are
+over get no more, so that writing them anew pays once and for all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, moved_on, write_settings, write_version
+from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.session import driver_pid, scoped_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl_assets.delta.log import LogEntry
+    from etl_assets.delta.table import Snapshot, Table
+
+DAY_COLUMN = "partition_date"
+SMALL_BYTES = 64 << 20
+"""A file of so many bytes or more stays as it is."""
+FILE_BYTES = 256 << 20
+"""Up to this many bytes become one file. Two small ones always fit, so that whatever is planned is done."""
+DAYS_A_COMMIT = 100
+"""What a killed compaction loses at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """What one commit writes anew.
+
+    Attributes:
+        days: The days whose files are to become fewer; none for a table without days, of which all are.
+        smaller_than: Bytes below which a file is written anew.
+        up_to: Bytes of the files they become.
+    """
+
+    days: Sequence[dt.date] = ()
+    smaller_than: int = SMALL_BYTES
+    up_to: int = FILE_BYTES
+
+    def sql(self, target: str) -> str:
+        """The statement."""
+        days = ", ".join(f"DATE'{day.isoformat()}'" for day in self.days)
+        return f"OPTIMIZE {target} WHERE {DAY_COLUMN} IN ({days})" if days else f"OPTIMIZE {target}"
+
+
+def plan_compactions(snapshot: Snapshot, closed_before: dt.date) -> Iterator[Compaction]:
+    """Compactions that leave no two small files in a partition of a closed day, or in a table without days."""
+    columns = snapshot.partition_columns()
+    small = Counter(values for size, values in snapshot.sizes_by(*columns) if size < SMALL_BYTES)
+    crowded = [values for values, files in small.items() if files > 1]
+    if DAY_COLUMN not in columns:
+        if crowded:
+            yield Compaction()
+        return
+    days = sorted({_day(values[columns.index(DAY_COLUMN)]) for values in crowded})
+    for some in _batches((day for day in days if day < closed_before), DAYS_A_COMMIT):
+        yield Compaction(days=some)
+
+
+def _day(value: Any) -> dt.date:
+    return value if isinstance(value, dt.date) else dt.date.fromisoformat(value)
+
+
+def _batches(days: Iterable[dt.date], size: int) -> Iterator[list[dt.date]]:
+    rest = iter(days)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+def commit_compaction(
+    spark: SparkSession,
+    table: Table,
+    compaction: Compaction,
+    *,
+    base_version: int,
+    wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
+) -> LogEntry:
+    """Write rows of small files anew, in fewer files, as the version after the base. No row changes, and none is new.
+
+    Raises:
+        CommitConflict: the table has moved past `base_version`; nothing was written. Plan again.
+        TableBusy: another process held the table's lock for too long; nothing was written.
+        CommitUnverified: there was nothing to write anew, or another program writes the table.
+    """
+    with writer_lock(
+        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
+    ):
+        if (current := table.version()) != base_version:
+            raise moved_on(table, current=current, base=base_version)
+        return write_version(spark, table, base_version + 1, partial(_optimize, spark, compaction))
+
+
+def _optimize(spark: SparkSession, compaction: Compaction, place: Place, writer: str) -> None:
+    settings = {
+        **write_settings(place, writer, {}, {"compacted_days": len(compaction.days)}),
+        "spark.databricks.delta.optimize.minFileSize": str(compaction.smaller_than),
+        "spark.databricks.delta.optimize.maxFileSize": str(compaction.up_to),
+    }
+    with scoped_settings(spark, settings):
+        spark.sql(compaction.sql(f"delta.{identifier(str(place.path))}"))

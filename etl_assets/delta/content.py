@@ -1,0 +1,135 @@
+"""The content of a version as data files, and rows of them that stay when their files go.
+
+Belongs here: what is taken from the log and from the files, so that an entry can name them again. Does not belong here:
+which files go (`steps/plan_undo.py`), and the commit (`replacement.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from etl_assets.delta.durability import write_durably
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from etl_assets.delta.table import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A data file as the log has it.
+
+    Attributes:
+        name: Its path as the log writes it, relative to the table's folder.
+        partition: Values of the Delta partition columns.
+        size: Bytes.
+        modified: When it was written, in milliseconds.
+        rows: Number of rows.
+        statistics: Delta's statistics, those that JSON has a type for.
+    """
+
+    name: str
+    partition: Mapping[str, str | None]
+    size: int
+    modified: int
+    rows: int
+    statistics: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Relative to the table's folder."""
+        return unquote(self.name)
+
+    @property
+    def day(self) -> dt.date | None:
+        """The day it is of; None in a table without days."""
+        value = self.partition.get("partition_date")
+        return None if value is None else dt.date.fromisoformat(value)
+
+    def is_whole(self, folder: Path) -> bool:
+        """Whether the file is there, in full."""
+        try:
+            return (folder / self.path).stat().st_size == self.size
+        except FileNotFoundError:
+            return False
+
+
+def content_of(snapshot: Snapshot) -> dict[str, StoredFile]:
+    """The data files of a version by name."""
+    files = (_stored_file(action) for action in snapshot.add_actions())
+    return {file.name: file for file in files}
+
+
+def _stored_file(action: Mapping[str, Any]) -> StoredFile:
+    statistics: dict[str, Any] = {"numRecords": action["num_records"]}
+    for kind, key in (("min", "minValues"), ("max", "maxValues"), ("null_count", "nullCount")):
+        statistics[key] = {
+            name.partition(".")[2]: value.isoformat() if isinstance(value, dt.date) else value
+            for name, value in action.items()
+            # A missing bound only makes readers open the file; one in the wrong form would make them skip it.
+            if name.startswith(f"{kind}.") and (type(value) in (int, str, dt.date))
+        }
+    modified = action["modification_time"]
+    return StoredFile(
+        name=action["path"],
+        partition={
+            name.partition(".")[2]: None if value is None else str(value)
+            for name, value in action.items()
+            if name.startswith("partition.")
+        },
+        size=action["size_bytes"],
+        modified=int(modified.timestamp() * 1000) if isinstance(modified, dt.datetime) else int(modified),
+        rows=action["num_records"] or 0,
+        statistics=statistics,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRows:
+    """Rows that stay when the file they are in goes: they are written to a file of their own."""
+
+    partition: Mapping[str, str | None]
+    rows: pa.Table
+
+    def write(self, folder: Path) -> StoredFile:
+        """Write them into a table's folder. The file counts once a log entry names it."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        parts = [f"{column}={quote(value or '')}" for column, value in self.partition.items()]
+        path = "/".join([*parts, f"part-kept-{uuid.uuid4()}.parquet"])
+        sink = pa.BufferOutputStream()
+        pq.write_table(self.rows, sink)
+        write_durably(folder / path, sink.getvalue().to_pybytes())
+        written = (folder / path).stat()
+        return StoredFile(
+            name=quote(path),
+            partition=self.partition,
+            size=written.st_size,
+            modified=written.st_mtime_ns // 1_000_000,
+            rows=self.rows.num_rows,
+            statistics={"numRecords": self.rows.num_rows},
+        )
+
+
+def rows_kept(folder: Path, file: StoredFile, column: str, values: frozenset[str]) -> KeptRows:
+    """The rows of a file with one of some values in a text column."""
+    import pyarrow as pa
+    import pyarrow.dataset
+    import pyarrow.parquet as pq
+
+    wanted = pyarrow.dataset.field(column).isin(sorted(values))
+    rows = pq.read_table(folder / file.path, partitioning=None, filters=wanted)
+    # Spark may have written times in its old form, which pyarrow reads as nanoseconds without a zone.
+    fields = [
+        field.with_type(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(field.type) else field
+        for field in rows.schema
+    ]
+    return KeptRows(partition=file.partition, rows=rows.cast(pa.schema(fields)))

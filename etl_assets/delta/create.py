@@ -1,0 +1,73 @@
+"""Making a table that does not exist yet: of its contract, or with the columns of a frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.spark_types import create_table_sql
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, acknowledged
+from etl_assets.delta.durability import sync_commit
+from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.log import read_entry
+from etl_assets.delta.replication import TABLE_PROPERTIES
+from etl_assets.delta.session import driver_pid
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl_assets.contracts.columns import TableContract
+    from etl_assets.delta.table import Table
+    from etl_assets.delta.upsert import UpsertSpec
+
+
+def ensure_table(
+    spark: SparkSession, table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
+) -> int:
+    """Create a contract's table when it does not exist, and return its newest version."""
+    if (version := table.version()) >= 0:
+        return version
+    if table.contract is None:
+        return -1
+    with writer_lock(
+        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
+    ):
+        if table.version() < 0:
+            with acknowledged(spark, table, version=0) as place:
+                properties = _properties(table.contract, mirrored=table.replication is not None)
+                spark.sql(create_table_sql(table.contract, str(place.path), properties))
+                sync_commit(place.path, read_entry(place.path, 0))
+        return table.version()
+
+
+def create_like(
+    spark: SparkSession,
+    table: Table,
+    rows: DataFrame,
+    spec: UpsertSpec,
+    *,
+    wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
+) -> int:
+    """Create a table without contract from a frame's columns when it does not exist; returns its newest version."""
+    if (version := table.version()) >= 0:
+        return version
+    with writer_lock(
+        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
+    ):
+        if table.version() < 0:
+            writer = rows.limit(0).write.format("delta").mode("append")
+            if spec.delta_partition is not None:
+                writer = writer.partitionBy(spec.delta_partition)
+            for name, value in TABLE_PROPERTIES.items() if table.replication is not None else ():
+                writer = writer.option(name, value)
+            with acknowledged(spark, table, version=0) as place:
+                writer.save(str(place.path))
+                sync_commit(place.path, read_entry(place.path, 0))
+        return table.version()
+
+
+def _properties(contract: TableContract, *, mirrored: bool) -> dict[str, str]:
+    """File statistics of the columns that reads are narrowed by; others, long texts above all, cost and serve nobody."""
+    ordering = () if contract.ordering is None else (contract.ordering,)
+    wanted = (*contract.merge_key, *ordering, "offset", "raw_offset", "batch_id")
+    names = dict.fromkeys(name for name in wanted if name in contract.names)
+    return {"delta.dataSkippingStatsColumns": ",".join(names)} | (TABLE_PROPERTIES if mirrored else {})

@@ -1,0 +1,125 @@
+"""The commit of an undo: files out and files in, in one log entry that is computed, so that it needs no Spark.
+
+Belongs here: carrying it out. Does not belong here: which files go and come back (`steps/plan_undo.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, moved_on, write_version
+from etl_assets.delta.content import KeptRows, StoredFile
+from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.log import commit_notes
+from etl_assets.delta.undo_entry import UndoEntry, missing_files, put_entry
+from etl_assets.errors import FilesGone
+
+if TYPE_CHECKING:
+    from etl_assets.delta.table import Table
+
+UNDO = "undo"
+"""Key of the user metadata by which a commit is known as an undo."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """What an undo commits to one table: files out and files in, without rows to evaluate.
+
+    Attributes:
+        table: The table.
+        base_version: Its version that this was planned on; the commit becomes the next one.
+        removed: Files that go.
+        restored: Files of an older version that come back.
+        kept: Rows of removed files that stay.
+        cursors: All cursors that are remembered, with those set back.
+        transactions: Transaction ids that are set.
+        undo: What to note of the undo.
+        facts: Figures to keep with the commit.
+    """
+
+    table: Table
+    base_version: int
+    removed: tuple[StoredFile, ...] = ()
+    restored: tuple[StoredFile, ...] = ()
+    kept: tuple[KeptRows, ...] = ()
+    cursors: Mapping[str, int] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    undo: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def replace_contents(
+    replacements: Sequence[Replacement], *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
+) -> list[int]:
+    """Commit an undo to some tables, in this order, and make each commit durable. No Spark.
+
+    All of their locks are held meanwhile, so that no run reads one table as it was and another as it will be.
+
+    Returns:
+        The new version of each.
+
+    Raises:
+        CommitConflict: one of them has moved past its base version; nothing was written. Plan again.
+        TableBusy: another process held a lock for too long; nothing was written.
+        FilesGone: files that were to come back are not there.
+    """
+    with ExitStack() as locks:
+        # One order for whoever locks several tables, so that two of them do not wait for each other.
+        for each in sorted(replacements, key=lambda each: each.table.name):
+            lock = writer_lock(
+                each.table.lock_path, table=each.table.name, wait_seconds=wait_seconds, driver_pid=None
+            )
+            locks.enter_context(lock)
+        for each in replacements:
+            if (current := each.table.version()) != each.base_version:
+                raise moved_on(each.table, current=current, base=each.base_version)
+        return [_replace_content(each) for each in replacements]
+
+
+def _replace_content(replacement: Replacement) -> int:
+    version = replacement.base_version + 1
+    return write_version(None, replacement.table, version, partial(_put_undo, replacement)).version
+
+
+def _put_undo(replacement: Replacement, place: Place, writer: str) -> None:
+    if missing := missing_files(place.path, replacement.restored):
+        raise FilesGone(
+            f"{len(missing)} files of that version of {replacement.table.name} are gone from {place.path}: {missing[0]}",
+            fix="choose a newer version; files that are out of use are removed when a table is vacuumed",
+            table=replacement.table.name,
+            missing=missing,
+        )
+    kept = tuple(rows.write(place.path) for rows in replacement.kept)
+    content = _undo_entry(replacement, place, kept, writer).as_bytes()
+    # Where there is one already it is another program's, and the verification of the commit says so.
+    put_entry(place.path, replacement.base_version + 1, content)
+
+
+def _undo_entry(
+    replacement: Replacement, place: Place, kept: tuple[StoredFile, ...], writer: str
+) -> UndoEntry:
+    snapshot = replacement.table.snapshot(replacement.base_version)
+    before = next(commit_notes(place.path, replacement.base_version), None)
+    now, stamped = time.time_ns() // 1_000_000, snapshot is not None and snapshot.has_commit_timestamps
+    last = 0 if before is None else before.in_commit_timestamp or 0
+    epoch = {} if place.epoch is None else {"epoch": place.epoch}
+    return UndoEntry(
+        base_version=replacement.base_version,
+        at=now,
+        in_commit_timestamp=max(now, last + 1) if stamped else None,
+        removed=replacement.removed,
+        added=(*replacement.restored, *kept),
+        transactions=replacement.transactions,
+        user_metadata={
+            "writer": writer,
+            **epoch,
+            "cursors": dict(replacement.cursors),
+            UNDO: dict(replacement.undo),
+            "facts": dict(replacement.facts),
+        },
+    )

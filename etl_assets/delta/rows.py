@@ -1,0 +1,91 @@
+"""The rows of one version of a table as a Spark frame, of no more files than hold them.
+
+Delta plans a read by loading the whole log in Spark jobs, three or four for each table and process, which take longer
+the longer the history is. What a step reads is nearly always a few files of a few days, and the log that says which
+has been read already, without Spark (`table.Snapshot`). So Spark is told the files by name. It goes through
+Delta where that would not be the same, or not cheaper: a table whose protocol has more to it than Parquet files, a table
+without contract, many files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.spark_types import struct_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from etl_assets.delta.table import Snapshot, Table
+
+MOST_FILES_BY_NAME = 1_000
+"""Beyond, Spark would spend more on looking each file up than Delta does on its log."""
+
+After = int | Mapping[dt.date, int]
+"""The batch id above which rows are wanted: one for all days, or one for each day wanted. Below 0: every row of it."""
+
+
+def whole_days(days: Iterable[dt.date]) -> After:
+    """Every row of some days."""
+    return dict.fromkeys(days, -1)
+
+
+def read_rows(spark: SparkSession, table: Table, version: int, after: After | None) -> DataFrame:
+    """The rows of a version, all of them or the new ones, or those of some days.
+
+    Args:
+        spark: The session.
+        table: The table.
+        version: A version of it.
+        after: The rows wanted, of a table with `partition_date` and `batch_id`; None for all.
+    """
+    rows = _by_name(spark, table, version, after)
+    if rows is None:
+        rows = spark.read.format("delta").option("versionAsOf", version).load(str(table.path))
+    return rows if after is None else rows.where(_condition(after))
+
+
+def _by_name(spark: SparkSession, table: Table, version: int, after: After | None) -> DataFrame | None:
+    """All rows of the files that the wanted ones are in; None where Delta has to read them."""
+    snapshot = table.snapshot(version)
+    if table.contract is None or snapshot is None or not snapshot.is_plain:
+        return None
+    files = list(_files(snapshot, after))
+    if len(files) > MOST_FILES_BY_NAME:
+        return None
+    schema = struct_type(table.contract)
+    if not files:
+        return spark.createDataFrame([], schema)
+    # The base path is where the folders of Delta's partitions begin, whose values are columns too.
+    reader = spark.read.schema(schema).option("basePath", str(table.path))
+    rows = reader.parquet(*(str(table.path / file) for file in files))
+    return rows.select(*schema.names)
+
+
+def _files(snapshot: Snapshot, after: After | None) -> Iterator[str]:
+    """Data files that may hold rows wanted, by their partition and statistics; relative to the table's folder."""
+    if after is None:
+        yield from snapshot.files()
+        return
+    for path, day, newest in snapshot.files_by_day():
+        if isinstance(after, int) or day in after:
+            seen = after if isinstance(after, int) else after[day]
+            if newest is None or newest > seen:
+                yield path
+
+
+def _condition(after: After) -> Column:
+    from pyspark.sql import functions as F
+
+    if isinstance(after, int):
+        return F.col("batch_id") > after
+    days_by_batch: dict[int, list[dt.date]] = {}
+    for day, batch in after.items():
+        days_by_batch.setdefault(batch, []).append(day)
+    condition = F.lit(False)
+    for batch, days in days_by_batch.items():
+        of_days = F.col("partition_date").isin(days)
+        condition |= of_days if batch < 0 else of_days & (F.col("batch_id") > batch)
+    return condition

@@ -1,0 +1,149 @@
+"""Data files that no version within a retention needs: found from the log, removed from every replica.
+
+Delta's own VACUUM is not used: it writes log entries of its own, which would fork a replica's log, and knows one folder
+only. Here every replica keeps the same files: those of the oldest version that is still needed, and whatever a later
+version names. All else that is older than the retention goes, what killed writers left behind too.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl_assets.delta.replication import Holding
+from etl_assets.errors import InputError
+from etl_assets.mirroring.local_store import LocalStore
+from etl_assets.mirroring.named_files import files_named
+
+if TYPE_CHECKING:
+    from etl_assets.delta.table import Table
+
+DEFAULT_RETENTION = dt.timedelta(days=7)
+"""Delta's own default: longer than any reader or writer works on one version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unneeded:
+    """What can go from one replica: path within the table's folder, and bytes."""
+
+    holding: Holding
+    files: Mapping[str, int]
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.files.values())
+
+    def remove(self) -> None:
+        """Remove the files. Doing it twice, or by several processes at once, changes nothing."""
+        for path in self.files:
+            folder, slash, name = path.rpartition("/")
+            self.holding.store.delete(f"{self.holding.folder}/{path}")
+            # Hadoop keeps a checksum beside each file that it writes to a folder.
+            self.holding.store.delete(f"{self.holding.folder}/{folder}{slash}.{name}.crc")
+
+
+def find_unneeded(table: Table, retention: dt.timedelta, now: dt.datetime) -> list[Unneeded]:
+    """For each replica with data the files that no version needs which was the newest at any time of the retention.
+
+    A replica that is behind is still to get the files of the versions it lacks, so that those are needed as well. Of a
+    mirrored table the lead is taken up first: it pushes what a dead process left.
+
+    Args:
+        table: The table, in the domain that leads it.
+        retention: How long files stay after the last version that has them.
+        now: By the clock of this machine.
+
+    Raises:
+        DomainUnavailable: a domain does not answer, so that what it still needs cannot be told.
+        QuorumUnavailable: too few domains answer.
+        InputError: the table has files that its log does not name as data files.
+    """
+    holdings = _holdings(table)
+    if not holdings:
+        return []
+    before = (now - retention).timestamp()
+    needed = _needed(table, holdings, before)
+    return [
+        Unneeded(holding=holding, files=dict(_old_files(holding, needed, before))) for holding in holdings
+    ]
+
+
+def _holdings(table: Table) -> list[Holding]:
+    mirrored = table.replication
+    if mirrored is None:
+        if (version := table.version()) < 0:
+            return []
+        folder = table.path.relative_to(table.domain.root).as_posix()
+        return [
+            Holding(
+                domain=table.domain.name, store=LocalStore(table.domain.root), folder=folder, version=version
+            )
+        ]
+    if not mirrored.exists():
+        return []
+    mirrored.lead()
+    return mirrored.holdings()
+
+
+def _needed(table: Table, holdings: list[Holding], before: float) -> frozenset[str]:
+    newest = table.snapshot()
+    if newest is None:
+        return frozenset()
+    if not newest.is_plain:
+        raise InputError(
+            f"the table {table.name} has deletion vectors or other features that its data files alone do not tell",
+            fix="run Delta's own VACUUM, if it is not mirrored",
+            table=table.name,
+        )
+    oldest = min(_oldest_kept(holdings[0], newest.version, before), *(each.version for each in holdings))
+    base = table.snapshot(oldest) if oldest >= 0 else None
+    needed = set() if base is None else set(base.files())
+    for version in range(oldest + 1, newest.version + 1):
+        needed |= {file.path for file in files_named(_entry(holdings[0], version))}
+    return frozenset(needed)
+
+
+def _oldest_kept(home: Holding, newest: int, before: float) -> int:
+    """The version that was the newest one at a time: by when entries came into this log, not by what they say.
+
+    Times in a log come from the clocks of its leaders. An entry that was copied here came later than it was made, so
+    that at worst more is kept.
+    """
+    version = newest
+    while version > 0:
+        written = home.store.modified(_entry_key(home, version))
+        if written is None:
+            return version + 1  # Cleaned up behind a checkpoint: nobody can read an older one.
+        if written <= before:
+            return version
+        version -= 1
+    return version
+
+
+def _entry(home: Holding, version: int) -> bytes:
+    found = home.store.get(_entry_key(home, version))
+    if found is None:
+        raise InputError(
+            f"version {version} is missing in {home.folder}",
+            fix="find out what removed it; nothing is removed while the log has a gap",
+            version=version,
+        )
+    return found.content
+
+
+def _entry_key(home: Holding, version: int) -> str:
+    return f"{home.folder}/_delta_log/{version:020d}.json"
+
+
+def _old_files(holding: Holding, needed: frozenset[str], before: float) -> Iterator[tuple[str, int]]:
+    """Files older than a time that are not needed, with their bytes. Hidden ones are not data."""
+    prefix = f"{holding.folder}/"
+    for key in holding.store.list(prefix):
+        path = key.removeprefix(prefix)
+        if path in needed or any(part.startswith(("_", ".")) for part in path.split("/")):
+            continue
+        modified, size = holding.store.modified(key), holding.store.size(key)
+        if modified is not None and size is not None and modified <= before:
+            yield path, size

@@ -1,0 +1,231 @@
+"""Checkpoints beside published logs: which one is due, what may be built on, and how one gets to its place.
+
+Belongs here: everything but what a checkpoint holds, which is Delta's (`delta/checkpoint.py`).
+
+Whoever opens a table believes a checkpoint and reads the log after it only. So one is made of acknowledged versions alone,
+apart from the folder, from entries whose chain is the acknowledged one; it appears whole and durable under its name, and
+only then does `_last_checkpoint` name it. It holds no truth of its own: a table without it is the same, and slower.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from etl_assets.errors import ReplicaCorrupt, Unanswered
+from etl_assets.mirroring.chain import extend_all
+from etl_assets.mirroring.record import NOTHING_PUBLISHED, Published, State
+from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.stores import Found
+from etl_assets.mirroring.table import MirroredTable
+
+EVERY = 20
+"""Versions from one checkpoint to the next: a reader opens one file and at most this many entries, and some."""
+_CHAIN, _DIGEST = "etlAssets.chain", "etlAssets.sha256"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A version's checkpoint.
+
+    Attributes:
+        version: The version.
+        chain: Its chain: the history that the content sums up.
+        content: The Parquet file.
+        hint: What `_last_checkpoint` says of it, as Delta wrote it.
+    """
+
+    version: int
+    chain: str
+    content: bytes
+    hint: Mapping[str, Any]
+
+    def pointer(self, placed: bytes) -> bytes:
+        """`_last_checkpoint` for the file that is in place.
+
+        A file of somebody else's making is named as any, and not as one to build on.
+        """
+        tags = {_CHAIN: self.chain, _DIGEST: _digest(placed)} if placed == self.content else {}
+        return json.dumps({**self.hint, "sizeInBytes": len(placed), "tags": tags}).encode()
+
+
+Make = Callable[[Checkpoint | None, Sequence[bytes]], Checkpoint]
+"""Makes the checkpoint of the last of some entries, which follow on a checkpoint, or are the first."""
+
+
+class Checkpoints:
+    """Those of one content generation of a replica."""
+
+    def __init__(self, replica: Replica, folder: int) -> None:
+        self._store = replica.store
+        self._log = f"{replica.folder(folder)}/_delta_log"
+
+    def newest_version(self) -> int:
+        """The version that `_last_checkpoint` names, -1 for none."""
+        return _version(_hint(self._pointer()))
+
+    def newest(self) -> Checkpoint | None:
+        """The newest one, if it is of this platform's making and is what it was made as."""
+        hint = _hint(self._pointer())
+        tags = hint.get("tags") or {}
+        if _CHAIN not in tags or _version(hint) < 0:
+            return None
+        found = self._store.get(self._key(_version(hint)))
+        if found is None or _digest(found.content) != tags.get(_DIGEST):
+            return None
+        return Checkpoint(version=_version(hint), chain=tags[_CHAIN], content=found.content, hint=hint)
+
+    def put(self, checkpoint: Checkpoint) -> bool:
+        """Put a checkpoint of a version that is published here into its place, then let `_last_checkpoint` name it.
+
+        May be done late, twice, or by several at once: the first file of a version stays, and the pointer only moves on.
+
+        Returns:
+            Whether the pointer names this version now.
+        """
+        key = self._key(checkpoint.version)
+        self._store.create(key, checkpoint.content)
+        placed = self._store.get(key)
+        if placed is None:
+            return False
+        self._store.persist([key])
+        before = self._pointer()
+        if before is None:
+            return self._store.create(self._pointer_key, checkpoint.pointer(placed.content))
+        if _version(_hint(before)) >= checkpoint.version:
+            return False
+        return self._store.replace(self._pointer_key, checkpoint.pointer(placed.content), before.etag)
+
+    def problem(self) -> str | None:
+        """What is wrong with the newest one, None if nothing is or there is none."""
+        tags = (hint := _hint(self._pointer())).get("tags") or {}
+        if _CHAIN in tags and self.newest() is None:
+            return (
+                f"the checkpoint of version {_version(hint)} in {self._log} is gone or not what was written"
+            )
+        return None
+
+    def _pointer(self) -> Found | None:
+        return self._store.get(self._pointer_key)
+
+    @property
+    def _pointer_key(self) -> str:
+        return f"{self._log}/_last_checkpoint"
+
+    def _key(self, version: int) -> str:
+        return f"{self._log}/{version:020d}.checkpoint.parquet"
+
+
+def due(version: int) -> int:
+    """The newest version up to this one that is to have a checkpoint, -1 for none yet."""
+    newest = version - version % EVERY
+    return newest if newest >= EVERY else -1
+
+
+def checkpoint_replicas(table: MirroredTable, state: State, make: Make) -> tuple[str, ...]:
+    """Give each replica with data the checkpoint that is due, made once from the home replica.
+
+    Replicas that are not so far, or do not answer, are left for another time.
+
+    Args:
+        table: The table, as its leading domain sees it.
+        state: The acknowledged state.
+        make: Makes the content.
+
+    Returns:
+        The domains that got it.
+
+    Raises:
+        ReplicaCorrupt: the home log is not the acknowledged history, or nothing that Delta can read.
+        Unanswered: the home store does not answer.
+    """
+    version = due(state.version)
+    if version < 0:
+        return ()
+    domains = [replica.domain for replica in state.locator.replicas if replica.has_data]
+    looks = {domain: partial(_lacking, table, domain, state, version) for domain in domains}
+    lacking = {
+        domain: there
+        for domain, there in table.couriers.gather(looks, lambda _: False).items()
+        if there is not None
+    }
+    if not lacking:
+        return ()
+    checkpoint = _of_home(table, state, version, make)
+    puts = {domain: partial(_put, there, checkpoint) for domain, there in lacking.items()}
+    return tuple(domain for domain, done in table.couriers.gather(puts, lambda _: False).items() if done)
+
+
+def _lacking(table: MirroredTable, domain: str, state: State, version: int) -> Checkpoints | None:
+    """A replica's checkpoints, if it has published the version and has no checkpoint of it."""
+    record = table.read(domain, state.locator).record
+    if record is None or record.published.version < version:
+        return None
+    there = Checkpoints(table.replica(domain, state.locator), record.published.folder)
+    try:
+        return there if there.newest_version() < version else None
+    except Unanswered:
+        return None
+
+
+def _put(there: Checkpoints, checkpoint: Checkpoint) -> bool:
+    try:
+        return there.put(checkpoint)
+    except Unanswered:
+        return False
+
+
+def _of_home(table: MirroredTable, state: State, version: int, make: Make) -> Checkpoint:
+    """The checkpoint of a version, from the home replica: the one it has, or one made of its log."""
+    replica, record = table.replica(table.home, state.locator), table.read(table.home, state.locator).record
+    if record is not None:
+        folder = record.published.folder
+        newest = Checkpoints(replica, folder).newest()
+        # Without a base, or if the log does not follow on it, from the beginning.
+        for base in (newest, None) if newest is not None and newest.version <= version else (None,):
+            after = _published(base, folder)
+            entries = replica.history(folder, after, state)
+            if entries is None:
+                continue
+            if base is not None and base.version == version:
+                return base
+            entries = entries[: version - after.version]
+            made = make(base, entries)
+            if made.chain == extend_all(after.chain, entries) and made.version == version:
+                return made
+    raise ReplicaCorrupt(
+        f"the log of the table {table.name} in {table.home} is not the acknowledged one; no checkpoint was made of it",
+        fix="`etl-assets tables verify` names what is wrong; relocate the table, then `tables repair` it",
+        table=table.name,
+        domain=table.home,
+    )
+
+
+def _published(base: Checkpoint | None, folder: int) -> Published:
+    if base is None:
+        return NOTHING_PUBLISHED
+    return Published(version=base.version, chain=base.chain, folder=folder)
+
+
+def _hint(pointer: Found | None) -> dict[str, Any]:
+    """What a pointer says; nothing where there is none, or where it makes no sense."""
+    if pointer is None:
+        return {}
+    try:
+        hint = json.loads(pointer.content)
+    except ValueError:
+        return {}
+    return hint if isinstance(hint, dict) else {}
+
+
+def _version(hint: Mapping[str, Any]) -> int:
+    version = hint.get("version")
+    return version if isinstance(version, int) else -1
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

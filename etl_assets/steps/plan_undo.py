@@ -1,0 +1,278 @@
+"""Planning an undo: a table to an older version, or some days out of it, and with it all that was made of what goes.
+
+Decided from logs and statistics; nothing is written, and no Spark is needed. The steps make the rows again, from the cursors.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from etl_assets.contracts import tables as contracts
+from etl_assets.contracts.reasons import DeadLetterState
+from etl_assets.contracts.tables import (
+    CUSTOMERS,
+    DEAD_LETTERS,
+    NORMALIZED_ORDERS,
+    NORMALIZED_ORDERS_EXCEPTIONS,
+    ORDER_STATUS_VIEW,
+    RAW_EVENTS,
+    RAW_EVENTS_EXCEPTIONS,
+)
+from etl_assets.delta.content import KeptRows, StoredFile, content_of, rows_kept
+from etl_assets.delta.cursor import cursor_name, read_cursors, remembered_cursors
+from etl_assets.delta.log import commit_notes, read_entry, recent_user_metadata
+from etl_assets.delta.offsets import DEALT, RETIRED, next_offset
+from etl_assets.delta.replacement import Replacement
+from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.undo_entry import missing_files
+from etl_assets.errors import FilesGone, InputError, NotFound
+from etl_assets.sources.replays import handed_in_events
+from etl_assets.steps.inputs import INPUTS
+from etl_assets.steps.load_customers import FILE
+from etl_assets.steps.step import platform_table
+from etl_assets.steps.undo import Day, Domains, TakeBack, Undo, downstream
+
+
+def version_at(table: Table, at: dt.datetime) -> int:
+    """The newest version that was committed at a time or before it.
+
+    Raises:
+        NotFound: there was no such table then, or the log does not reach back so far.
+    """
+    first: dt.datetime | None = None
+    for note in commit_notes(table.path, table.version()):
+        if note.at <= at:
+            return note.version
+        first = note.at
+    raise NotFound(
+        f"the table {table.name} has no version of {_time(at)} or before"
+        + ("" if first is None else f": its log begins at {_time(first)}"),
+        fix="name a later time, or a version (`--to-version`)",
+        table=table.name,
+    )
+
+
+def plan_restore(domains: Domains, name: str, version: int) -> Undo:
+    """Plan to give a table the content of an older version, and to have everything after it made again.
+
+    Days count as changed whose files differ, and those that have been read further since, also if nothing came of it.
+
+    Args:
+        domains: Where tables are.
+        name: The table.
+        version: The version.
+
+    Raises:
+        InputError: the table is not one to be restored.
+        NotFound: no such table or version.
+        FilesGone: the version cannot be had any more.
+    """
+    table = existing(domains, name)
+    now, then = table.snapshot(), _older(table, version)
+    assert now is not None
+    before, wanted = content_of(now), content_of(then)
+    changed = _changed_since(table, version, now)
+    removed = tuple(file for each, file in before.items() if each not in wanted and file.day in changed)
+    restored = tuple(file for each, file in wanted.items() if each not in before and file.day in changed)
+    if missing := missing_files(table.path, restored):
+        raise FilesGone(
+            f"version {version} of {name} cannot be restored: {len(missing)} of its files are gone ({missing[0]})",
+            fix="choose a newer version; files that are out of use are removed when a table is vacuumed",
+            table=name,
+            missing=missing,
+        )
+    days = {file.day for file in (*removed, *restored)} | _read_since(table, version, domains)
+    undo = {"kind": "restore", "table": name, "from": now.version, "to": version}
+    if not days:
+        return Undo(tables=())
+    ordered = tuple(sorted(days, key=lambda day: day or dt.date.min))
+    head = _take_back(table, now, ordered, undo, removed=removed, restored=restored)
+    after = [_without_days(domains, each, ordered, undo) for each in downstream([name]) if each != name]
+    return Undo(tables=(head, *(each for each in after if each is not None)))
+
+
+def plan_days(domains: Domains, names: Collection[str], days: Sequence[dt.date]) -> Undo:
+    """Plan to take days out of some tables and of everything after them, so that the steps make them again.
+
+    Args:
+        domains: Where tables are.
+        names: Some of `REMADE`.
+        days: The days.
+    """
+    undo = {"kind": "reprocess", "tables": sorted(names), "days": [day.isoformat() for day in days]}
+    found = (_without_days(domains, name, tuple(days), undo) for name in downstream(names))
+    return Undo(tables=tuple(each for each in found if each is not None))
+
+
+def existing(domains: Domains, name: str) -> Table:
+    """A table that may be restored, and is there.
+
+    Raises:
+        InputError: it is not one to be restored.
+        NotFound: the platform has no such table, or it has not been made yet.
+    """
+    contracts.table(name)
+    if name in (RAW_EVENTS.name, RAW_EVENTS_EXCEPTIONS.name):
+        raise InputError(
+            f"{name} is not restored: what it has was acknowledged, and its files would not be read again",
+            fix="to make the tables after it again: `etl-assets reprocess`; to take an event back send one that says"
+            " so; to go back to a backup see docs/operations.md",
+            table=name,
+        )
+    if name == NORMALIZED_ORDERS_EXCEPTIONS.name:
+        raise InputError(
+            f"{name} is not restored by itself: it belongs to the rows of {NORMALIZED_ORDERS.name}",
+            fix=f"restore {NORMALIZED_ORDERS.name}, or reprocess the days: the exceptions go along",
+            table=name,
+        )
+    table = platform_table(name, domains(name))
+    if table.version() < 0:
+        raise NotFound(
+            f"the table {name} has not been made yet", fix="there is nothing to restore", table=name
+        )
+    return table
+
+
+def _older(table: Table, version: int) -> Snapshot:
+    from deltalake.exceptions import DeltaError
+
+    newest = table.version()
+    if version > newest:
+        raise NotFound(
+            f"the table {table.name} has no version {version}: its newest is {newest}",
+            fix="`etl-assets tables` shows versions; `--to-time` finds one by its time",
+            table=table.name,
+        )
+    try:
+        snapshot = table.snapshot(version)
+    except DeltaError as error:
+        raise FilesGone(
+            f"version {version} of {table.name} cannot be read any more: {error}",
+            fix="choose a newer version; Delta removes log entries that are older than 30 days",
+            table=table.name,
+            missing=[],
+        ) from error
+    if snapshot is None or not snapshot.is_plain:
+        raise FilesGone(
+            f"version {version} of {table.name} has more to it than data files, which the platform did not write",
+            fix="restore it with the program that did",
+            table=table.name,
+            missing=[],
+        )
+    return snapshot
+
+
+def _changed_since(table: Table, version: int, now: Snapshot) -> set[Day]:
+    """Days whose rows may have changed since a version. Files that were only merged into others stay merged."""
+    # A version that can be read has all entries after it.
+    entries = (read_entry(table.path, each) for each in range(version + 1, now.version + 1))
+    files = (file for entry in entries for file in (*entry.added, *entry.removed) if file.changes_rows)
+    days = {file.partition.get("partition_date") for file in files}
+    return {None if day is None else dt.date.fromisoformat(day) for day in days}
+
+
+def _read_since(table: Table, version: int, domains: Domains) -> set[Day]:
+    """The days of its inputs that a table has read further than it had at a version."""
+    days: set[Day] = set()
+    for source in INPUTS.get(table.name, ()):
+        asked = _days_of_cursors(table.name, platform_table(source, domains(source)))
+        now, then = read_cursors(table, source, asked), read_cursors(table, source, asked, version)
+        days |= {day for day in asked if now[day] > then[day]}
+    return days
+
+
+def _days_of_cursors(name: str, source: Table) -> list[Day]:
+    if name == ORDER_STATUS_VIEW.name:
+        return [None]
+    snapshot = source.snapshot()
+    rows = {} if snapshot is None else snapshot.rows_by("partition_date")
+    return [dt.date.fromisoformat(day) for day in sorted({day for (day,) in rows})]
+
+
+def _without_days(
+    domains: Domains, name: str, days: tuple[Day, ...], undo: Mapping[str, Any]
+) -> TakeBack | None:
+    """Days out of a table. None if it does not exist.
+
+    It is committed also if it has nothing of them: a run that has read the days already cannot commit them any more.
+    """
+    table = platform_table(name, domains(name))
+    snapshot = table.snapshot()
+    if snapshot is None:
+        return None
+    if name == ORDER_STATUS_VIEW.name:
+        days = (None,)
+    removed = tuple(file for file in content_of(snapshot).values() if file.day in days)
+    removed, kept = _keep(table, days, removed)
+    return _take_back(table, snapshot, days, undo, removed=removed, kept=kept)
+
+
+def _take_back(
+    table: Table,
+    snapshot: Snapshot,
+    days: tuple[Day, ...],
+    undo: Mapping[str, Any],
+    *,
+    removed: tuple[StoredFile, ...],
+    restored: tuple[StoredFile, ...] = (),
+    kept: tuple[KeptRows, ...] = (),
+) -> TakeBack:
+    rewound = [cursor_name(source, day) for source in INPUTS.get(table.name, ()) for day in days]
+    replacement = Replacement(
+        table=table,
+        base_version=snapshot.version,
+        removed=removed,
+        restored=restored,
+        kept=kept,
+        cursors=remembered_cursors(table, snapshot.version) | dict.fromkeys(rewound, -1),
+        transactions={name: -1 for name in rewound if snapshot.transaction_version(name) >= 0}
+        | _offsets(table, snapshot, removed, restored),
+        undo=undo,
+        facts=_facts(table, snapshot.version),
+    )
+    return TakeBack(replacement=replacement, days=days, before=tuple(content_of(snapshot).values()))
+
+
+def _offsets(
+    table: Table, snapshot: Snapshot, removed: Sequence[StoredFile], restored: Sequence[StoredFile]
+) -> dict[str, int]:
+    """What is to be known of offsets when rows with the highest may be gone."""
+    if table.name != NORMALIZED_ORDERS.name:
+        return {}
+    dealt = next_offset(snapshot)
+    rows = snapshot.row_count() - sum(file.rows for file in removed) + sum(file.rows for file in restored)
+    return {DEALT: dealt, RETIRED: dealt - rows}
+
+
+def _keep(
+    table: Table, days: Collection[Day], removed: tuple[StoredFile, ...]
+) -> tuple[tuple[StoredFile, ...], tuple[KeptRows, ...]]:
+    """What operators decided stands: letters they discarded, and refusals whose record they handed in again."""
+    if table.name == DEAD_LETTERS.name:
+        column, values = "state", frozenset({DeadLetterState.DISCARDED.value})
+    elif table.name == NORMALIZED_ORDERS_EXCEPTIONS.name:
+        handed_in = handed_in_events(table.domain, [day for day in days if day is not None])
+        column, values = "event_id", frozenset(each.event_id for each in handed_in)
+    else:
+        return removed, ()
+    found = [(file, rows_kept(table.path, file, column, values)) for file in removed] if values else []
+    whole = {file.name for file, kept in found if kept.rows.num_rows == file.rows}
+    return (
+        tuple(file for file in removed if file.name not in whole),
+        tuple(kept for file, kept in found if kept.rows.num_rows and file.name not in whole),
+    )
+
+
+def _facts(table: Table, version: int) -> dict[str, Any]:
+    """The reference file that was read last counts as read, or the next run would bring its rows back."""
+    if table.name != CUSTOMERS.name:
+        return {}
+    metadata = next(recent_user_metadata(table.path, version, 1), {})
+    seen = metadata.get("facts", {}).get(FILE)
+    return {} if seen is None else {FILE: seen}
+
+
+def _time(at: dt.datetime) -> str:
+    return at.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

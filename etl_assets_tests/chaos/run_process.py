@@ -1,0 +1,78 @@
+"""A run of the data path in a process of its own, placed as Dagster's runs are, and a note of each acknowledged commit.
+
+The Spark engine is that of the test: one for each process would cost more than everything else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from etl_assets.delta.log import entry_path
+from etl_assets.retry_policy import Decision, decide
+from etl_assets.settings import load_settings
+from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.step import domain_watched
+from etl_assets_tests.kill.dying_run import Gateway, attached_session
+from etl_assets_tests.pipeline import Pipeline
+
+STEPS = ("raw_events", "normalized_orders", "warehouse_rows")
+ATTEMPTS = 6
+PAUSE_SECONDS = 0.3
+
+
+def main(home: Path, days: list[dt.date], gateway: Gateway, notes: Path) -> None:
+    """Run the steps, each repeated as the retry policy has it."""
+    os.environ["ETL_ASSETS_HOME"] = str(home)
+    session = attached_session(gateway)
+    pipeline = Pipeline(root=home, landing=home / "landing", session=lambda: session)
+    for table in STEPS:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                note = run_step(pipeline, table, days)
+            except Exception as error:
+                if attempt == ATTEMPTS or decide(error) is Decision.STOP:
+                    raise
+                sys.stderr.write(f"{table}: {type(error).__name__}: {error}\n")
+                time.sleep(PAUSE_SECONDS * attempt)
+            else:
+                with notes.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(note) + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                break
+
+
+def run_step(pipeline: Pipeline, table: str, days: list[dt.date]) -> dict[str, Any]:
+    """One attempt: place the step, run it, and say what was acknowledged."""
+    placement = load_settings().placement()
+    domain = place(placement, STAGE_OF[table], table)
+    placed = dataclasses.replace(pipeline, works_in=domain)
+    with domain_watched(
+        dataclasses.replace(placed.context, domain_problem=lambda: placement.problem(domain))
+    ):
+        report = placed.steps()[table].run(days)
+        entry = entry_path(placed.context.table(table).path, report.version).read_bytes()
+    return {
+        "table": table,
+        "version": report.version,
+        "entry": hashlib.sha256(entry).hexdigest(),
+        "domain": domain.name,
+    }
+
+
+if __name__ == "__main__":
+    _, home_, days_, port, secret, notes_ = sys.argv
+    main(
+        Path(home_),
+        [dt.date.fromisoformat(day) for day in days_.split(",")],
+        Gateway(port=int(port), secret=secret),
+        Path(notes_),
+    )

@@ -1,0 +1,172 @@
+"""Two domains of this machine and one on a real object store, without Spark: what a bucket does, and what it never does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from etl_assets.cli.domains import domains as command
+from etl_assets.cli.tables import tables
+from etl_assets.delta.replication import Replication
+from etl_assets.errors import NotFound, QuorumUnavailable
+from etl_assets.mirroring.opening import open_store
+from etl_assets.mirroring.reading import Reading
+from etl_assets.observability.diagnosis import diagnose
+from etl_assets.observability.domain_states import domain_states, one_loss
+from etl_assets.placement.domains import Placement
+from etl_assets.placement.health import HealthState
+from etl_assets.placement.policy import Stage
+from etl_assets.settings import load_settings
+from etl_assets.steps.keep_replicas import keep_replicas
+from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer, running
+from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of
+
+ROOT = f"s3://{BUCKET}/platform"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStoreServer]:
+    yield from running(monkeypatch)
+
+
+@pytest.fixture
+def placement(server: ObjectStoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Placement:
+    """The domain on the object store is named first: an order of preference does not make it lead."""
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    domains = [{"name": C, "root": f"{ROOT}/"}, {"name": A, "root": "a"}, {"name": B, "root": "b"}]
+    (tmp_path / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+    found = load_settings().placement()
+    assert found.place(Stage.INGEST).name == A
+    return found
+
+
+def in_bucket(placement: Placement) -> dict[str, bytes]:
+    """What lies in the bucket's newest folder of the table."""
+    store = open_store(placement.site(C).root)
+    keys = [key for key in store.list(f"tables/{TABLE}/") if not key.startswith(f"tables/{TABLE}/staged")]
+    newest = max(key.split("/")[2] for key in keys)
+    folder = f"tables/{TABLE}/{newest}/"
+    found = {key.removeprefix(folder): store.get(key) for key in keys if key.startswith(folder)}
+    return {name: each.content for name, each in found.items() if each is not None}
+
+
+def in_folder(placement: Placement, name: str) -> dict[str, bytes]:
+    folder = max((root_of(placement, name) / "tables" / TABLE).glob("g*"))
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_the_bucket_votes_and_holds_the_same_bytes_and_nothing_is_placed_there(placement):
+    for _ in range(3):
+        commit(placement, A)
+    assert keep_replicas(placement) == []
+    assert in_bucket(placement) == in_folder(placement, A) == in_folder(placement, B)
+    states = {state.name: state for state in domain_states(placement)}
+    assert states[C].root == ROOT
+    assert (states[C].health, states[C].leads, dict(states[C].behind)) == ("healthy", (), {TABLE: 0})
+    assert one_loss(list(states.values())) is None
+    # With one local domain gone the bucket is the majority's other half, and its copy is not read from here.
+    away = root_of(placement, A).rename(root_of(placement, A).with_name("away"))
+    (kept,) = keep_replicas(placement)
+    assert kept.moved == B
+    assert commit(placement, B) == 3
+    (domain,) = (each for each in placement.domains if each.name == B)
+    bound = Replication(TABLE, domain).bind()
+    assert bound is not None
+    assert (bound.domain, bound.version) == (B, 3)
+    away.rename(root_of(placement, A))
+    keep_replicas(placement)
+    assert in_bucket(placement) == in_folder(placement, A) == in_folder(placement, B)
+    # With both gone nothing is placed anywhere, least of all in the bucket.
+    assert {each.name for each in placement.domains} == {A, B}
+
+
+def test_a_version_that_only_the_bucket_has_is_fetched_or_said_to_be_there(placement):
+    commit(placement, A)
+    keep_replicas(placement)
+    (domain,) = (each for each in placement.domains if each.name == B)
+    table = Replication(TABLE, domain)._table
+    nowhere = Reading(table, can_read=lambda uri: False)
+    with pytest.raises(QuorumUnavailable, match=f"{C}.*not read from here"):
+        nowhere.bind()
+    # The version was acknowledged by A and the bucket while B was away; then A is lost.
+    away = root_of(placement, B).rename(root_of(placement, B).with_name("away"))
+    assert commit(placement, A) == 1
+    root_of(placement, A).rename(root_of(placement, A).with_name("lost"))
+    away.rename(root_of(placement, B))
+    bound = Replication(TABLE, domain).bind()
+    assert bound is not None
+    assert (bound.domain, bound.version) == (B, 1)
+    assert in_folder(placement, B) == in_bucket(placement)
+
+
+def test_a_server_that_is_gone_costs_little_and_an_emptied_bucket_does_not_vote(placement, server):
+    commit(placement, A)
+    keep_replicas(placement)
+    server.kill()
+    assert placement.watch.probe_all(placement.sites)[C].state is HealthState.UNAVAILABLE
+    assert commit(placement, A) == 1
+    assert keep_replicas(placement) == []
+    listed = CliRunner().invoke(command, ["list", "--json"])
+    assert {each["name"]: each["health"] for each in json.loads(listed.stdout)} == {
+        A: "healthy",
+        B: "healthy",
+        C: "unavailable",
+    }
+    server.start()
+    runner = CliRunner()
+    probed = runner.invoke(command, ["probe", C])
+    assert "the bucket was emptied" in probed.output
+    assert keep_replicas(placement) == []
+    assert list(open_store(ROOT).list("")) == [], "nothing is written before an operator says so"
+    # Its blank memory does not make a majority with one that is left.
+    away = root_of(placement, B).rename(root_of(placement, B).with_name("away"))
+    with pytest.raises(QuorumUnavailable):
+        commit(placement, A)
+    away.rename(root_of(placement, B))
+    assert runner.invoke(command, ["heal", C, "--new-root"]).output == f"{C}: in use\n"
+    assert placement.place(Stage.INGEST).name in (A, B)
+    (kept,) = keep_replicas(placement)
+    assert kept.rejoined == (C,)
+    assert in_bucket(placement) == in_folder(placement, A)
+    shutil.rmtree(root_of(placement, B))
+    assert commit(placement, A) > 1, "the bucket counts again"
+
+
+def test_a_replica_in_the_bucket_is_verified_and_built_anew_and_never_leads(placement):
+    commit(placement, A)
+    keep_replicas(placement)
+    runner = CliRunner()
+    assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
+    commit(placement, A)
+    keep_replicas(placement)
+    open_store(ROOT).put(f"tables/{TABLE}/g000001/part-1.parquet", [b"ro"])
+    found = runner.invoke(tables, ["verify", TABLE])
+    assert found.exit_code == 1
+    assert f"{TABLE} in {C}: " in found.output
+    assert "part-1.parquet" in found.output
+    repaired = runner.invoke(tables, ["repair", TABLE])
+    assert repaired.exit_code == 0, repaired.output
+    assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
+    assert in_bucket(placement) == in_folder(placement, A)
+    refused = runner.invoke(tables, ["relocate", TABLE, "--to", C])
+    assert isinstance(refused.exception, NotFound)
+    assert "never leads" in str(refused.exception)
+
+
+def test_no_credentials_are_shown_anywhere(placement, server, caplog):
+    commit(placement, A)
+    server.kill()
+    runner = CliRunner()
+    shown = [runner.invoke(command, args).output for args in (["probe", C], ["list"], ["list", "--json"])]
+    shown += [load_settings().model_dump_json(), caplog.text]
+    shown += [f"{finding.detail} {finding.fix}" for finding in diagnose()]
+    assert "not-to-be-shown" not in "".join(shown)
+    assert any("object stores" in finding.check and finding.status == "fail" for finding in diagnose())

@@ -1,0 +1,102 @@
+"""Which files are to become fewer: small ones of days that are over, where there are several."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from etl_assets.cli.tables import tables
+from etl_assets.delta.compaction import DAYS_A_COMMIT, Compaction, plan_compactions
+from etl_assets.delta.table import Snapshot, Table
+from etl_assets.errors import NotFound
+from etl_assets.placement.domains import FailureDomain
+from etl_assets.settings import load_settings
+from etl_assets.steps.step import platform_table
+from etl_assets_tests.reference.written_tables import write_table
+
+TODAY = dt.date(2026, 3, 10)
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> FailureDomain:
+    return FailureDomain(name="local", root=tmp_path)
+
+
+def rows_of(*days: int) -> list[dict]:
+    return [{"partition_date": dt.date(2026, 3, day)} for day in days]
+
+
+def planned(table: Table) -> list[Compaction]:
+    snapshot = table.snapshot()
+    assert snapshot is not None
+    return list(plan_compactions(snapshot, TODAY))
+
+
+def test_only_closed_days_of_several_small_files_are_written_anew(domain):
+    write_table(domain, "raw_events", rows_of(1, 2, 10))
+    write_table(domain, "raw_events", rows_of(2, 10))
+    (plan,) = planned(platform_table("raw_events", domain))
+    assert plan.days == [dt.date(2026, 3, 2)]
+    assert plan.sql("delta.`/t`") == "OPTIMIZE delta.`/t` WHERE partition_date IN (DATE'2026-03-02')"
+
+
+def test_a_table_without_days_is_written_anew_as_a_whole(domain):
+    write_table(domain, "customers", [{}])
+    table = platform_table("customers", domain)
+    assert planned(table) == []
+    write_table(domain, "customers", [{}])
+    (plan,) = planned(table)
+    assert plan.sql("delta.`/t`") == "OPTIMIZE delta.`/t`"
+
+
+def test_files_of_one_day_in_several_partitions_are_not_several_of_one(domain):
+    name = "raw_events_exceptions"
+    for outcome in ("rejected", "duplicate"):
+        write_table(domain, name, [{"partition_date": dt.date(2026, 3, 1), "outcome": outcome}])
+    assert planned(platform_table(name, domain)) == []
+    write_table(domain, name, [{"partition_date": dt.date(2026, 3, 1), "outcome": "rejected"}])
+    (plan,) = planned(platform_table(name, domain))
+    assert plan.days == [dt.date(2026, 3, 1)]
+
+
+def test_after_it_nothing_is_left_to_do(domain):
+    for _ in range(3):
+        write_table(domain, "raw_events", rows_of(1, 2))
+    table = platform_table("raw_events", domain)
+    assert len(planned(table)) == 1
+    DeltaTable(str(table.path)).optimize.compact()
+    assert planned(table) == []
+
+
+class ManyDays(Snapshot):
+    """Two small files a day."""
+
+    def __init__(self, days: int) -> None:
+        self._days = days
+
+    def partition_columns(self) -> tuple[str, ...]:
+        return ("partition_date",)
+
+    def sizes_by(self, *columns: str):
+        for number in range(self._days):
+            for _ in range(2):
+                yield 10, (dt.date(2020, 1, 1) + dt.timedelta(days=number),)
+
+
+def test_many_days_are_several_commits_so_that_a_kill_loses_little():
+    days = [len(plan.days) for plan in plan_compactions(ManyDays(2 * DAYS_A_COMMIT + 1), TODAY)]
+    assert days == [DAYS_A_COMMIT, DAYS_A_COMMIT, 1]
+
+
+def test_the_command_starts_no_spark_where_nothing_is_to_be_done(tmp_path, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    runner = CliRunner()
+    nothing = runner.invoke(tables, ["compact", "raw_events"])
+    assert nothing.output == "raw_events: 0 files of 0 bytes; nothing to compact\n", nothing.exception
+    write_table(load_settings().placement().domains[0], "raw_events", rows_of(1, 2))
+    assert "2 files of" in runner.invoke(tables, ["compact", "raw_events"]).output
+    assert isinstance(runner.invoke(tables, ["compact", "raw_evens"]).exception, NotFound)

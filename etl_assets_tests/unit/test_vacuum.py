@@ -1,0 +1,151 @@
+"""What nobody needs goes, from every replica; what a version of the retention or a slow replica needs stays."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from etl_assets.cli.tables import tables
+from etl_assets.delta.log import entry_path
+from etl_assets.delta.table import Table
+from etl_assets.delta.vacuum import find_unneeded
+from etl_assets.errors import DomainUnavailable
+from etl_assets.mirroring.locator import Role
+from etl_assets.placement.domains import FailureDomain
+from etl_assets.placement.site import Site
+from etl_assets.settings import load_settings
+from etl_assets.steps.step import platform_table
+from etl_assets_tests.reference.mirrored_log import commit_entries, three_replications
+from etl_assets_tests.reference.written_tables import write_table
+
+NOW = dt.datetime.now(dt.UTC)
+WEEK = dt.timedelta(days=7)
+LONG_AGO = (NOW - dt.timedelta(days=30)).timestamp()
+YESTERDAY = (NOW - dt.timedelta(days=1)).timestamp()
+DOMAINS = "abc"
+
+
+def aged(folder: Path, at: float = LONG_AGO) -> None:
+    """Let all that is there now have been written at a time."""
+    for path in folder.rglob("*"):
+        os.utime(path, (at, at))
+
+
+def replica(home: Path, domain: str) -> Path:
+    return home / domain / "tables" / "events" / "g000001"
+
+
+@pytest.fixture
+def mirrored(tmp_path: Path) -> Table:
+    """A table in three domains, of 15 versions; version 9 took out what version 8 had added."""
+    first, *_ = three_replications(tmp_path)
+    commit_entries(first, 15)
+    first.follow()
+    sites = tuple(Site(name=each, root=str(tmp_path / each), role=Role.VOTER) for each in DOMAINS)
+    return Table(name="events", domain=FailureDomain(name="a", root=tmp_path / "a", sites=sites))
+
+
+def unneeded(table: Table) -> dict[str, list[str]]:
+    return {each.holding.domain: sorted(each.files) for each in find_unneeded(table, WEEK, NOW)}
+
+
+TAKEN_OUT = "partition_date=2026-01-09/part-8.parquet"
+
+
+def test_a_file_that_was_taken_out_long_ago_goes_from_every_replica(mirrored, tmp_path):
+    for domain in DOMAINS:
+        aged(replica(tmp_path, domain))
+    assert unneeded(mirrored) == {domain: [TAKEN_OUT] for domain in DOMAINS}
+    rows = mirrored.snapshot().row_count()
+    for each in find_unneeded(mirrored, WEEK, NOW):
+        each.remove()
+        each.remove()
+    assert unneeded(mirrored) == {domain: [] for domain in DOMAINS}
+    assert mirrored.replication.broken() == {domain: [] for domain in DOMAINS}
+    assert mirrored.snapshot().row_count() == rows
+    for domain in DOMAINS:
+        found = {f"{path.parent.name}/{path.name}" for path in replica(tmp_path, domain).rglob("*.parquet")}
+        assert TAKEN_OUT not in found
+        assert set(mirrored.snapshot().files()) == found
+
+
+def test_what_was_the_newest_version_within_the_retention_can_still_be_read(mirrored, tmp_path):
+    for domain in DOMAINS:
+        aged(replica(tmp_path, domain))
+    taken_out_by = entry_path(replica(tmp_path, "a"), 9)
+    for version in range(9, 15):
+        os.utime(entry_path(replica(tmp_path, "a"), version), (YESTERDAY, YESTERDAY))
+    assert taken_out_by.stat().st_mtime == YESTERDAY
+    assert unneeded(mirrored) == {domain: [] for domain in DOMAINS}
+
+
+def test_what_a_killed_writer_left_goes_once_it_is_old_and_hidden_files_stay(mirrored, tmp_path):
+    folder = replica(tmp_path, "b") / "partition_date=2026-01-01"
+    for name in ("part-old.parquet", ".part-hidden.parquet"):
+        (folder / name).write_bytes(b"orphan")
+    for domain in DOMAINS:
+        aged(replica(tmp_path, domain))
+    (folder / "part-young.parquet").write_bytes(b"orphan")
+    assert unneeded(mirrored) == {
+        "a": [TAKEN_OUT],
+        "b": ["partition_date=2026-01-01/part-old.parquet", TAKEN_OUT],
+        "c": [TAKEN_OUT],
+    }
+
+
+def test_what_a_replica_that_is_behind_is_still_to_get_stays(mirrored, tmp_path):
+    away = (tmp_path / "c").rename(tmp_path / "away")
+    commit_entries(mirrored.replication, 6)  # version 19 takes out what version 18 added
+    away.rename(tmp_path / "c")
+    for domain in "ab":
+        aged(replica(tmp_path, domain))
+    assert unneeded(mirrored)["b"] == [TAKEN_OUT]
+    mirrored.replication.follow()
+    assert len(unneeded(mirrored)["b"]) == 2
+
+
+def test_a_domain_that_does_not_answer_stops_it(mirrored, tmp_path):
+    for domain in DOMAINS:
+        aged(replica(tmp_path, domain))
+    (tmp_path / "c").rename(tmp_path / "away")
+    with pytest.raises(DomainUnavailable, match="how far c has"):
+        find_unneeded(mirrored, WEEK, NOW)
+
+
+def test_a_new_replica_is_built_from_replicas_that_were_vacuumed(mirrored, tmp_path):
+    for domain in DOMAINS:
+        aged(replica(tmp_path, domain))
+    for each in find_unneeded(mirrored, WEEK, NOW):
+        each.remove()
+    mirrored.replication.rebuild("c")
+    assert mirrored.replication.broken() == {domain: [] for domain in DOMAINS}
+
+
+def test_the_command_counts_first_and_removes_when_it_is_told_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    domain = load_settings().placement().domains[0]
+    for number in range(3):
+        write_table(domain, "raw_events", [{"offset": number}])
+    table = platform_table("raw_events", domain)
+    DeltaTable(str(table.path)).optimize.compact()
+    (table.path / "partition_date=2026-03-01" / "part-orphan.parquet").write_bytes(b"orphan")
+    aged(table.path)
+    runner = CliRunner()
+    before = set(table.path.rglob("*.parquet"))
+    counted = runner.invoke(tables, ["vacuum", "raw_events"])
+    assert counted.exit_code == 0, counted.output
+    assert "4 files of" in counted.output
+    assert "--delete" in counted.output
+    assert set(table.path.rglob("*.parquet")) == before
+    assert "0 files of" in runner.invoke(tables, ["vacuum", "raw_events", "--retention-days", "60"]).output
+    removed = runner.invoke(tables, ["vacuum", "raw_events", "--delete"])
+    assert removed.exit_code == 0, removed.output
+    assert "4 files of" in removed.output
+    rows = DeltaTable(str(table.path)).to_pyarrow_table().to_pylist()
+    assert sorted(row["offset"] for row in rows) == [0, 1, 2]
+    assert table.version() == 3, "it writes nothing to the log"
