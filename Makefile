@@ -31,8 +31,8 @@ demo: setup ## Run the pipeline over made-up events, or over ORDERS=folder (DAYS
 dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo
 	@$(BIN)/etl-assets dev
 
-test: setup ## Run all tests
-	@$(BIN)/python -m pytest
+test: setup ## Run all tests, in PROCESSES=2 at once
+	@$(BIN)/python -m pytest -n "$(or $(PROCESSES),2)" --dist loadfile --no-loadscope-reorder
 
 chaos: setup ## Kill, stop and cut off the writers of mirrored tables for ROUNDS=100 rounds, from SEED
 	@CHAOS_ROUNDS="$(or $(ROUNDS),100)" CHAOS_SEED="$(SEED)" $(BIN)/python -m pytest -q etl_assets_tests/chaos
