@@ -76,6 +76,10 @@ class SchemaMismatch(EtlAssetsError):
     """A frame's columns are not those of its contract."""
 
 
+class NullRefused(EtlAssetsError):
+    """There is no value in a column that must have one."""
+
+
 class DomainUnavailable(EtlAssetsError):
     """The stage may not run in that failure domain, or the domain is not healthy."""
 

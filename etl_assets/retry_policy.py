@@ -75,6 +75,7 @@ RULES = (
         why="a file is being written; it is read as it is then",
     ),
     Rule(names=("InputError",), decision=Decision.SPLIT, why="some of the input cannot be read"),
+    Rule(names=("NullRefused",), decision=Decision.SPLIT, why="some of the rows lack a value"),
     Rule(names=("EtlAssetsError",), decision=Decision.STOP, why="somebody must act; the error says how"),
     Rule(
         names=("AnalysisException", "ParseException"), decision=Decision.STOP, why="the query itself is wrong"

@@ -1,12 +1,13 @@
-"""What a checkpoint of a mirrored table holds: made by delta-rs from log entries, apart from any table.
+"""Checkpoints, made by delta-rs: in a table's own folder, and of a mirrored table from its entries, apart from any folder.
 
-Belongs here: from entries to the content. Does not belong here: of which version, and where it goes
+Belongs here: from entries to the content. Does not belong here: of which version of a mirrored table, and where it goes
 (`mirroring/checkpoints.py`).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_pa
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoint
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkpoint:
@@ -54,3 +57,14 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
             content=checkpoint_path(log, version).read_bytes(),
             hint=json.loads(last_checkpoint_path(log).read_bytes()),
         )
+
+
+def checkpoint_in_place(table_path: Path, version: int) -> None:
+    """Give a table of one domain the checkpoint that Delta's writer would have given it. Readers do without, but slower."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        DeltaTable(str(table_path), version=version).create_checkpoint()
+    except (DeltaError, OSError) as error:
+        _LOGGER.warning("no checkpoint of version %d in %s: %s", version, table_path, error)

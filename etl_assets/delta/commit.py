@@ -9,6 +9,7 @@ Other commits are made by `write_version` as well: `create.py`, `compaction.py`,
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import uuid
 from collections.abc import Callable, Collection, Generator, Mapping
@@ -19,10 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.append import can_append, write_files
+from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import LogEntry, entry_path, read_entry
+from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
+from etl_assets.delta.rows import DAY_COLUMN, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import CommitConflict, CommitUnverified
@@ -31,7 +36,7 @@ from etl_assets.testing.failpoints import Failpoint, failpoint, killed_while_wri
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from etl_assets.delta.table import Table
+    from etl_assets.delta.table import Snapshot, Table
 
 DEFAULT_LOCK_WAIT_SECONDS = 60.0
 _WRITE_SETTINGS = {
@@ -208,6 +213,26 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
     # With an id, Delta commits even if no row is left to write, so that the cursors are kept. Without one of its own a write
     # gets the version it becomes, which no commit up to its base can have.
     transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
+    snapshot = table.snapshot(write.base_version)
+    meets_rows = write.upsert is not None and _meets_rows(snapshot, write, write.upsert)
+    if (
+        snapshot is not None
+        and can_append(table, snapshot, write.rows)
+        and (not meets_rows or _may_leave_known_rows_out(write))
+    ):
+        known = _known_keys(spark, table, write) if meets_rows else None
+        new = write_files(table, place.path, write.rows, snapshot, known=known)
+        NewEntry(
+            operation="WRITE",
+            base_version=write.base_version,
+            metrics=new.metrics,
+            added=new.files,
+            transactions={transaction.app_id: transaction.version},
+            user_metadata=commit_metadata(place, writer, write.cursors, write.facts),
+        ).put(place.path, snapshot)
+        if (write.base_version + 1) % snapshot.checkpoint_interval == 0:
+            checkpoint_in_place(place.path, write.base_version + 1)
+        return
     settings = {
         **write_settings(place, writer, write.cursors, write.facts),
         "spark.databricks.delta.write.txnAppId": transaction.app_id,
@@ -219,26 +244,55 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
         if write.upsert is None:
             write.rows.write.format("delta").mode("append").save(str(place.path))
         else:
-            _upsert(spark, table, place.path, write, write.upsert)
+            _upsert(spark, table, place.path, write, write.upsert, meets_rows=meets_rows)
+
+
+def _may_leave_known_rows_out(write: Write) -> bool:
+    """Whether an upsert comes to an append of the rows whose key is not in the table, in a few days of it."""
+    upsert = write.upsert
+    return (
+        upsert is not None
+        and upsert.insert_only
+        and upsert.partition_bound
+        and upsert.delta_partition == DAY_COLUMN
+        and write.partitions is not None
+    )
+
+
+def _known_keys(spark: SparkSession, table: Table, write: Write) -> DataFrame:
+    """The keys that the table has in the days of a write."""
+    assert write.upsert is not None
+    days = [dt.date.fromisoformat(day) for day in write.partitions or ()]
+    columns = dict.fromkeys((*write.upsert.merge_key, DAY_COLUMN))
+    return table.read(spark, write.base_version, whole_days(days)).select(*columns)
+
+
+def commit_metadata(
+    place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What every commit says of itself: who made it, under which epoch, for what."""
+    epoch = {} if place.epoch is None else {"epoch": place.epoch}
+    return {"writer": writer, **epoch, "cursors": dict(cursors), "facts": dict(facts)}
 
 
 def write_settings(
     place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
 ) -> dict[str, str]:
-    """What every commit is made with: one attempt, and who made it for what."""
-    epoch = {} if place.epoch is None else {"epoch": place.epoch}
-    metadata = {"writer": writer, **epoch, "cursors": dict(cursors), "facts": dict(facts)}
+    """What every commit by Delta's writer is made with: one attempt, and the commit's metadata."""
+    metadata = commit_metadata(place, writer, cursors, facts)
     return {
         **_WRITE_SETTINGS,
         "spark.databricks.delta.commitInfo.userMetadata": json.dumps(metadata, separators=(",", ":")),
     }
 
 
-def _upsert(spark: SparkSession, table: Table, path: Path, write: Write, upsert: UpsertSpec) -> None:
+def _upsert(
+    spark: SparkSession, table: Table, path: Path, write: Write, upsert: UpsertSpec, *, meets_rows: bool
+) -> None:
     columns = write.rows.columns
     check_columns(upsert, columns, table=table.name)
     view, target = f"upsert_{uuid.uuid4().hex}", f"delta.{identifier(str(path))}"
-    if _meets_rows(table, write, upsert):
+    if meets_rows:
         statement = merge_sql(
             upsert,
             target=target,
@@ -256,9 +310,8 @@ def _upsert(spark: SparkSession, table: Table, path: Path, write: Write, upsert:
         spark.catalog.dropTempView(view)
 
 
-def _meets_rows(table: Table, write: Write, upsert: UpsertSpec) -> bool:
+def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> bool:
     """Whether the table has rows where the write's may lie; by file statistics, and the merge itself costs far more."""
-    snapshot = table.snapshot(write.base_version)
     if snapshot is None:
         return False
     if upsert.delta_partition is None or not upsert.partition_bound or write.partitions is None:
@@ -302,7 +355,7 @@ def _report(table: Table, write: Write, entry: LogEntry) -> Commit:
         table=table.name,
         version=entry.version,
         repeated=False,
-        source_rows=inserted if appended else entry.metric("numSourceRows"),
+        source_rows=max(inserted, entry.metric("numSourceRows")),
         inserted=inserted,
         updated=entry.metric("numTargetRowsUpdated"),
         net_rows_by_partition={} if column is None else entry.net_rows_by(column),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, moved_on, write_settings, write_version
 from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.rows import DAY_COLUMN
 from etl_assets.delta.session import driver_pid, scoped_settings
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from etl_assets.delta.log import LogEntry
     from etl_assets.delta.table import Snapshot, Table
 
-DAY_COLUMN = "partition_date"
 SMALL_BYTES = 64 << 20
 """A file of so many bytes or more stays as it is."""
 FILE_BYTES = 256 << 20

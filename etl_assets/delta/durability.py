@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from etl_assets.delta.log import LogEntry, checkpoint_path, entry_path, last_checkpoint_path
@@ -19,7 +19,11 @@ def sync_commit(table_path: Path, entry: LogEntry) -> None:
     files = [table_path / file.path for file in entry.added] + [log_entry]
     # A checkpoint that Delta wrote with this commit is believed by readers, so it must last as well.
     checkpoint = [checkpoint_path(table_path, entry.version), last_checkpoint_path(table_path)]
-    files += [file for file in checkpoint if file.exists()]
+    sync_files(table_path, [*files, *(file for file in checkpoint if file.exists())])
+
+
+def sync_files(table_path: Path, files: Collection[Path]) -> None:
+    """Make files of a table durable, and the folders that name them."""
     for file in files:
         _fsync(file)
     for folder in {folder for file in files for folder in _folders(file, table_path)}:

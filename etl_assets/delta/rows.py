@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from etl_assets.delta.table import Snapshot, Table
 
+DAY_COLUMN = "partition_date"
+"""The Delta partition column of tables that are laid out by day."""
 MOST_FILES_BY_NAME = 1_000
 """Beyond, Spark would spend more on looking each file up than Delta does on its log."""
 
@@ -86,6 +88,6 @@ def _condition(after: After) -> Column:
         days_by_batch.setdefault(batch, []).append(day)
     condition = F.lit(False)
     for batch, days in days_by_batch.items():
-        of_days = F.col("partition_date").isin(days)
+        of_days = F.col(DAY_COLUMN).isin(days)
         condition |= of_days if batch < 0 else of_days & (F.col("batch_id") > batch)
     return condition

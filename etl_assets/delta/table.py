@@ -6,8 +6,9 @@ Reading the log goes through delta-rs: milliseconds, no JVM. Spark is needed onl
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from etl_assets.contracts.columns import TableContract
+
+
+_CHECKPOINT_INTERVAL = 10
+"""Delta's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +115,33 @@ class Snapshot:
     @property
     def has_commit_timestamps(self) -> bool:
         """Whether each entry has to carry the time of its commit."""
-        return self._delta_table.metadata().configuration.get("delta.enableInCommitTimestamps") == "true"
+        return self._property("delta.enableInCommitTimestamps") == "true"
+
+    def needs_only(self, features: Collection[str]) -> bool:
+        """Whether a writer that knows these features of Delta's protocol, and no others, may write the table."""
+        protocol = self._delta_table.protocol()
+        if not self.is_plain:
+            return False
+        named = protocol.writer_features or ()
+        # Up to version 2 there is nothing but appendOnly and invariants; those between name no features.
+        return protocol.min_writer_version <= 2 or (bool(named) and set(named) <= set(features))
+
+    def fields(self) -> list[dict[str, Any]]:
+        """Its columns as the log has them: `name`, `type`, `nullable`, `metadata`."""
+        return json.loads(self._delta_table.schema().to_json())["fields"]
+
+    def statistics_columns(self) -> tuple[str, ...] | None:
+        """The columns of which the log keeps statistics; None where it does not say."""
+        named = self._property("delta.dataSkippingStatsColumns")
+        return None if named is None else tuple(named.split(","))
+
+    @property
+    def checkpoint_interval(self) -> int:
+        """After so many commits comes a checkpoint."""
+        return int(self._property("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
+
+    def _property(self, name: str) -> str | None:
+        return self._delta_table.metadata().configuration.get(name)
 
     def add_actions(self) -> Iterator[dict[str, Any]]:
         """What the log says of each data file, in delta-rs' flat names: `path`, `partition.<column>`, `min.<column>`."""

@@ -1,0 +1,243 @@
+"""Rows into a table without Delta's writer: Spark writes Parquet files, and the log entry that names them is computed.
+
+Delta plans a write by loading the table's log in Spark jobs, and loads it again after: a second and more for each table and
+process on a slow machine, however few the rows are. All that an append needs of the log is read already, without Spark. What
+Delta does for its writer is done here from the files' own footers: statistics, and the refusal of a null where the contract
+has none. See docs/decisions/0022-appends-without-deltas-writer.md.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from etl_assets.contracts.column_types import DecimalType, ScalarType
+from etl_assets.contracts.spark_types import schema_differences, struct_type
+from etl_assets.delta.content import StoredFile
+from etl_assets.delta.durability import sync_files
+from etl_assets.delta.session import scoped_settings
+from etl_assets.errors import NullRefused
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame
+
+    from etl_assets.contracts.columns import Column, TableContract
+    from etl_assets.delta.table import Snapshot, Table
+
+STAGING = "_append"
+"""Folder of a table for files that no entry names yet. Delta ignores it for its underscore."""
+_FEATURES = frozenset({"appendOnly", "invariants", "inCommitTimestamp"})
+"""Writer features of Delta's protocol that an append of plain files satisfies, or that are satisfied here."""
+_WRITE_SETTINGS = {
+    # Of Spark's default, INT96, a footer says neither bounds nor nulls.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+_KNOWN = "__known"
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_READERS = 8
+
+
+def can_append(table: Table, snapshot: Snapshot | None, rows: DataFrame) -> bool:
+    """Whether rows can be appended here: the table is as its contract has it, the rows as well, and neither needs more.
+
+    Otherwise Delta's writer does it: it casts what can be cast and refuses what cannot, with its own words.
+    """
+    contract = table.contract
+    if contract is None or snapshot is None or not snapshot.needs_only(_FEATURES):
+        return False
+    if any(not column.nullable and not _is_simple(column) for column in contract.columns):
+        return False  # Of a nested value the footers do not say whether it is null.
+    return not schema_differences(contract, rows.schema) and _same_columns(contract, snapshot)
+
+
+def _is_simple(column: Column) -> bool:
+    return isinstance(column.parsed_type, ScalarType | DecimalType)
+
+
+def _same_columns(contract: TableContract, snapshot: Snapshot) -> bool:
+    declared = struct_type(contract).jsonValue()["fields"]
+    return [_essence(field) for field in snapshot.fields()] == [_essence(field) for field in declared]
+
+
+def _essence(field: dict[str, Any]) -> tuple[str, str, bool]:
+    return field["name"], json.dumps(field["type"], sort_keys=True), field["nullable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFiles:
+    """Data files that no log entry names yet, and how many rows they were made of, those that were known included."""
+
+    files: tuple[StoredFile, ...]
+    source_rows: int
+
+    @property
+    def metrics(self) -> dict[str, int]:
+        """What the log entry says of them: Delta's names for a write, and for the rows of a merge's source."""
+        return {
+            "numFiles": len(self.files),
+            "numOutputRows": sum(file.rows for file in self.files),
+            "numOutputBytes": sum(file.size for file in self.files),
+            "numSourceRows": self.source_rows,
+        }
+
+
+def write_files(
+    table: Table, path: Path, rows: DataFrame, snapshot: Snapshot, *, known: DataFrame | None = None
+) -> NewFiles:
+    """Write rows as data files into a table's folder, durably. They count once a log entry names them.
+
+    To be called under the table's writer lock: what another append left behind is removed.
+
+    Args:
+        table: The table, with a contract.
+        path: Its folder.
+        rows: The rows, with the contract's columns. Evaluated once.
+        snapshot: The version they follow.
+        known: Keys of rows that are left out, each once, in columns that the rows have as well.
+
+    Raises:
+        NullRefused: there is no value where the contract wants one; no file was added.
+    """
+    from pyspark.sql import functions as F
+
+    contract = table.contract
+    assert contract is not None
+    rows, folders = rows.select(*contract.names), list(snapshot.partition_columns())
+    if known is not None:
+        # Those left out are written too, apart: so that they are counted without evaluating anything twice.
+        marked = rows.join(known.withColumn(_KNOWN, F.lit(True)), known.columns, "left")
+        rows = marked.select(*contract.names, F.col(_KNOWN).isNotNull().alias(_KNOWN))
+        folders = [_KNOWN, *folders]
+    staging = path / STAGING
+    shutil.rmtree(staging, ignore_errors=True)
+    with scoped_settings(rows.sparkSession, _WRITE_SETTINGS):
+        writer = rows.write.mode("error").partitionBy(*folders)
+        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(staging))
+    left_out, kept = (
+        (staging, staging) if known is None else (staging / f"{_KNOWN}=true", staging / f"{_KNOWN}=false")
+    )
+    look = partial(_staged, kept, contract=contract, statistics=snapshot.statistics_columns())
+    with ThreadPoolExecutor(_READERS) as readers:
+        files = tuple(file for file in readers.map(look, _data_files(kept)) if file.rows)
+    ignored = 0 if known is None else sum(_count(left_out / name) for name in _data_files(left_out))
+    for file in files:
+        target = path / file.path
+        target.parent.mkdir(exist_ok=True)
+        (kept / file.path).rename(target)
+    shutil.rmtree(staging, ignore_errors=True)
+    # Before an entry names them: a power loss must not leave one that lasts beside files that did not.
+    sync_files(path, [path / file.path for file in files])
+    return NewFiles(files=files, source_rows=ignored + sum(file.rows for file in files))
+
+
+def _data_files(folder: Path) -> list[str]:
+    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.parquet"))
+
+
+def _count(file: Path) -> int:
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(file).num_rows
+
+
+def _staged(
+    staging: Path, name: str, *, contract: TableContract, statistics: Sequence[str] | None
+) -> StoredFile:
+    """What the log is to say of a file that Spark has written."""
+    import pyarrow.parquet as pq
+
+    partition = dict(_partition_values(Path(name).parent.parts))
+    with pq.ParquetFile(staging / name) as file:
+        footer = _Footer(file)
+        for column in contract.columns:
+            if not column.nullable and footer.rows:
+                in_folder = column.name in partition
+                if partition[column.name] is None if in_folder else footer.nulls(column.name):
+                    raise _null_refused(contract, column)
+        wanted = [
+            column.name
+            for column in contract.columns
+            if column.name not in partition
+            and _is_simple(column)
+            and (statistics is None or column.name in statistics)
+        ]
+        stored = (staging / name).stat()
+        return StoredFile(
+            name=quote(name, safe="/="),
+            partition=partition,
+            size=stored.st_size,
+            modified=stored.st_mtime_ns // 1_000_000,
+            rows=footer.rows,
+            statistics=footer.statistics(wanted),
+        )
+
+
+def _null_refused(contract: TableContract, column: Column) -> NullRefused:
+    return NullRefused(
+        f"the rows for {contract.name} hold no {column.name} where there must be one",
+        fix=f"give every row its {column.name}, or declare the column nullable",
+        table=contract.name,
+        column=column.name,
+    )
+
+
+def _partition_values(folders: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    for folder in folders:
+        column, _, value = folder.partition("=")
+        yield column, None if value == _NO_VALUE else unquote(value)
+
+
+class _Footer:
+    """What a Parquet file's footer says of its columns, over all row groups."""
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self._file = file
+        self._metadata = file.metadata
+        columns = range(self._metadata.num_columns)
+        self._positions = {self._metadata.schema.column(number).path: number for number in columns}
+
+    @property
+    def rows(self) -> int:
+        return self._metadata.num_rows
+
+    def nulls(self, column: str) -> int:
+        """How many values of a column are missing."""
+        known = self._statistics_of(column)
+        if known is None:  # Spark leaves the statistics out where the values are long.
+            return self._file.read(columns=[column]).column(0).null_count
+        return sum(each.null_count for each in known)
+
+    def statistics(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Delta's statistics of some columns, as far as the footer has them in a type that JSON has."""
+        lowest: dict[str, Any] = {}
+        highest: dict[str, Any] = {}
+        nulls: dict[str, int] = {}
+        for column in columns:
+            if (known := self._statistics_of(column)) is None:
+                continue
+            nulls[column] = sum(each.null_count for each in known)
+            filled = [each for each in known if each.num_values]
+            # A missing bound only makes readers open the file; one in the wrong form would make them skip it.
+            if filled and all(each.has_min_max and type(each.min) in (int, str, dt.date) for each in filled):
+                lowest[column] = _as_json(min(each.min for each in filled))
+                highest[column] = _as_json(max(each.max for each in filled))
+        return {"numRecords": self.rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+
+    def _statistics_of(self, column: str) -> list[pq.Statistics] | None:
+        """A column's statistics in each row group; None where one of them has none."""
+        groups = (self._metadata.row_group(number) for number in range(self._metadata.num_row_groups))
+        found = [group.column(self._positions[column]).statistics for group in groups]
+        return None if any(each is None or not each.has_null_count for each in found) else found
+
+
+def _as_json(value: int | str | dt.date) -> int | str:
+    return value.isoformat() if isinstance(value, dt.date) else value
