@@ -131,7 +131,7 @@ def write_files(
     ignored = 0 if known is None else sum(_count(left_out / name) for name in _data_files(left_out))
     for file in files:
         target = path / file.path
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         (kept / file.path).rename(target)
     shutil.rmtree(staging, ignore_errors=True)
     # Before an entry names them: a power loss must not leave one that lasts beside files that did not.

@@ -17,7 +17,7 @@ from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoint
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger("etl_assets")
 
 
 def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkpoint:
@@ -67,4 +67,4 @@ def checkpoint_in_place(table_path: Path, version: int) -> None:
     try:
         DeltaTable(str(table_path), version=version).create_checkpoint()
     except (DeltaError, OSError) as error:
-        _LOGGER.warning("no checkpoint of version %d in %s: %s", version, table_path, error)
+        logger.warning("no checkpoint of version %d in %s: %s", version, table_path, error)
