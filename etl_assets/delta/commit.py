@@ -226,12 +226,19 @@ def write_settings(
     place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
 ) -> dict[str, str]:
     """What every commit is made with: one attempt, and who made it for what."""
-    epoch = {} if place.epoch is None else {"epoch": place.epoch}
-    metadata = {"writer": writer, **epoch, "cursors": dict(cursors), "facts": dict(facts)}
+    metadata = commit_metadata(place, writer, cursors, facts)
     return {
         **_WRITE_SETTINGS,
         "spark.databricks.delta.commitInfo.userMetadata": json.dumps(metadata, separators=(",", ":")),
     }
+
+
+def commit_metadata(
+    place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What every commit says of itself: who made it, under which epoch, for what."""
+    epoch = {} if place.epoch is None else {"epoch": place.epoch}
+    return {"writer": writer, **epoch, "cursors": dict(cursors), "facts": dict(facts)}
 
 
 def _upsert(spark: SparkSession, table: Table, path: Path, write: Write, upsert: UpsertSpec) -> None:

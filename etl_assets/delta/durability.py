@@ -26,14 +26,22 @@ def sync_commit(table_path: Path, entry: LogEntry) -> None:
         _fsync(folder)
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Replace a small file as a whole: readers see the old or the new content, also after a power loss."""
+def write_durably(path: Path, content: bytes, *, mtime_ns: int | None = None) -> None:
+    """Replace a small file as a whole: readers see the old or the new content, also after a power loss.
+
+    Args:
+        path: The file; its folder is made.
+        content: What is to be in it.
+        mtime_ns: Its modification time, if not now.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+            if mtime_ns is not None:
+                os.utime(file.name, ns=(mtime_ns, mtime_ns))
             Path(file.name).replace(path)
         except BaseException:
             Path(file.name).unlink(missing_ok=True)

@@ -5,18 +5,16 @@ Belongs here: carrying it out. Does not belong here: which files go and come bac
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, moved_on, write_version
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, commit_metadata, moved_on, write_version
 from etl_assets.delta.content import KeptRows, StoredFile
 from etl_assets.delta.lock import writer_lock
-from etl_assets.delta.log import commit_notes
-from etl_assets.delta.undo_entry import UndoEntry, missing_files, put_entry
+from etl_assets.delta.new_entry import NewEntry, missing_files
 from etl_assets.errors import FilesGone
 
 if TYPE_CHECKING:
@@ -95,31 +93,18 @@ def _put_undo(replacement: Replacement, place: Place, writer: str) -> None:
             missing=missing,
         )
     kept = tuple(rows.write(place.path) for rows in replacement.kept)
-    content = _undo_entry(replacement, place, kept, writer).as_bytes()
-    # Where there is one already it is another program's, and the verification of the commit says so.
-    put_entry(place.path, replacement.base_version + 1, content)
-
-
-def _undo_entry(
-    replacement: Replacement, place: Place, kept: tuple[StoredFile, ...], writer: str
-) -> UndoEntry:
-    snapshot = replacement.table.snapshot(replacement.base_version)
-    before = next(commit_notes(place.path, replacement.base_version), None)
-    now, stamped = time.time_ns() // 1_000_000, snapshot is not None and snapshot.has_commit_timestamps
-    last = 0 if before is None else before.in_commit_timestamp or 0
-    epoch = {} if place.epoch is None else {"epoch": place.epoch}
-    return UndoEntry(
+    added = (*replacement.restored, *kept)
+    entry = NewEntry(
+        operation="RESTORE",
         base_version=replacement.base_version,
-        at=now,
-        in_commit_timestamp=max(now, last + 1) if stamped else None,
+        metrics={"numRemovedFiles": len(replacement.removed), "numRestoredFiles": len(added)},
         removed=replacement.removed,
-        added=(*replacement.restored, *kept),
+        added=added,
         transactions=replacement.transactions,
         user_metadata={
-            "writer": writer,
-            **epoch,
-            "cursors": dict(replacement.cursors),
+            **commit_metadata(place, writer, replacement.cursors, replacement.facts),
             UNDO: dict(replacement.undo),
-            "facts": dict(replacement.facts),
         },
     )
+    # Where there is one already it is another program's, and the verification of the commit says so.
+    entry.put(place.path, replacement.table.snapshot(replacement.base_version))

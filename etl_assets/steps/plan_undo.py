@@ -23,10 +23,10 @@ from etl_assets.contracts.tables import (
 from etl_assets.delta.content import KeptRows, StoredFile, content_of, rows_kept
 from etl_assets.delta.cursor import cursor_name, read_cursors, remembered_cursors
 from etl_assets.delta.log import commit_notes, read_entry, recent_user_metadata
+from etl_assets.delta.new_entry import missing_files
 from etl_assets.delta.offsets import DEALT, RETIRED, next_offset
 from etl_assets.delta.replacement import Replacement
 from etl_assets.delta.table import Snapshot, Table
-from etl_assets.delta.undo_entry import missing_files
 from etl_assets.errors import FilesGone, InputError, NotFound
 from etl_assets.sources.replays import handed_in_events
 from etl_assets.steps.inputs import INPUTS

@@ -31,7 +31,6 @@ WRITES = {
 """The tables that each step writes, in the order of the data path and of the step."""
 
 BEFORE_THE_COMMIT = [
-    ("raw_events", [Failpoint.PLAN_BEFORE_WRITE, Failpoint.PLAN_AFTER_WRITE]),
     ("raw_events", [f"{Failpoint.STAGE_AFTER_WRITE}@raw_events"]),
     ("normalized_orders", [f"{Failpoint.STAGE_AFTER_WRITE}@normalized_orders"]),
     *(
@@ -54,7 +53,6 @@ AFTER_THE_COMMIT = [
     ("raw_events", [f"{Failpoint.TABLE_AFTER_SYNC}@raw_events"]),
     ("order_status_view", [f"{Failpoint.TABLE_AFTER_SYNC}@order_status_view"]),
     ("raw_events", [Failpoint.LEDGER_BEFORE_WRITE, Failpoint.LEDGER_AFTER_WRITE]),
-    ("raw_events", [Failpoint.PLAN_BEFORE_REMOVE]),
 ]
 IN_THE_MIDDLE_OF_A_WRITE = [
     ("raw_events", f"{Failpoint.TABLE_DURING_COMMIT}@raw_events"),

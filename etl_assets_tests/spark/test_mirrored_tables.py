@@ -71,6 +71,8 @@ def test_every_domain_holds_the_same_bytes_and_gives_the_same_rows(domains):
     first.run()
     follow(first)
     for contract in ALL_TABLES:
+        if first.context.table(contract.name).version() < 0:
+            continue  # A table of the platform's own, of which there has been no need.
         for other in others:
             assert logs(other, contract.name) == logs(first, contract.name)
             assert other.rows(contract.name) == first.rows(contract.name)
@@ -86,7 +88,10 @@ def test_when_a_domain_is_lost_another_goes_on_from_the_cursor_and_brings_it_bac
     away = first.domain.root.rename(first.domain.root.with_name("away"))
     second.land([event(number) for number in range(3, 9)], name="b.jsonl")
     second.land([event(1, day=NEXT_DAY, event_id="next")], day=NEXT_DAY)
-    second.run([DAY, NEXT_DAY], only=STEPS)
+    reports = second.run([DAY, NEXT_DAY], only=STEPS)
+    assert reports["raw_events"].total()["read"] == 7, (
+        "files that were read before the loss are not read again"
+    )
     expected = sorted([*(f"event-{number}" for number in range(9)), "next"])
     for table in STEPS:
         assert ids(second, table) == expected
