@@ -70,7 +70,8 @@ class Effect:
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Effect:
         """From the table."""
-        return cls(**{**row, "state": EffectState(row["state"])})
+        values: dict[str, Any] = {**row, "state": EffectState(row["state"])}
+        return cls(**values)
 
 
 def reserved(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,20 +57,16 @@ class Time:
         self.now += seconds
 
 
-def store(log: EffectsLog, process: str = "p", time: Time | None = None, **others) -> EffectStore:
+def store(log: EffectsLog, process: str = "p", time: Time | None = None, **others: Any) -> EffectStore:
     time = time or Time()
-    return EffectStore(
-        log,
-        **{
-            "sink": "sink",
-            "domain": "local",
-            "process": process,
-            "process_is_gone": lambda _: False,
-            "monotonic": time.monotonic,
-            "sleep": time.sleep,
-            **others,
-        },
-    )
+    fields: dict[str, Any] = {
+        "sink": "sink",
+        "domain": "local",
+        "process_is_gone": lambda _: False,
+        "monotonic": time.monotonic,
+        "sleep": time.sleep,
+    }
+    return EffectStore(log, process=process, **{**fields, **others})
 
 
 def test_an_effect_is_to_be_done_until_it_was_done(log):

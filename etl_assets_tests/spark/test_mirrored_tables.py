@@ -16,6 +16,7 @@ from etl_assets.delta.table import Snapshot
 from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable
 from etl_assets.mirroring import checkpoints
 from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.mirror import Mirror
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
@@ -107,6 +108,40 @@ def test_when_a_domain_is_lost_another_goes_on_from_the_cursor_and_brings_it_bac
     for table in STEPS:
         assert logs(first, table) == logs(second, table) == logs(third, table)
         assert ids(first, table) == expected
+
+
+def test_a_sink_commit_that_is_retried_here_or_elsewhere_makes_no_second_row(domains, monkeypatch):
+    first, second, _ = domains
+    sink = ["warehouse_rows"]
+    first.land([event(1), event(2)])
+    first.run(only=STEPS[:-1])
+    acknowledge = Mirror.acknowledge
+
+    def answer_lost(self, lead, entry):
+        acknowledge(self, lead, entry)
+        raise QuorumUnavailable("no answer", fix="ask again", table="warehouse_rows", missing={})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mirror, "acknowledge", answer_lost)
+        with pytest.raises(QuorumUnavailable):
+            first.run(only=sink)
+    assert first.run(only=sink)["warehouse_rows"].commits == 0
+    assert ids(first, "warehouse_rows") == ["event-1", "event-2"]
+
+    first.land([event(3)], name="b.jsonl")
+    first.run(only=STEPS[:-1])
+
+    def killed(*_):
+        raise QuorumUnavailable("no answer", fix="ask again", table="warehouse_rows", missing={})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mirror, "acknowledge", killed)
+        with pytest.raises(QuorumUnavailable):
+            first.run(only=sink)
+    assert second.run(only=sink)["warehouse_rows"].commits == 1
+    assert first.run(only=sink)["warehouse_rows"].commits == 0
+    for each in domains:
+        assert ids(each, "warehouse_rows") == ["event-1", "event-2", "event-3"]
 
 
 def test_without_a_majority_nothing_is_acknowledged_and_nothing_is_lost_once_it_is_back(domains):
