@@ -21,6 +21,7 @@ from etl_assets.effects.store import Completed, EffectsLog, EffectStore, Reserve
 from etl_assets.effects.table import EffectsTable
 from etl_assets.errors import EffectInProgress, EffectKeyReused, EffectTakenOver, Fenced, QuorumUnavailable
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.testing.failpoints import Failpoint
 from etl_assets.testing.memory_effects import MemoryEffectsTable
 from etl_assets_tests.reference.three_domains import A, B, C, root_of, three_domains
 from etl_assets_tests.reference.written_tables import NOON
@@ -308,3 +309,34 @@ def test_a_completion_that_was_not_acknowledged_is_one_once_a_majority_is_back(t
         folder.rename(root)
     assert first.complete("k", 2) == 1
     assert in_domain(three, B, "q").reserve("k", CONTENT) == Completed(key="k", result=1)
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "then"),
+    [
+        (Failpoint.TABLE_BEFORE_COMMIT, Reserved(key="k", attempt=2)),
+        (Failpoint.TABLE_AFTER_COMMIT, Completed(key="k", result="done")),
+        (Failpoint.TABLE_AFTER_SYNC, Completed(key="k", result="done")),
+    ],
+)
+def test_what_a_killed_process_left_is_taken_over_or_known_without_waiting(tmp_path, failpoint, then):
+    program = f"""
+import os
+from pathlib import Path
+from etl_assets_tests.effects.test_store import CONTENT, effects_table
+from etl_assets.effects.store import EffectStore
+from etl_assets.effects.table import EffectsTable
+from etl_assets.placement.domains import FailureDomain
+
+table = effects_table(FailureDomain(name="local", root=Path({str(tmp_path / "data")!r})))
+store = EffectStore(EffectsTable(table), sink="sink", domain="local")
+store.reserve("k", CONTENT)
+os.environ["ETL_ASSETS_FAILPOINT"] = "{failpoint.value}@effects"
+store.complete("k", "done")
+"""
+    died = subprocess.run([sys.executable, "-c", program], check=False)
+    assert died.returncode == -9
+    domain = FailureDomain(name="local", root=tmp_path / "data")
+    after = EffectStore(EffectsTable(effects_table(domain)), sink="sink", domain="local")
+    assert after.reserve("k", CONTENT, wait_seconds=0) == then
+    assert after.reserve("k", CONTENT).key == "k"
