@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -197,6 +198,30 @@ def test_the_table_has_one_row_a_key_in_few_files_however_many_commits_there_wer
     assert len(list(snapshot.files())) <= 5
     again = store(EffectsTable(table), "q")
     assert again.reserve("k7", CONTENT) == Completed(key="k7", result=7)
+
+
+def test_of_two_workers_at_once_one_does_each_effect(domain):
+    done: list[str] = []
+
+    def work(process: str) -> None:
+        own = store(EffectsTable(effects_table(domain)), process)
+        for number in range(8):
+            key = f"k{number}"
+            try:
+                answer = own.reserve(key, CONTENT, wait_seconds=0)
+            except EffectInProgress:
+                continue
+            if isinstance(answer, Reserved):
+                done.append(key)
+                own.complete(key, process)
+
+    workers = [Thread(target=work, args=(process,)) for process in "pq"]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert sorted(done) == [f"k{number}" for number in range(8)]
+    assert {row["state"] for row in rows_of(effects_table(domain))} == {"completed"}
 
 
 def test_what_was_completed_long_ago_is_forgotten_by_count_and_what_is_being_done_is_not(domain):
