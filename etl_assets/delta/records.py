@@ -7,6 +7,7 @@ every other, so that it is verified, durable, and with several domains acknowled
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 
 CHECKPOINT_EVERY = 20
 """Versions after which a table with one domain gets a checkpoint; replicas get theirs from whoever keeps them."""
+_LOG_RETENTION = {"delta.logRetentionDuration": "interval 7 days"}
+"""Of a table with one domain: it may have thousands of commits a day, and every look at its version lists its log."""
 Rows = Sequence[Mapping[str, Any]]
+logger = logging.getLogger("etl_assets")
 
 
 def commit_rows(
@@ -177,7 +181,7 @@ def _create(table: Table, place: Place, writer: str) -> None:
         "format": {"provider": "parquet", "options": {}},
         "schemaString": struct_type(contract).json(),
         "partitionColumns": list(contract.delta_partition),
-        "configuration": dict(TABLE_PROPERTIES) if mirrored else {},
+        "configuration": dict(TABLE_PROPERTIES if mirrored else _LOG_RETENTION),
         "createdTime": now,
     }
     actions = ({"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata})
@@ -188,9 +192,19 @@ def _create(table: Table, place: Place, writer: str) -> None:
 
 
 def _make_checkpoint(path: Path, version: int) -> None:
-    from deltalake import DeltaTable
+    """So that opening the table does not cost more the older it is; entries that are old enough go.
 
-    DeltaTable(str(path), version=version).create_checkpoint()
+    The commit has been made: one that gets none now is read by its log until the next one.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table = DeltaTable(str(path), version=version)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        logger.warning("%s has no checkpoint of version %d: %s", path, version, error)
 
 
 def _contract(table: Table) -> TableContract:

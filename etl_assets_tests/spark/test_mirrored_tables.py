@@ -13,6 +13,8 @@ from deltalake import DeltaTable
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.log import entry_path, last_checkpoint_path, read_entry
 from etl_assets.delta.table import Snapshot
+from etl_assets.effects.store import EffectStore
+from etl_assets.effects.table import EffectsTable
 from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable
 from etl_assets.mirroring import checkpoints
 from etl_assets.mirroring.locator import Role
@@ -142,6 +144,26 @@ def test_a_sink_commit_that_is_retried_here_or_elsewhere_makes_no_second_row(dom
     assert first.run(only=sink)["warehouse_rows"].commits == 0
     for each in domains:
         assert ids(each, "warehouse_rows") == ["event-1", "event-2", "event-3"]
+
+
+def test_a_table_written_without_spark_is_an_ordinary_one_to_spark(domains):
+    for pipeline in (domains[0], dataclasses.replace(domains[0], works_in=None)):
+        table = pipeline.context.table("effects")
+        store = EffectStore(EffectsTable(table), sink="invoices", domain=table.domain.name)
+        store.reserve_all({"a": "f", "b": "f", "c": "f"})
+        store.complete_all({"a": {"rows": 1}})
+        store.reserve("d", "f")
+        rows = pipeline.context.spark.read.format("delta").load(str(table.path)).collect()
+        found = sorted((row["key"], row["state"], row["result"], row["batch_id"]) for row in rows)
+        assert found == [
+            ("a", "completed", '{"rows":1}', 2),
+            ("b", "reserved", None, 1),
+            ("c", "reserved", None, 1),
+            ("d", "reserved", None, 3),
+        ]
+        was, now = Compact(context=pipeline.context, table="effects").run()
+        assert (was.files, now.files, now.version) == (2, 1, 4)
+        assert store.complete_all({"b": 2, "d": 4}) == {"b": 2, "d": 4}
 
 
 def test_without_a_majority_nothing_is_acknowledged_and_nothing_is_lost_once_it_is_back(domains):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shutil
 from pathlib import Path
 
@@ -115,10 +116,17 @@ def test_without_a_replay_there_is_no_table(domain):
     assert not domain.root.exists()
 
 
-def test_every_so_many_commits_the_log_gets_a_checkpoint(domain, monkeypatch):
+def test_every_so_many_commits_the_log_gets_a_checkpoint_and_what_is_old_goes(domain, monkeypatch):
     monkeypatch.setattr(records, "CHECKPOINT_EVERY", 3)
+    log = Table(name=REPLAYS.name, domain=domain, contract=REPLAYS).path / "_delta_log"
     for attempt in range(2, 9):
         hand_in_replays(domain, [record_again(DAY, LETTER, attempt, b"x")])
-    path = Table(name=REPLAYS.name, domain=domain, contract=REPLAYS).path
-    assert sorted(int(file.name[:20]) for file in path.glob("_delta_log/*.checkpoint.parquet")) == [3, 6]
+        for entry in log.iterdir():
+            os.utime(entry, (0, 0))
+    assert sorted(file.name.lstrip("0") for file in log.iterdir()) == [
+        "6.checkpoint.parquet",
+        "6.json",
+        "7.json",
+        "_last_checkpoint",
+    ]
     assert len(files(domain)) == 7
