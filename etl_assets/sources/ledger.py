@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.durability import remove_durably, write_durably
+from etl_assets.delta.durability import remove_durably, write_all_durably, write_durably
 from etl_assets.delta.log import CommitNote, commit_notes
 from etl_assets.sources.landing import SourceFile
 from etl_assets.testing.failpoints import Failpoint, failpoint
@@ -63,8 +63,7 @@ class Ledger:
         if not goes_on:
             remove_durably([self._up_to])
             remove_durably(path for path in self._folder.glob("*.json") if path.stem not in news)
-        for day in news:
-            write_durably(self._path(day), _dump(self._read(dt.date.fromisoformat(day))))
+        write_all_durably({self._path(day): _dump(self._read(dt.date.fromisoformat(day))) for day in news})
         write_durably(self._up_to, _dump(up_to))
         failpoint(Failpoint.LEDGER_AFTER_WRITE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -150,11 +151,11 @@ def test_killed_at_any_moment_of_keeping_it_never_tells_more_than_the_log(read, 
 
         return call
 
-    write, remove = ledgers.write_durably, ledgers.remove_durably
+    real = {name: getattr(ledgers, name) for name in ("write_durably", "write_all_durably", "remove_durably")}
     for writes in range(6):
         left = writes
-        monkeypatch.setattr(ledgers, "write_durably", dying(write))
-        monkeypatch.setattr(ledgers, "remove_durably", dying(remove))
+        for name, function in real.items():
+            monkeypatch.setattr(ledgers, name, dying(function))
         try:
             read.ledger().keep()
         except Killed:
@@ -166,6 +167,15 @@ def test_killed_at_any_moment_of_keeping_it_never_tells_more_than_the_log(read, 
         assert read.ledger().unread([file("a.jsonl")]) == ()
     assert writes == 4
     assert sorted(path.name for path in read.days.iterdir()) == [f"{DAY}.json", "up_to.json"]
+
+
+def test_many_days_are_kept_as_few_are(read):
+    days = [DAY + dt.timedelta(days=number) for number in range(50)]
+    for day in days:
+        read.commit(file(day=day), file("b.jsonl", day=day))
+    read.ledger().keep()
+    assert len(list(read.days.iterdir())) == 51
+    assert [read.ledger().unread([file(day=day)]) for day in days] == [()] * 50
 
 
 def test_the_days_kept_grow_and_another_day_is_not_touched(read):
