@@ -20,6 +20,10 @@ EtlAssetsError
 ├── CommitConflict           the table moved past the planned base version
 ├── CommitUnverified         a commit was written but is not what was planned
 ├── FilesGone                data files of an older version are no longer there
+├── EffectRefused            an effect of a sink may not be done, or not be completed
+│   ├── EffectKeyReused      its key stands for another content
+│   ├── EffectInProgress     another owner, which may be alive, is at it
+│   └── EffectTakenOver      it was reserved by another owner, or under another epoch, since
 ├── MirrorError              a mirrored table cannot go on as it is
 │   ├── QuorumUnavailable    too few voters answered to acknowledge a commit, to lead or to read anew
 │   ├── Fenced               another process or domain leads the table under a higher epoch
@@ -114,6 +118,22 @@ class CommitUnverified(EtlAssetsError):
 
 class FilesGone(EtlAssetsError):
     """An older version cannot be had any more: its files or its log are gone; carries `table` and `missing`."""
+
+
+class EffectRefused(EtlAssetsError):
+    """An effect may not be done or not be completed; carries `sink` and `key`."""
+
+
+class EffectKeyReused(EffectRefused):
+    """A key stands for another content. Nothing was done."""
+
+
+class EffectInProgress(EffectRefused):
+    """Another owner, which may be alive, has reserved the effect."""
+
+
+class EffectTakenOver(EffectRefused):
+    """The reservation is not this owner's any more, so that what it did does not count."""
 
 
 class MirrorError(EtlAssetsError):

@@ -54,6 +54,11 @@ RULES = (
     ),
     Rule(names=("CommitConflict", "TableBusy"), decision=Decision.RETRY, why="another run writes the table"),
     Rule(
+        names=("EffectInProgress", "EffectTakenOver"),
+        decision=Decision.RETRY,
+        why="another owner has the effect; it completes, or it is taken over",
+    ),
+    Rule(
         names=("Py4JNetworkError", "SparkConnectGrpcException"),
         decision=Decision.RETRY,
         why="Spark went away",

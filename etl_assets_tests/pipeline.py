@@ -13,7 +13,7 @@ from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.events import EVENT_CONTRACTS
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.sources.landing import LANDING, REPLAYS, Folders
-from etl_assets.sources.replays import INGEST
+from etl_assets.sources.replays import INGEST, replays_folder
 from etl_assets.steps.audit import Audit
 from etl_assets.steps.collect_dead_letters import CollectDeadLetters
 from etl_assets.steps.fold_status import FoldStatus
@@ -83,7 +83,7 @@ class Pipeline:
                 context=context,
                 folders=(
                     Folders(source=LANDING, path=self.landing),
-                    Folders(source=REPLAYS, path=self.domain.replays_path(INGEST)),
+                    Folders(source=REPLAYS, path=replays_folder(self.domain, INGEST)),
                 ),
                 limits=LIMITS,
                 mode=mode,

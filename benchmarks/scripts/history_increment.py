@@ -65,16 +65,14 @@ def _tick(settings: Settings, cursor: str, expected: dt.date) -> str:
     from etl_assets.placement.policy import Stage
     from etl_assets.resources.platform import source_folders
     from etl_assets.sensors.landing import MOST_DAYS_A_TICK
-    from etl_assets.sources.batch_plan import ReadProgress
+    from etl_assets.sources.ledger import Ledger
     from etl_assets.sources.watch import WatchCursor, watch
-    from etl_assets.steps.ingest_batch import committed_batch
     from etl_assets.steps.step import platform_table
 
     domain = settings.placement().place(Stage.INGEST)
     found = watch(
-        source_folders(settings, domain.root),
-        ReadProgress(domain.progress_path(RAW_EVENTS.name)),
-        committed_batch(platform_table(RAW_EVENTS.name, domain)),
+        source_folders(settings, domain),
+        Ledger.of(platform_table(RAW_EVENTS.name, domain)),
         WatchCursor.load(cursor),
         first_day=FIRST_DAY,
         now=dt.datetime.now(dt.UTC),

@@ -59,7 +59,7 @@ def steps(settings: Settings, session: Callable[[], SparkSession], mode: ReadMod
         CUSTOMERS.name: LoadCustomers(context=context, file=settings.customers_file),
         RAW_EVENTS.name: Ingest(
             context=context,
-            folders=source_folders(settings, domain.root),
+            folders=source_folders(settings, domain),
             limits=record_limits(settings.landing),
             mode=mode,
             settle_seconds=settings.landing.settle_seconds,

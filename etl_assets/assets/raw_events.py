@@ -18,7 +18,7 @@ def raw_events_asset(settings: Settings) -> dg.AssetsDefinition:
         step_context = platform.step_context(context, Stage.INGEST)
         return Ingest(
             context=step_context,
-            folders=source_folders(settings, step_context.domain.root),
+            folders=source_folders(settings, step_context.domain),
             limits=record_limits(settings.landing),
             mode=read_mode(context),
             settle_seconds=settings.landing.settle_seconds,

@@ -21,6 +21,7 @@ COMMANDS = {
     "reprocess": "etl_assets.cli.reprocess:reprocess",
     "domains": "etl_assets.cli.domains:domains",
     "dead-letters": "etl_assets.cli.dead_letters:dead_letters",
+    "effects": "etl_assets.cli.effects:effects",
     "trace": "etl_assets.cli.trace:trace",
     "doctor": "etl_assets.cli.doctor:doctor",
 }

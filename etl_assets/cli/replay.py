@@ -132,12 +132,14 @@ def _check_days(settings: Settings, letters: Sequence[Letter]) -> None:
 def _replay(
     settings: Settings, domain: FailureDomain, letters: Sequence[Letter], correction: bytes | None
 ) -> list[Replayed]:
+    from etl_assets.contracts.tables import REPLAYS
     from etl_assets.errors import EtlAssetsError
-    from etl_assets.observability.hand_in import check_letter, hand_in, outcomes
+    from etl_assets.observability.hand_in import hand_in, outcomes
+    from etl_assets.placement.policy import Stage
+    from etl_assets.steps.placing import place
 
-    for letter in letters:
-        check_letter(letter, corrected=correction is not None)
-    handed_in = [hand_in(domain, letter, correction) for letter in letters]
+    where = place(settings.placement(), Stage.INGEST, REPLAYS.name)
+    handed_in = hand_in(where, letters, correction)
     say(f"{counted(handed_in)} handed in; Spark starts with the first run")
     try:
         _run(settings, handed_in)

@@ -27,7 +27,7 @@ from etl_assets.observability.happenings import Happening, SourceFolders
 from etl_assets.observability.letters import Letter, read_letters
 from etl_assets.observability.rows import find_rows
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.replays import INGEST, NORMALIZE
+from etl_assets.sources.replays import INGEST, NORMALIZE, replays_folder
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def tell(domain: FailureDomain, landing: Path, event_id: str) -> EventStory:
     Raises:
         NotFound: no table knows the id.
     """
-    return _Teller(domain, SourceFolders.of(landing, domain.replays_path(INGEST)), event_id).tell()
+    return _Teller(domain, SourceFolders.of(landing, replays_folder(domain, INGEST)), event_id).tell()
 
 
 class _Teller:
@@ -163,7 +163,7 @@ class _Teller:
             happenings.handed_in(stage, file)
             for letter in letters
             for stage in (INGEST, NORMALIZE)
-            for file in (self._domain.replays_path(stage) / letter.partition_date.isoformat()).glob(
+            for file in (replays_folder(self._domain, stage) / letter.partition_date.isoformat()).glob(
                 f"{letter.dead_letter_id}.*.jsonl"
             )
         ]

@@ -1,6 +1,6 @@
 """A dead letter handed in again, and what became of it: the operator's side of a replay. No JVM, no Dagster.
 
-Handing in writes a durable file (`sources.replays`); the steps that read it are run by whoever calls this.
+Handing in is a commit to the table of replays (`sources.replays`); the steps that read it are run by whoever calls this.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from etl_assets.contracts.tables import (
 from etl_assets.errors import InputError
 from etl_assets.observability.letters import Letter, read_letters
 from etl_assets.observability.rows import find_rows
+from etl_assets.sources import replays
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.replays import INGEST, NORMALIZE, hand_in_event, hand_in_record, source_position
+from etl_assets.sources.replays import INGEST, NORMALIZE, Replay, source_position
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Sequence
 
     from etl_assets.placement.domains import FailureDomain
 
@@ -119,38 +121,42 @@ def check_letter(letter: Letter, *, corrected: bool) -> None:
         )
 
 
-def hand_in(domain: FailureDomain, letter: Letter, correction: bytes | None) -> HandedIn:
-    """Hand a letter in, as its next attempt.
+def hand_in(domain: FailureDomain, letters: Sequence[Letter], correction: bytes | None) -> list[HandedIn]:
+    """Hand letters in, each as its next attempt, all in one commit.
 
-    Doing it twice writes one file. An attempt that a stage has judged already, in a run that ended before it reached
+    Doing it twice changes nothing. An attempt that a stage has judged already, in a run that ended before it reached
     dead_letters, is not handed in again: the next run brings the letter up to date.
 
     Args:
-        domain: Where tables and replays are.
-        letter: The letter, with its record.
-        correction: What takes the record's place: the whole line at ingest, the payload at normalize.
+        domain: Where the replays are committed.
+        letters: The letters, with their records.
+        correction: What takes the record's place, of one letter: the whole line at ingest, the payload at normalize.
 
     Raises:
-        InputError: the letter or the correction cannot be handed in.
+        InputError: a letter or the correction cannot be handed in; none was.
+        MirrorError: the commit was not acknowledged. Hand in again.
     """
-    check_letter(letter, corrected=correction is not None)
-    handed_in = HandedIn(
-        letter=letter,
-        attempt=letter.attempts + 1,
-        anew=not _was_judged(domain, letter, letter.attempts + 1),
-    )
-    if not handed_in.anew:
-        return handed_in
+    for letter in letters:
+        check_letter(letter, corrected=correction is not None)
+    handed_in = [
+        HandedIn(letter=each, attempt=attempt, anew=not _was_judged(domain, each, attempt))
+        for each in letters
+        for attempt in [each.attempts + 1]
+    ]
+    replays.hand_in_replays(domain, [_replay(each, correction) for each in handed_in if each.anew])
+    return handed_in
+
+
+def _replay(handed_in: HandedIn, correction: bytes | None) -> Replay:
+    letter, attempt = handed_in.letter, handed_in.attempt
     day, letter_id = letter.partition_date, letter.dead_letter_id
     if letter.stage == INGEST:
         record = letter.record_bytes() if correction is None else correction
         _check_not_empty(record, letter)
-        hand_in_record(domain, day, letter_id, handed_in.attempt, record)
-    else:
-        if correction is not None:
-            _check_payload(correction)
-        hand_in_event(domain, day, letter_id, handed_in.attempt, letter.event_id or "", correction)
-    return handed_in
+        return replays.record_again(day, letter_id, attempt, record)
+    if correction is not None:
+        _check_payload(correction)
+    return replays.event_again(day, letter_id, attempt, letter.event_id or "", correction)
 
 
 def _check_not_empty(record: bytes, letter: Letter) -> None:

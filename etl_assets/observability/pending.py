@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.placement.policy import Stage
-from etl_assets.sources.batch_plan import ReadProgress
 from etl_assets.sources.landing import LANDING, REPLAYS, Folders
-from etl_assets.sources.replays import INGEST
+from etl_assets.sources.ledger import Ledger
+from etl_assets.sources.replays import INGEST, replays_folder
 from etl_assets.sources.watch import WatchCursor, watch
-from etl_assets.steps.ingest_batch import committed_batch
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import platform_table
 
@@ -25,10 +24,9 @@ def unread_days(settings: Settings, *, now: dt.datetime, settle_seconds: float) 
     found = watch(
         (
             Folders(source=LANDING, path=settings.landing_path),
-            Folders(source=REPLAYS, path=domain.replays_path(INGEST)),
+            Folders(source=REPLAYS, path=replays_folder(domain, INGEST)),
         ),
-        ReadProgress(domain.progress_path(RAW_EVENTS.name)),
-        committed_batch(platform_table(RAW_EVENTS.name, domain)),
+        Ledger.of(platform_table(RAW_EVENTS.name, domain)),
         WatchCursor(),
         first_day=settings.start_date,
         now=now,

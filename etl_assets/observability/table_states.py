@@ -91,7 +91,7 @@ def _state(table: Table) -> TableState:
 
 def _cursor(table: Table) -> dict[str, int]:
     if table.name == RAW_EVENTS.name:
-        batch = committed_batch(table).batch_id
+        batch = committed_batch(table)
         return {FILES: batch} if batch >= 0 else {}
     cursors: dict[str, int] = {}
     for name in INPUTS.get(table.name, ()):

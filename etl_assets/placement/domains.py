@@ -48,7 +48,7 @@ class FailureDomain:
         return self.root / "staging" / table
 
     def progress_path(self, table: str) -> Path:
-        """Folder of a table's planned batches and input ledger."""
+        """Folder of a table's input ledger; made from its log."""
         return self.root / "progress" / table
 
     def index_path(self, table: str) -> Path:
@@ -56,7 +56,7 @@ class FailureDomain:
         return self.root / "index" / table
 
     def replays_path(self, stage: str) -> Path:
-        """Folder of the dead letters of a stage that were handed in again."""
+        """Folder of the dead letters of a stage that were handed in again; `sources.replays` fills it."""
         return self.root / "replays" / stage
 
 

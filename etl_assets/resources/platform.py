@@ -1,19 +1,19 @@
 """The platform as a Dagster resource: settings, placement and session put together into a step's surroundings."""
 
 import datetime as dt
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from etl_assets import tags
 from etl_assets.contracts.envelope import Limits
+from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.policy import Stage
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import LandingSettings, Settings
 from etl_assets.sources.landing import LANDING, REPLAYS, Folders
-from etl_assets.sources.replays import INGEST
+from etl_assets.sources.replays import INGEST, replays_folder
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, StepContext
 
@@ -56,11 +56,11 @@ def read_mode(context: Any) -> ReadMode:
     return ReadMode(context.run.tags.get(tags.READ_MODE, ReadMode.WHOLE.value))
 
 
-def source_folders(settings: Settings, root: Path) -> tuple[Folders, ...]:
+def source_folders(settings: Settings, domain: FailureDomain) -> tuple[Folders, ...]:
     """The folders that ingest reads: landing files, and dead letters that were handed in again."""
     return (
         Folders(source=LANDING, path=settings.landing_path),
-        Folders(source=REPLAYS, path=root / "replays" / INGEST),
+        Folders(source=REPLAYS, path=replays_folder(domain, INGEST)),
     )
 
 

@@ -15,7 +15,7 @@ from etl_assets.placement.policy import Stage
 from etl_assets.resources.platform import source_folders
 from etl_assets.sensors.attempts import Attempt, next_attempt
 from etl_assets.settings import Settings
-from etl_assets.sources.batch_plan import ReadProgress
+from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.watch import WatchCursor, Watched, watch
 from etl_assets.steps.ingest_batch import committed_batch
 from etl_assets.steps.placing import place
@@ -47,11 +47,10 @@ def landing_sensor(
         try:
             domain = place(settings.placement(), Stage.INGEST, RAW_EVENTS.name)
             raw_events = platform_table(RAW_EVENTS.name, domain)
-            committed = committed_batch(raw_events)
+            batch_id = committed_batch(raw_events)
             found = watch(
-                source_folders(settings, domain.root),
-                ReadProgress(domain.progress_path(RAW_EVENTS.name)),
-                committed,
+                source_folders(settings, domain),
+                Ledger.of(raw_events),
                 WatchCursor.load(context.cursor),
                 first_day=settings.start_date,
                 now=dt.datetime.now(dt.UTC),
@@ -62,7 +61,7 @@ def landing_sensor(
             return dg.SensorResult(skip_reason=str(error))
         requests, reasons = [], list(_remarks(found, settings))
         for first, last in ranges(found.ready, settings.runs.max_days_per_run):
-            request = f"{first}..{last}@{committed.batch_id}"
+            request = f"{first}..{last}@{batch_id}"
             decision = next_attempt(_earlier(context.instance, request))
             if decision.number is None:
                 reasons.append(f"{first} to {last}: {decision.reason}")

@@ -1,27 +1,66 @@
-"""Dead letters that were handed in again, as durable files under the domain's root.
+"""Dead letters that were handed in again: rows of the table `replays`, laid out as files for the stages that read them.
 
 A record refused at ingest comes back as a file of one line, read like any landing file of its day. An event refused at
 normalize is in raw_events already; its file marks it as replayed and may carry a corrected payload, which takes the
 place of the refused one. File names are `<dead letter id>.<attempt>.jsonl`, so that a source position tells both, and
 what a stage refuses again is known as the next attempt of its letter.
+
+The table is what counts, and is in every domain. The files are made of it wherever they are asked for, each time the
+same ones with the same times, so that what was read in one domain is known as read in another.
 """
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from etl_assets.contracts import canonical_json
+from etl_assets.contracts.reasons import RecordEncoding
+from etl_assets.contracts.tables import REPLAYS
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS
+from etl_assets.delta.content import content_of
 from etl_assets.delta.durability import write_durably
-from etl_assets.errors import InputError
+from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.log import commit_notes
+from etl_assets.delta.records import commit_rows, read_files
+from etl_assets.delta.table import Table
+from etl_assets.errors import CommitConflict, InputError
 from etl_assets.placement.domains import FailureDomain
 
 INGEST, NORMALIZE = "ingest", "normalize"
 _FILE_NAME = re.compile(r"(?P<id>[0-9a-f]{64})\.(?P<attempt>[0-9]+)\.jsonl")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """A letter to be judged again.
+
+    Attributes:
+        stage: By which stage.
+        day: Its day.
+        letter_id: The letter.
+        attempt: Its number.
+        content: The one line of its file.
+    """
+
+    stage: str
+    day: dt.date
+    letter_id: str
+    attempt: int
+    content: bytes
+
+    @property
+    def file(self) -> Path:
+        """Its file, relative to the folder of its stage."""
+        return Path(self.day.isoformat()) / f"{self.letter_id}.{self.attempt}.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,26 +83,25 @@ def source_position(day: dt.date, letter_id: str, attempt: int) -> str:
     return f"{day.isoformat()}/{letter_id}.{attempt}.jsonl:1"
 
 
-def hand_in_record(domain: FailureDomain, day: dt.date, letter_id: str, attempt: int, record: bytes) -> None:
-    """Put a record, as it came or corrected, before ingest again.
+def record_again(day: dt.date, letter_id: str, attempt: int, record: bytes) -> Replay:
+    """A record, as it came or corrected, for ingest.
 
     Raises:
         InputError: the record is more than one line.
     """
     if b"\n" in record.strip():
         raise InputError("a record is one line of JSON", fix="write the corrected record without line breaks")
-    _write(domain, INGEST, day, letter_id, attempt, record.strip() + b"\n")
+    content = record.strip() + b"\n"
+    return Replay(stage=INGEST, day=day, letter_id=letter_id, attempt=attempt, content=content)
 
 
-def hand_in_event(
-    domain: FailureDomain, day: dt.date, letter_id: str, attempt: int, event_id: str, payload: bytes | None
-) -> None:
-    """Mark an event for normalization again, with a corrected payload if one is given.
+def event_again(day: dt.date, letter_id: str, attempt: int, event_id: str, payload: bytes | None) -> Replay:
+    """An event for normalize, with a corrected payload if one is given.
 
     Raises:
         InputError: the payload is no JSON object with a canonical form.
     """
-    content: dict[str, str | None] = {"event_id": event_id, "payload": None}
+    values: dict[str, str | None] = {"event_id": event_id, "payload": None}
     if payload is not None:
         try:
             value, fast = canonical_json.parse(payload.strip())
@@ -74,15 +112,126 @@ def hand_in_event(
         if not isinstance(value, dict):
             raise InputError("the corrected payload is no JSON object", fix="give one JSON object")
         write = canonical_json.write_fast if fast else canonical_json.write
-        content["payload"] = write(value).decode()
-    _write(domain, NORMALIZE, day, letter_id, attempt, json.dumps(content).encode() + b"\n")
+        values["payload"] = write(value).decode()
+    content = json.dumps(values).encode() + b"\n"
+    return Replay(stage=NORMALIZE, day=day, letter_id=letter_id, attempt=attempt, content=content)
+
+
+def hand_in_replays(
+    domain: FailureDomain,
+    replays: Sequence[Replay],
+    *,
+    wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
+    now: dt.datetime | None = None,
+) -> None:
+    """Hand letters in, in one commit, and lay out their files. Doing it twice changes nothing.
+
+    Args:
+        domain: Where to commit.
+        replays: The letters.
+        wait_seconds: How long to wait for another process that hands in.
+        now: The time, if not the clock's.
+
+    Raises:
+        CommitConflict: others kept handing in at the same time; nothing was handed in.
+        Fenced, QuorumUnavailable: the commit was not acknowledged. Hand in again.
+    """
+    if not replays:
+        return
+    table = _table(domain)
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with writer_lock(table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=None):
+                _commit(table, replays, now or dt.datetime.now(dt.UTC))
+        except CommitConflict:
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            break
+    replays_folder(domain, INGEST)
+
+
+def _commit(table: Table, replays: Sequence[Replay], now: dt.datetime) -> None:
+    base = table.version()
+    there = {(each.stage, each.file): each.content for each, _ in _handed_in(table)}
+    new = [each for each in replays if there.get((each.stage, each.file)) != each.content]
+    if new:
+        version = max(base, 0) + 1
+        commit_rows(table, [_row(each, table, now, version) for each in new], base_version=base)
+
+
+def _row(replay: Replay, table: Table, now: dt.datetime, version: int) -> Mapping[str, Any]:
+    try:
+        content, encoding = replay.content.decode(), RecordEncoding.UTF8
+    except UnicodeDecodeError:
+        content, encoding = base64.b64encode(replay.content).decode(), RecordEncoding.BASE64
+    return {
+        "dead_letter_id": replay.letter_id,
+        "attempt": replay.attempt,
+        "stage": replay.stage,
+        "content": content,
+        "content_encoding": encoding.value,
+        "domain": table.domain.name,
+        "handed_in_at": now,
+        "batch_id": version,
+        "partition_date": replay.day,
+    }
+
+
+def replays_folder(domain: FailureDomain, stage: str) -> Path:
+    """The folder with the files of a stage's replays by day, as the table has them now."""
+    table = _table(domain)
+    if (version := table.version()) >= 0:
+        note = next(commit_notes(table.path, version), None)
+        mark = json.dumps([version, note and note.user_metadata.get("writer")]).encode()
+        laid_out = domain.replays_path("laid_out.json")
+        if note is None or not laid_out.exists() or laid_out.read_bytes() != mark:
+            _lay_out(table)
+            write_durably(laid_out, mark)
+    return domain.replays_path(stage)
+
+
+def _lay_out(table: Table) -> None:
+    """Write the files that are not there as the table has them. Of several of one attempt the last one counts."""
+    last = {(each.stage, each.file): (each, handed_in_ns) for each, handed_in_ns in _handed_in(table)}
+    for replay, handed_in_ns in last.values():
+        path = table.domain.replays_path(replay.stage) / replay.file
+        if not path.exists() or (path.stat().st_mtime_ns, path.stat().st_size) != (
+            handed_in_ns,
+            len(replay.content),
+        ):
+            write_durably(path, replay.content, mtime_ns=handed_in_ns)
+
+
+def _handed_in(table: Table) -> Iterator[tuple[Replay, int]]:
+    """Every replay in the order of handing in, with its time in nanoseconds."""
+    if (snapshot := table.snapshot()) is None:
+        return
+    rows = [
+        (row, file.day) for file in content_of(snapshot).values() for row in read_files(table.path, [file])
+    ]
+    for row, day in sorted(rows, key=lambda each: each[0]["batch_id"]):
+        content, is_text = row["content"], row["content_encoding"] == RecordEncoding.UTF8
+        replay = Replay(
+            stage=row["stage"],
+            day=day or dt.date.min,
+            letter_id=row["dead_letter_id"],
+            attempt=row["attempt"],
+            content=content.encode() if is_text else base64.b64decode(content),
+        )
+        yield replay, (row["handed_in_at"] - _EPOCH) // dt.timedelta(microseconds=1) * 1_000
+
+
+def _table(domain: FailureDomain) -> Table:
+    return Table(name=REPLAYS.name, domain=domain, contract=REPLAYS)
 
 
 def handed_in_events(domain: FailureDomain, days: Iterable[dt.date]) -> list[HandedInEvent]:
     """The days' events that were handed in, each with its last attempt and the last corrected payload."""
     events: dict[str, HandedInEvent] = {}
+    files = replays_folder(domain, NORMALIZE)
     for day in days:
-        folder = domain.replays_path(NORMALIZE) / day.isoformat()
+        folder = files / day.isoformat()
         named = [(match, path) for path in _listing(folder) if (match := _FILE_NAME.fullmatch(path.name))]
         for match, path in sorted(named, key=lambda item: int(item[0]["attempt"])):
             content = json.loads(path.read_bytes())
@@ -99,9 +248,3 @@ def handed_in_events(domain: FailureDomain, days: Iterable[dt.date]) -> list[Han
 
 def _listing(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
-
-
-def _write(
-    domain: FailureDomain, stage: str, day: dt.date, letter_id: str, attempt: int, content: bytes
-) -> None:
-    write_durably(domain.replays_path(stage) / day.isoformat() / f"{letter_id}.{attempt}.jsonl", content)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from etl_assets.errors import SourceUnreadable
-from etl_assets.sources.batch_plan import CommittedBatch, ReadProgress
 from etl_assets.sources.landing import Folders
+from etl_assets.sources.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,7 @@ class Watched:
 
 def watch(
     folders: tuple[Folders, ...],
-    progress: ReadProgress,
-    committed: CommittedBatch,
+    ledger: Ledger,
     cursor: WatchCursor,
     *,
     first_day: dt.date,
@@ -88,8 +87,7 @@ def watch(
 
     Args:
         folders: The landing folder and the replays.
-        progress: Plans and ledger of raw_events.
-        committed: The last batch of files in raw_events.
+        ledger: What raw_events has read.
         cursor: Where the last look ended.
         first_day: First partition.
         now: The time; its day is the last partition.
@@ -120,7 +118,7 @@ def watch(
             continue
         waiting = sum(len(listing.unsettled) for listing in listings)
         files = [file for listing in listings for file in listing.files]
-        unread = progress.unread(files, committed=committed)
+        unread = ledger.unread(files)
         unsettled += waiting
         if unread:
             ready.append(day)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.commit import Write, commit
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
 
 
 def commit_exceptions(
-    context: StepContext, contract: TableContract, rows: DataFrame, *, output: str, days: Collection[dt.date]
+    context: StepContext,
+    contract: TableContract,
+    rows: DataFrame,
+    *,
+    output: str,
+    days: Collection[dt.date],
+    facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Add a batch's exceptions to their table; those that a killed run wrote already are left as they are.
 
@@ -30,6 +37,7 @@ def commit_exceptions(
         rows: Its columns but `domain`, `failed_at`, `batch_id`.
         output: The table the stage writes, for failpoints.
         days: Days of the rows.
+        facts: What to keep with the commit.
     """
     from pyspark.sql import functions as F
 
@@ -50,6 +58,7 @@ def commit_exceptions(
             base_version=version,
             upsert=UpsertSpec.of(contract, partition_bound=True),
             partitions=[day.isoformat() for day in days],
+            facts=facts,
             deterministic=True,
         ),
         wait_seconds=context.lock_wait_seconds,

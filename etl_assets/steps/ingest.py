@@ -13,14 +13,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from etl_assets.contracts.envelope import Limits
-from etl_assets.contracts.tables import RAW_EVENTS
+from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.create import ensure_table
+from etl_assets.delta.log import recent_user_metadata
 from etl_assets.delta.table import Table
-from etl_assets.errors import InputError
-from etl_assets.sources.batch_plan import BatchPlan, CommittedBatch, ReadProgress
-from etl_assets.sources.landing import Folders, SourceFile, verify
-from etl_assets.steps.ingest_batch import IngestBatch, committed_batch
+from etl_assets.sources.batch_plan import BatchPlan, last_plan
+from etl_assets.sources.landing import Folders, Listing, SourceFile, verify
+from etl_assets.sources.ledger import Ledger
+from etl_assets.steps.ingest_batch import IngestBatch
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, logger, staging_folder
+
+MOST_FILES_A_BATCH = 10_000
+"""A commit names the files it read, which costs it up to a hundred bytes each."""
+_REMEMBERED_COMMITS = 10
+"""How many commits back a plan is looked for: compactions may have come after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +49,9 @@ class Ingest:
     settle_seconds: float
     max_batch_bytes: int
     table: Table = field(init=False)
-    progress: ReadProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        table = self.context.table(RAW_EVENTS.name)
-        object.__setattr__(self, "table", table)
-        object.__setattr__(self, "progress", ReadProgress(self.context.domain.progress_path(table.name)))
+        object.__setattr__(self, "table", self.context.table(RAW_EVENTS.name))
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
         """Read the days' files, batch by batch, until none is left.
@@ -57,10 +60,9 @@ class Ingest:
             SourceUnreadable: a file cannot be read.
             SourceChanged: a file changed while it was read; nothing of its batch was written.
         """
-        version = self.table.version()
+        version = self._settle(days)
         report = StepReport(table=self.table.name, version=version, counts={day: Counter() for day in days})
-        pending = self._pending(version, set(days))
-        if pending is not None:
+        if (pending := self._pending(version, days)) is not None:
             report += self._carry_out(pending)
         files, notes = self._files(days)
         report += StepReport(table=self.table.name, version=version, notes=notes)
@@ -70,68 +72,82 @@ class Ingest:
             version = ensure_table(
                 self.context.spark, self.table, wait_seconds=self.context.lock_wait_seconds
             )
-            report += self._carry_out(self.progress.plan(version + 1, batch))
+            report += self._carry_out(BatchPlan(batch_id=version + 1, files=batch))
         return report
 
-    def committed(self) -> CommittedBatch:
-        """The last batch of files in the table."""
-        return committed_batch(self.table)
+    def _settle(self, days: Sequence[dt.date]) -> int:
+        """The version to plan on, with the ledger up to it.
 
-    def _pending(self, version: int, days: set[dt.date]) -> BatchPlan | None:
-        """The plan a killed run left, if it is all of these days; else its files are planned anew with their days."""
-        plan = self.progress.pending(table_version=version, committed=self.committed())
-        if plan is not None and (self.mode is ReadMode.WHOLE or not days.issuperset(plan.days)):
-            self.progress.discard(plan)
+        If there is something to read, a commit that a killed run left unacknowledged is pushed first: planned anew, its
+        files could be judged in another way beside others that have come since.
+        """
+        Ledger.of(self.table).keep()
+        version, mirrored = self.table.version(), self.table.replication
+        if version < 0 or mirrored is None or not self._files(days)[0]:
+            return version
+        mirrored.lead()
+        Ledger.of(self.table).keep()
+        return self.table.version()
+
+    def _pending(self, version: int, days: Sequence[dt.date]) -> BatchPlan | None:
+        """The plan of a run that was killed between what it refused and its rows.
+
+        Only if it is all of these days and its files are as they were; else they are planned anew with their days.
+        """
+        exceptions = self.context.table(RAW_EVENTS_EXCEPTIONS.name)
+        if self.mode is ReadMode.WHOLE or (newest := exceptions.version()) < 0:
             return None
-        return plan
+        plan = last_plan(recent_user_metadata(exceptions.path, newest, _REMEMBERED_COMMITS))
+        if plan is None or plan.batch_id != version + 1 or not set(days).issuperset(plan.days):
+            return None
+        there = {file for _, listing in self._listings(plan.days) for file in listing.files}
+        return plan if there.issuperset(plan.files) else None
 
     def _files(self, days: Sequence[dt.date]) -> tuple[list[SourceFile], tuple[str, ...]]:
-        now_ns, committed = time.time_ns(), self.committed()
+        ledger = Ledger.of(self.table)
         files: list[SourceFile] = []
         notes: list[str] = []
+        for day, listing in self._listings(days):
+            notes += [f"{day}/{name} is still being written and was not read" for name in listing.unsettled]
+            notes += [f"{day}/{name} is no event file and is never read" for name in listing.ignored]
+            unread = ledger.unread(listing.files)
+            notes += [
+                f"{day}/{file.name} changed after it had been read and was read again"
+                for file in ledger.changed(unread)
+            ]
+            files += listing.files if self.mode is ReadMode.WHOLE else unread
+        return files, tuple(notes)
+
+    def _listings(self, days: Iterable[dt.date]) -> Iterator[tuple[dt.date, Listing]]:
+        now_ns = time.time_ns()
         for day in sorted(days):
             for folders in self.folders:
-                listing = folders.list_day(day, now_ns=now_ns, settle_seconds=self.settle_seconds)
-                notes += [
-                    f"{day}/{name} is still being written and was not read" for name in listing.unsettled
-                ]
-                notes += [f"{day}/{name} is no event file and is never read" for name in listing.ignored]
-                unread = self.progress.unread(listing.files, committed=committed)
-                notes += [
-                    f"{day}/{file.name} changed after it had been read and was read again"
-                    for file in self.progress.changed(unread)
-                ]
-                files += listing.files if self.mode is ReadMode.WHOLE else unread
-        return files, tuple(notes)
+                yield day, folders.list_day(day, now_ns=now_ns, settle_seconds=self.settle_seconds)
 
     def _carry_out(self, plan: BatchPlan) -> StepReport:
         started = time.monotonic()
-        try:
-            verify(self.folders, plan.files)
-            with staging_folder(self.table, plan.batch_id) as folder:
-                batch = IngestBatch(
-                    context=self.context,
-                    table=self.table,
-                    folders=self.folders,
-                    limits=self.limits,
-                    plan=plan,
-                    staging=folder,
-                )
-                report = batch.write()
-        except InputError:
-            self.progress.discard(plan)
-            raise
-        self.progress.record(plan)
+        verify(self.folders, plan.files)
+        with staging_folder(self.table, plan.batch_id) as folder:
+            batch = IngestBatch(
+                context=self.context,
+                table=self.table,
+                folders=self.folders,
+                limits=self.limits,
+                plan=plan,
+                staging=folder,
+            )
+            report = batch.write()
+        Ledger.of(self.table).keep()
         logger.info("raw_events: batch %d committed in %.1f s", plan.batch_id, time.monotonic() - started)
         return report
 
 
 def batches_of(files: Iterable[SourceFile], max_bytes: int) -> Iterator[tuple[SourceFile, ...]]:
-    """Cut files, in source order, into batches of at most `max_bytes`; a larger file stands alone."""
+    """Cut files, in source order, into batches of at most `max_bytes` (a larger file stands alone) and not too many files."""
     batch: list[SourceFile] = []
     size = 0
     for file in sorted(files):
-        if batch and size + file.size > max_bytes:
+        if batch and (size + file.size > max_bytes or len(batch) == MOST_FILES_A_BATCH):
             yield tuple(batch)
             batch, size = [], 0
         batch.append(file)

@@ -19,14 +19,14 @@ from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.key_index import KeyIndex
-from etl_assets.delta.log import read_entry
 from etl_assets.delta.offsets import ONE_PARTITION_A_FILE, Run, count_runs, deal_offsets, read_staged
 from etl_assets.delta.rows import whole_days
 from etl_assets.delta.session import scoped_settings
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
-from etl_assets.sources.batch_plan import BatchPlan, CommittedBatch
+from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, verify
+from etl_assets.sources.ledger import FILES as FILES_READ
 from etl_assets.sources.lines import read_lines
 from etl_assets.steps.exceptions import commit_exceptions
 from etl_assets.steps.step import INSERTED, READ, REFUSED, StepContext, StepReport
@@ -80,7 +80,7 @@ class IngestBatch:
         Raises:
             SourceUnreadable: a file cannot be read.
             SourceChanged: a file changed while it was read; nothing was written.
-            CommitConflict: another run has committed other files as this batch.
+            CommitConflict: another run has committed this batch, or other files as this batch.
         """
         self._stage()
         verify(self.folders, self.plan.files)
@@ -234,6 +234,7 @@ class IngestBatch:
                 ingest_exceptions(staged, blocks, repeats),
                 output=self.table.name,
                 days=self.plan.days,
+                facts=self.plan.facts(),
             )
 
     def _commit_rows(self, staged: DataFrame, blocks: DataFrame, repeats: DataFrame) -> Commit:
@@ -244,11 +245,10 @@ class IngestBatch:
         new = new.join(F.broadcast(repeats.select("ordinal")), "ordinal", "left_anti")
         with scoped_settings(self.context.spark, ONE_PARTITION_A_FILE):
             done = self._append(new, count_runs(new, RUN_KEY), blocks)
-        expected = CommittedBatch(batch_id=self.plan.batch_id, digest=self.plan.digest)
-        if done.repeated and committed_batch(self.table) != expected:
+        if done.repeated:
             raise CommitConflict(
-                f"another run committed batch {self.plan.batch_id} of {self.table.name} with other files",
-                fix="run again: the files are planned anew",
+                f"another run committed batch {self.plan.batch_id} of {self.table.name}",
+                fix="run again: files that it has not read are planned anew",
                 table=self.table.name,
             )
         return done
@@ -277,7 +277,7 @@ class IngestBatch:
                 rows=rows,
                 base_version=self.plan.batch_id - 1,
                 transaction=Transaction(app_id=FILES, version=self.plan.batch_id),
-                facts={"plan": self.plan.digest},
+                facts={FILES_READ: self.plan.marks},
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )
@@ -290,12 +290,7 @@ class IngestBatch:
         )
 
 
-def committed_batch(table: Table) -> CommittedBatch:
-    """The last batch of files in raw_events, from its log: no Spark."""
+def committed_batch(table: Table) -> int:
+    """The last batch of files in raw_events, from its log: no Spark. -1 for none."""
     snapshot = table.snapshot()
-    batch_id = -1 if snapshot is None else snapshot.transaction_version(FILES)
-    try:
-        digest = read_entry(table.path, batch_id).user_metadata["facts"]["plan"] if batch_id >= 0 else None
-    except (FileNotFoundError, KeyError):
-        digest = None
-    return CommittedBatch(batch_id=batch_id, digest=digest)
+    return -1 if snapshot is None else snapshot.transaction_version(FILES)

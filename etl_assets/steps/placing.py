@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import (
     ALL_TABLES,
+    EFFECTS,
     ORDER_STATUS_VIEW,
     RAW_EVENTS,
     RAW_EVENTS_EXCEPTIONS,
+    REPLAYS,
     WAREHOUSE_ROWS,
 )
 from etl_assets.errors import MirrorError, Unanswered
@@ -26,6 +28,8 @@ _STAGES = {
     RAW_EVENTS_EXCEPTIONS.name: Stage.INGEST,
     WAREHOUSE_ROWS.name: Stage.SINK,
     ORDER_STATUS_VIEW.name: Stage.SINK,
+    REPLAYS.name: Stage.INGEST,
+    EFFECTS.name: Stage.SINK,
 }
 STAGE_OF: Mapping[str, Stage] = MappingProxyType(
     {contract.name: _STAGES.get(contract.name, Stage.TRANSFORM) for contract in ALL_TABLES}

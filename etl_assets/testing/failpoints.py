@@ -22,8 +22,6 @@ from etl_assets.environment import FAILPOINT
 class Failpoint(StrEnum):
     """Every place where a process can be killed by a test, in the order of one run of the data path."""
 
-    PLAN_BEFORE_WRITE = "plan.before_write"
-    PLAN_AFTER_WRITE = "plan.after_write"
     STAGE_AFTER_WRITE = "stage.after_write"
     EXCEPTIONS_BEFORE_COMMIT = "exceptions.before_commit"
     EXCEPTIONS_AFTER_COMMIT = "exceptions.after_commit"
@@ -33,7 +31,6 @@ class Failpoint(StrEnum):
     TABLE_AFTER_SYNC = "table.after_sync"
     LEDGER_BEFORE_WRITE = "ledger.before_write"
     LEDGER_AFTER_WRITE = "ledger.after_write"
-    PLAN_BEFORE_REMOVE = "plan.before_remove"
 
 
 def failpoint(name: Failpoint, *, table: str = "") -> None:

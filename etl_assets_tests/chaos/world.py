@@ -43,7 +43,7 @@ MOST_OF_A_RUN_SECONDS = 8.0
 """About as long as a run takes: troubles come at any moment of it."""
 
 FAILPOINTS = (
-    Failpoint.PLAN_AFTER_WRITE.value,
+    f"{Failpoint.EXCEPTIONS_AFTER_COMMIT.value}@raw_events",
     *(
         f"{point.value}@{table}"
         for table in STEPS

@@ -171,7 +171,7 @@ def test_a_long_history_costs_a_tick_one_look_a_day_and_its_cursor_stays_small(s
             land(settings, day, f"{number}.jsonl")
         folder = settings.landing_path / day.isoformat()
         os.utime(folder, (LONG_AGO, LONG_AGO))
-    monkeypatch.setattr("etl_assets.sources.batch_plan.ReadProgress.unread", lambda *_, **__: ())
+    monkeypatch.setattr("etl_assets.sources.ledger.Ledger.unread", lambda *_, **__: ())
     read = tick()
     assert "no unread files" in reason(read)
     assert read.cursor is not None

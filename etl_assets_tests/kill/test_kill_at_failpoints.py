@@ -31,7 +31,6 @@ WRITES = {
 """The tables that each step writes, in the order of the data path and of the step."""
 
 BEFORE_THE_COMMIT = [
-    ("raw_events", [Failpoint.PLAN_BEFORE_WRITE, Failpoint.PLAN_AFTER_WRITE]),
     ("raw_events", [f"{Failpoint.STAGE_AFTER_WRITE}@raw_events"]),
     ("normalized_orders", [f"{Failpoint.STAGE_AFTER_WRITE}@normalized_orders"]),
     *(
@@ -54,7 +53,6 @@ AFTER_THE_COMMIT = [
     ("raw_events", [f"{Failpoint.TABLE_AFTER_SYNC}@raw_events"]),
     ("order_status_view", [f"{Failpoint.TABLE_AFTER_SYNC}@order_status_view"]),
     ("raw_events", [Failpoint.LEDGER_BEFORE_WRITE, Failpoint.LEDGER_AFTER_WRITE]),
-    ("raw_events", [Failpoint.PLAN_BEFORE_REMOVE]),
 ]
 IN_THE_MIDDLE_OF_A_WRITE = [
     ("raw_events", f"{Failpoint.TABLE_DURING_COMMIT}@raw_events"),
@@ -168,7 +166,6 @@ def test_a_step_killed_and_run_again_gives_the_tables_of_an_undisturbed_run(
         kill(pipeline, step, failpoint)
     pipeline.run(DAYS, only=[step])
     assert _tables(pipeline, WRITES[step]) == {name: undisturbed.tables[name] for name in WRITES[step]}
-    assert _pending_plans(pipeline) == []
     assert pipeline.run(DAYS, only=[step])[step].commits == 0
 
 
@@ -183,7 +180,6 @@ def test_a_write_torn_in_the_middle_leaves_nothing_that_counts(undisturbed, plat
     assert list(table.path.rglob("*.parquet")), "it died before it wrote anything"
     pipeline.run(DAYS, only=[step])
     assert _tables(pipeline, WRITES[step]) == {name: undisturbed.tables[name] for name in WRITES[step]}
-    assert _pending_plans(pipeline) == []
 
 
 @pytest.mark.slow
@@ -197,8 +193,3 @@ def test_a_run_killed_after_each_of_its_commits_gives_the_tables_of_an_undisturb
     pipeline.run(DAYS)
     assert _tables(pipeline) == undisturbed.tables
     assert all(report.commits == 0 for report in pipeline.run(DAYS).values())
-
-
-def _pending_plans(pipeline: Pipeline) -> list[Path]:
-    """Plans of batches, all of which are done. What a killed process had staged goes with the next batch."""
-    return sorted((pipeline.root / "progress" / "raw_events" / "plans").glob("*.json"))

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from etl_assets.steps.ingest_batch import IngestBatch
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 
@@ -48,3 +49,29 @@ def test_repeats_are_found_across_batches_days_and_runs(pipeline):
     whole = small.run([DAY, NEXT_DAY], mode=ReadMode.WHOLE, only=["raw_events"])["raw_events"].total()
     assert (whole["accepted"], whole["inserted"], whole["duplicate"], whole["conflict"]) == (5, 0, 4, 2)
     assert (small.rows("raw_events", order_by="offset"), len(small.rows("raw_events_exceptions"))) == before
+
+
+def test_a_batch_killed_between_what_it_refused_and_its_rows_is_carried_out_as_it_was_planned(
+    pipeline, monkeypatch
+):
+    """Beside a file that came since, its lines would be judged in another way than its exceptions say."""
+
+    class Killed(Exception):
+        pass
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    pipeline.land([event(1)], name="b.jsonl")
+    pipeline.land([event(1), event(2)], name="c.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(IngestBatch, "_commit_rows", die)
+        with pytest.raises(Killed):
+            pipeline.run(only=["raw_events"])
+    pipeline.land([event(1, payload={"customer_id": "x", "amount": 1})], name="a.jsonl")
+    assert pipeline.run(only=["raw_events"])["raw_events"].commits == 2
+    rows = pipeline.rows("raw_events", order_by="offset")
+    assert [row["source_position"] for row in rows] == [f"{DAY}/b.jsonl:1", f"{DAY}/c.jsonl:2"]
+    found = [(row["source_position"], row["outcome"]) for row in pipeline.rows("raw_events_exceptions")]
+    assert sorted(found) == [(f"{DAY}/a.jsonl:1", "conflict"), (f"{DAY}/c.jsonl:1", "duplicate")]
+    assert pipeline.run(only=["raw_events"])["raw_events"].commits == 0

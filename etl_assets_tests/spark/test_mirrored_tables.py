@@ -13,9 +13,12 @@ from deltalake import DeltaTable
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.log import entry_path, last_checkpoint_path, read_entry
 from etl_assets.delta.table import Snapshot
+from etl_assets.effects.store import EffectStore
+from etl_assets.effects.table import EffectsTable
 from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable
 from etl_assets.mirroring import checkpoints
 from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.mirror import Mirror
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
@@ -71,6 +74,8 @@ def test_every_domain_holds_the_same_bytes_and_gives_the_same_rows(domains):
     first.run()
     follow(first)
     for contract in ALL_TABLES:
+        if first.context.table(contract.name).version() < 0:
+            continue  # A table of the platform's own, of which there has been no need.
         for other in others:
             assert logs(other, contract.name) == logs(first, contract.name)
             assert other.rows(contract.name) == first.rows(contract.name)
@@ -86,7 +91,10 @@ def test_when_a_domain_is_lost_another_goes_on_from_the_cursor_and_brings_it_bac
     away = first.domain.root.rename(first.domain.root.with_name("away"))
     second.land([event(number) for number in range(3, 9)], name="b.jsonl")
     second.land([event(1, day=NEXT_DAY, event_id="next")], day=NEXT_DAY)
-    second.run([DAY, NEXT_DAY], only=STEPS)
+    reports = second.run([DAY, NEXT_DAY], only=STEPS)
+    assert reports["raw_events"].total()["read"] == 7, (
+        "files that were read before the loss are not read again"
+    )
     expected = sorted([*(f"event-{number}" for number in range(9)), "next"])
     for table in STEPS:
         assert ids(second, table) == expected
@@ -102,6 +110,60 @@ def test_when_a_domain_is_lost_another_goes_on_from_the_cursor_and_brings_it_bac
     for table in STEPS:
         assert logs(first, table) == logs(second, table) == logs(third, table)
         assert ids(first, table) == expected
+
+
+def test_a_sink_commit_that_is_retried_here_or_elsewhere_makes_no_second_row(domains, monkeypatch):
+    first, second, _ = domains
+    sink = ["warehouse_rows"]
+    first.land([event(1), event(2)])
+    first.run(only=STEPS[:-1])
+    acknowledge = Mirror.acknowledge
+
+    def answer_lost(self, lead, entry):
+        acknowledge(self, lead, entry)
+        raise QuorumUnavailable("no answer", fix="ask again", table="warehouse_rows", missing={})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mirror, "acknowledge", answer_lost)
+        with pytest.raises(QuorumUnavailable):
+            first.run(only=sink)
+    assert first.run(only=sink)["warehouse_rows"].commits == 0
+    assert ids(first, "warehouse_rows") == ["event-1", "event-2"]
+
+    first.land([event(3)], name="b.jsonl")
+    first.run(only=STEPS[:-1])
+
+    def killed(*_):
+        raise QuorumUnavailable("no answer", fix="ask again", table="warehouse_rows", missing={})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mirror, "acknowledge", killed)
+        with pytest.raises(QuorumUnavailable):
+            first.run(only=sink)
+    assert second.run(only=sink)["warehouse_rows"].commits == 1
+    assert first.run(only=sink)["warehouse_rows"].commits == 0
+    for each in domains:
+        assert ids(each, "warehouse_rows") == ["event-1", "event-2", "event-3"]
+
+
+def test_a_table_written_without_spark_is_an_ordinary_one_to_spark(domains):
+    for pipeline in (domains[0], dataclasses.replace(domains[0], works_in=None)):
+        table = pipeline.context.table("effects")
+        store = EffectStore(EffectsTable(table), sink="invoices", domain=table.domain.name)
+        store.reserve_all({"a": "f", "b": "f", "c": "f"})
+        store.complete_all({"a": {"rows": 1}})
+        store.reserve("d", "f")
+        rows = pipeline.context.spark.read.format("delta").load(str(table.path)).collect()
+        found = sorted((row["key"], row["state"], row["result"], row["batch_id"]) for row in rows)
+        assert found == [
+            ("a", "completed", '{"rows":1}', 2),
+            ("b", "reserved", None, 1),
+            ("c", "reserved", None, 1),
+            ("d", "reserved", None, 3),
+        ]
+        was, now = Compact(context=pipeline.context, table="effects").run()
+        assert (was.files, now.files, now.version) == (2, 1, 4)
+        assert store.complete_all({"b": 2, "d": 4}) == {"b": 2, "d": 4}
 
 
 def test_without_a_majority_nothing_is_acknowledged_and_nothing_is_lost_once_it_is_back(domains):

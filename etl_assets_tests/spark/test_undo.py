@@ -16,7 +16,7 @@ from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
-from etl_assets.sources.replays import hand_in_event
+from etl_assets.sources.replays import event_again, hand_in_replays
 from etl_assets.steps.discard_letters import DiscardLetters
 from etl_assets.steps.plan_undo import plan_days, plan_restore
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
@@ -153,8 +153,9 @@ def test_what_operators_decided_stands_when_a_day_is_made_again(pipeline):
     steps = ["raw_events", "normalized_orders", "dead_letters"]
     pipeline.run(only=steps)
     first, second = sorted(pipeline.rows("dead_letters"), key=lambda row: row["event_id"])
-    hand_in_event(
-        pipeline.domain, DAY, first["dead_letter_id"], 2, "event-1", b'{"customer_id":"c","amount":"1"}'
+    hand_in_replays(
+        pipeline.domain,
+        [event_again(DAY, first["dead_letter_id"], 2, "event-1", b'{"customer_id":"c","amount":"1"}')],
     )
     letters = [_Letter(second["dead_letter_id"])]
     DiscardLetters(context=pipeline.context, letters=letters, reason="test").run()  # ty: ignore[invalid-argument-type] - only these two fields are looked at

@@ -15,7 +15,7 @@ from etl_assets.errors import EtlAssetsError, InputError, NotFound
 from etl_assets.observability.hand_in import ReplayResult, hand_in, outcomes
 from etl_assets.observability.letters import find_letters
 from etl_assets.settings import load_settings
-from etl_assets.sources.replays import hand_in_event, handed_in_events
+from etl_assets.sources.replays import event_again, hand_in_replays, handed_in_events
 from etl_assets_tests.reference.written_tables import DAY, NOON, write_table
 
 A, B, C = "a" * 64, "ab" * 32, "c" * 64
@@ -134,31 +134,36 @@ def test_the_raw_record_is_what_came_byte_for_byte(domain):
     assert run("show", "aaaa", "--raw").stdout_bytes == b'{"\xff": 1}\n'
 
 
+def hand_in_one(domain, letter, correction):
+    (handed_in,) = hand_in(domain, [letter], correction)
+    return handed_in
+
+
 def test_a_record_is_handed_in_as_it_came(domain):
     record = base64.b64encode(b"\xffx").decode()
     write_letters(domain, {"dead_letter_id": A, "record": record, "record_encoding": "base64", "attempts": 3})
-    handed_in = hand_in(domain, letter_of(domain), None)
+    handed_in = hand_in_one(domain, letter_of(domain), None)
     assert (handed_in.attempt, handed_in.day, handed_in.anew) == (4, DAY, True)
     assert replay_file(domain, "ingest", attempt=4).read_bytes() == b"\xffx\n"
 
 
 def test_a_corrected_record_takes_the_place_of_the_refused_one(domain):
     write_letters(domain, {"dead_letter_id": A})
-    hand_in(domain, letter_of(domain), b'{"event_id": "e"}\n')
+    hand_in_one(domain, letter_of(domain), b'{"event_id": "e"}\n')
     assert replay_file(domain, "ingest").read_bytes() == b'{"event_id": "e"}\n'
 
 
 def test_a_corrected_payload_may_be_written_over_many_lines(domain):
     write_letters(domain, {"dead_letter_id": A, "stage": "normalize", "event_id": "e"})
-    hand_in(domain, letter_of(domain), b'{\n "b": 1,\n "a": 2\n}\n')
+    hand_in_one(domain, letter_of(domain), b'{\n "b": 1,\n "a": 2\n}\n')
     (event,) = handed_in_events(domain, [DAY])
     assert (event.event_id, event.payload) == ("e", '{"a":2,"b":1}')
     assert event.source_position == f"{DAY}/{A}.2.jsonl:1"
 
 
 def test_the_last_correction_holds_for_an_attempt_without_one(domain):
-    hand_in_event(domain, DAY, A, 9, "e", b'{"a": 1}')
-    hand_in_event(domain, DAY, A, 10, "e", None)
+    hand_in_replays(domain, [event_again(DAY, A, 9, "e", b'{"a": 1}')])
+    hand_in_replays(domain, [event_again(DAY, A, 10, "e", None)])
     (event,) = handed_in_events(domain, [DAY])
     assert (event.payload, event.source_position) == ('{"a":1}', f"{DAY}/{A}.10.jsonl:1")
 
@@ -181,7 +186,7 @@ def test_the_last_correction_holds_for_an_attempt_without_one(domain):
 def test_what_cannot_be_handed_in_is_refused_and_nothing_is_written(domain, letter, correction, says):
     write_letters(domain, {"dead_letter_id": A, **letter})
     with pytest.raises(InputError, match=says):
-        hand_in(domain, letter_of(domain), correction)
+        hand_in_one(domain, letter_of(domain), correction)
     assert not (domain.root / "replays").exists()
 
 
@@ -192,13 +197,13 @@ def test_an_attempt_that_was_judged_in_a_run_that_died_is_not_handed_in_again(do
         "raw_events",
         [{"source": "dead_letters", "source_position": f"{DAY}/{A}.2.jsonl:1", "event_id": "e"}],
     )
-    assert not hand_in(domain, letter_of(domain), b'{"event_id": "other"}').anew
+    assert not hand_in_one(domain, letter_of(domain), b'{"event_id": "other"}').anew
     assert not replay_file(domain, "ingest").exists()
 
 
 def result_of(domain, before: dict, after: dict):
     write_letters(domain, {"dead_letter_id": A, **before})
-    handed_in = hand_in(domain, letter_of(domain), None)
+    handed_in = hand_in_one(domain, letter_of(domain), None)
     rewrite_letters(domain, {"dead_letter_id": A, **before, **after})
     (result,) = outcomes(domain, [handed_in])
     return result
@@ -207,7 +212,7 @@ def result_of(domain, before: dict, after: dict):
 def test_a_closed_letter_is_replayed_under_the_id_of_the_event(domain):
     position = f"{DAY}/{A}.2.jsonl:1"
     write_letters(domain, {"dead_letter_id": A})
-    handed_in = hand_in(domain, letter_of(domain), b'{"event_id": "e"}')
+    handed_in = hand_in_one(domain, letter_of(domain), b'{"event_id": "e"}')
     write_table(
         domain, "raw_events", [{"source": "dead_letters", "source_position": position, "event_id": "e"}]
     )
@@ -234,7 +239,7 @@ def test_an_attempt_that_normalize_has_refused_is_not_handed_in_again(domain):
         "normalized_orders_exceptions",
         [{"source": "dead_letters", "source_position": position, "event_id": "e", "outcome": "rejected"}],
     )
-    assert not hand_in(domain, letter_of(domain), b'{"amount": 1}').anew
+    assert not hand_in_one(domain, letter_of(domain), b'{"amount": 1}').anew
     assert not replay_file(domain, "normalize").exists()
 
 
@@ -253,7 +258,7 @@ def test_a_letter_whose_event_is_known_is_a_duplicate(domain, state):
         ],
     )
     write_letters(domain, {"dead_letter_id": A})
-    handed_in = hand_in(domain, letter_of(domain), None)
+    handed_in = hand_in_one(domain, letter_of(domain), None)
     assert not handed_in.anew
     rewrite_letters(domain, {"dead_letter_id": A, "state": state, "attempts": 2})
     (result,) = outcomes(domain, [handed_in])

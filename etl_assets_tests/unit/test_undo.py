@@ -29,7 +29,7 @@ from etl_assets.errors import CommitConflict, FilesGone, InputError, NotFound, R
 from etl_assets.observability.table_states import table_states
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import load_settings
-from etl_assets.sources.replays import hand_in_event
+from etl_assets.sources.replays import event_again, hand_in_replays
 from etl_assets.steps.plan_undo import plan_days, plan_restore
 from etl_assets.steps.step import platform_table
 from etl_assets.steps.undo import PATH
@@ -199,7 +199,7 @@ def test_days_that_were_read_and_gave_no_row_are_read_again(domain):
 
 
 def test_what_operators_decided_stands(domain):
-    hand_in_event(domain, SECOND, "a" * 64, 2, f"{SECOND}-0", None)
+    hand_in_replays(domain, [event_again(SECOND, "a" * 64, 2, f"{SECOND}-0", None)])
     call(restore, "normalized_orders", "--to-version", "0", "--yes")
     letters = {row["dead_letter_id"] for row in rows(domain, "dead_letters")}
     assert letters == {f"{FIRST}-open", f"{FIRST}-discarded", f"{SECOND}-discarded"}

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.sources import watch as watching
-from etl_assets.sources.batch_plan import CommittedBatch, ReadProgress
 from etl_assets.sources.landing import LANDING, Folders
 from etl_assets.sources.watch import WatchCursor, Watched
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
+from etl_assets_tests.reference.read_files import ReadFiles
 
 NOW = dt.datetime(2026, 1, 7, 12, tzinfo=dt.UTC)
 NOW_NS = int(NOW.timestamp()) * 10**9
@@ -28,8 +28,8 @@ def folders(tmp_path: Path) -> Folders:
 
 
 @pytest.fixture
-def progress(tmp_path: Path) -> ReadProgress:
-    return ReadProgress(tmp_path / "progress")
+def read(tmp_path: Path) -> ReadFiles:
+    return ReadFiles(tmp_path)
 
 
 def put(folders: Folders, day: str, name: str = "a.jsonl", mtime_ns: int = NOW_NS - HOUR_NS) -> None:
@@ -42,7 +42,7 @@ def put(folders: Folders, day: str, name: str = "a.jsonl", mtime_ns: int = NOW_N
 
 def watch(
     folders: Folders,
-    progress: ReadProgress,
+    read: ReadFiles,
     cursor: WatchCursor = START,
     *,
     now: dt.datetime = NOW,
@@ -50,8 +50,7 @@ def watch(
 ) -> Watched:
     return watching.watch(
         (folders,),
-        progress,
-        CommittedBatch(batch_id=99, digest=None),
+        read.ledger(),
         cursor,
         first_day=dt.date(2026, 1, 1),
         now=now,
@@ -60,46 +59,46 @@ def watch(
     )
 
 
-def read_all(folders: Folders, progress: ReadProgress, day: dt.date) -> None:
-    progress.record(progress.plan(1, folders.list_day(day, now_ns=NOW_NS, settle_seconds=2).files))
+def read_all(folders: Folders, read: ReadFiles, day: dt.date) -> None:
+    read.commit(*folders.list_day(day, now_ns=NOW_NS, settle_seconds=2).files)
 
 
-def test_a_day_with_unread_files_is_ready_until_they_are_read(folders, progress):
+def test_a_day_with_unread_files_is_ready_until_they_are_read(folders, read):
     put(folders, "2026-01-05")
-    first = watch(folders, progress)
+    first = watch(folders, read)
     assert first.ready == (DAY,)
-    second = watch(folders, progress, first.cursor)
+    second = watch(folders, read, first.cursor)
     assert second.ready == (DAY,), "a day that was asked for and not read is asked for again"
-    read_all(folders, progress, DAY)
-    third = watch(folders, progress, second.cursor)
+    read_all(folders, read, DAY)
+    third = watch(folders, read, second.cursor)
     assert third.ready == ()
     assert third.cursor.open_days == ()
 
 
-def test_a_file_still_being_written_keeps_its_day_open(folders, progress):
+def test_a_file_still_being_written_keeps_its_day_open(folders, read):
     put(folders, "2026-01-05", mtime_ns=NOW_NS)
-    first = watch(folders, progress)
+    first = watch(folders, read)
     assert (first.ready, first.unsettled, first.cursor.open_days) == ((), 1, (DAY,))
-    later = watch(folders, progress, first.cursor, now=NOW + dt.timedelta(minutes=5))
+    later = watch(folders, read, first.cursor, now=NOW + dt.timedelta(minutes=5))
     assert later.ready == (DAY,)
 
 
-def test_a_file_that_lands_in_an_old_day_is_found(folders, progress):
+def test_a_file_that_lands_in_an_old_day_is_found(folders, read):
     put(folders, "2026-01-05")
-    read_all(folders, progress, DAY)
-    cursor = watch(folders, progress).cursor
+    read_all(folders, read, DAY)
+    cursor = watch(folders, read).cursor
     later = NOW + dt.timedelta(minutes=5)
     put(
         folders, "2026-01-05", "late.jsonl", mtime_ns=int((later - dt.timedelta(seconds=3)).timestamp() * 1e9)
     )
-    assert watch(folders, progress, cursor, now=later).ready == (DAY,)
+    assert watch(folders, read, cursor, now=later).ready == (DAY,)
 
 
-def test_quiet_days_are_not_looked_into(folders, progress, monkeypatch):
+def test_quiet_days_are_not_looked_into(folders, read, monkeypatch):
     for day in range(1, 8):
         put(folders, f"2026-01-0{day}")
-        read_all(folders, progress, dt.date(2026, 1, day))
-    cursor = watch(folders, progress).cursor
+        read_all(folders, read, dt.date(2026, 1, day))
+    cursor = watch(folders, read).cursor
     looked: list[dt.date] = []
     list_day = Folders.list_day
     monkeypatch.setattr(
@@ -107,44 +106,44 @@ def test_quiet_days_are_not_looked_into(folders, progress, monkeypatch):
     )
     later = NOW + dt.timedelta(minutes=5)
     put(folders, "2026-01-06", "b.jsonl", mtime_ns=int(later.timestamp() * 1e9) - 3 * 10**9)
-    assert watch(folders, progress, cursor, now=later).ready == (NEXT_DAY,)
+    assert watch(folders, read, cursor, now=later).ready == (NEXT_DAY,)
     assert looked == [NEXT_DAY]
 
 
-def test_more_days_than_one_look_takes_wait_for_the_next(folders, progress):
+def test_more_days_than_one_look_takes_wait_for_the_next(folders, read):
     for day in (1, 2, 3):
         put(folders, f"2026-01-0{day}")
-    first = watch(folders, progress, most=2)
+    first = watch(folders, read, most=2)
     assert [day.day for day in first.ready] == [1, 2]
     for day in first.ready:
-        read_all(folders, progress, day)
-    second = watch(folders, progress, first.cursor, most=2)
-    third = watch(folders, progress, second.cursor, most=2)
+        read_all(folders, read, day)
+    second = watch(folders, read, first.cursor, most=2)
+    third = watch(folders, read, second.cursor, most=2)
     assert [day.day for day in (*second.ready, *third.ready)] == [3]
 
 
-def test_days_without_a_partition_are_reported_and_not_asked_for(folders, progress):
+def test_days_without_a_partition_are_reported_and_not_asked_for(folders, read):
     put(folders, "2025-12-31")
     put(folders, "2026-01-08")
-    found = watch(folders, progress)
+    found = watch(folders, read)
     assert found.ready == ()
     assert [day.isoformat() for day in found.outside] == ["2025-12-31", "2026-01-08"]
 
 
-def test_a_day_ahead_is_read_once_it_has_come(folders, progress):
+def test_a_day_ahead_is_read_once_it_has_come(folders, read):
     put(folders, "2026-01-08", mtime_ns=NOW_NS - HOUR_NS)
-    cursor = watch(folders, progress).cursor
-    assert watch(folders, progress, cursor, now=NOW + dt.timedelta(days=1)).ready == (dt.date(2026, 1, 8),)
+    cursor = watch(folders, read).cursor
+    assert watch(folders, read, cursor, now=NOW + dt.timedelta(days=1)).ready == (dt.date(2026, 1, 8),)
 
 
-def test_the_cursor_never_goes_back(folders, progress):
-    cursor = watch(folders, progress).cursor
-    assert watch(folders, progress, cursor, now=NOW - dt.timedelta(hours=1)).cursor.seen_ns == cursor.seen_ns
+def test_the_cursor_never_goes_back(folders, read):
+    cursor = watch(folders, read).cursor
+    assert watch(folders, read, cursor, now=NOW - dt.timedelta(hours=1)).cursor.seen_ns == cursor.seen_ns
 
 
-def test_strangers_are_named(folders, progress):
+def test_strangers_are_named(folders, read):
     put(folders, "backup")
-    assert watch(folders, progress).strangers == ("backup",)
+    assert watch(folders, read).strangers == ("backup",)
 
 
 @given(st.builds(WatchCursor, seen_ns=st.integers(0, 2**63), open_days=st.lists(st.dates()).map(tuple)))

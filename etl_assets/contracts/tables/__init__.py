@@ -12,6 +12,7 @@ from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.tables.audit_log import AUDIT_LOG
 from etl_assets.contracts.tables.customers import CUSTOMERS
 from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
+from etl_assets.contracts.tables.effects import EFFECTS
 from etl_assets.contracts.tables.exceptions import (
     NORMALIZED_ORDERS_EXCEPTIONS,
     RAW_EVENTS_EXCEPTIONS,
@@ -19,6 +20,7 @@ from etl_assets.contracts.tables.exceptions import (
 from etl_assets.contracts.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.contracts.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.contracts.tables.raw_events import RAW_EVENTS
+from etl_assets.contracts.tables.replays import REPLAYS
 from etl_assets.contracts.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.errors import NotFound
 
@@ -27,11 +29,13 @@ __all__ = [
     "AUDIT_LOG",
     "CUSTOMERS",
     "DEAD_LETTERS",
+    "EFFECTS",
     "NORMALIZED_ORDERS",
     "NORMALIZED_ORDERS_EXCEPTIONS",
     "ORDER_STATUS_VIEW",
     "RAW_EVENTS",
     "RAW_EVENTS_EXCEPTIONS",
+    "REPLAYS",
     "WAREHOUSE_ROWS",
     "table",
 ]
@@ -46,8 +50,10 @@ ALL_TABLES: tuple[TableContract, ...] = (
     NORMALIZED_ORDERS_EXCEPTIONS,
     DEAD_LETTERS,
     AUDIT_LOG,
+    REPLAYS,
+    EFFECTS,
 )
-"""In the order of the data path."""
+"""In the order of the data path; after it what the platform keeps for itself."""
 
 
 def table(name: str) -> TableContract:

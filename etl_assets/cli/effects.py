@@ -1,0 +1,41 @@
+"""`etl-assets effects`: what sinks outside of the platform are at."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import click
+
+from etl_assets.cli.letter_options import JSON
+
+
+@click.group()
+def effects() -> None:
+    """Effects of sinks outside of the platform: who is doing what."""
+
+
+@effects.command(name="list", epilog="\b\nExample:\n  etl-assets effects list --sink invoices --json\n")
+@click.option("--sink", metavar="NAME", help="Only those of this sink.")
+@JSON
+def list_command(sink: str | None, as_json: bool) -> None:
+    """List effects that are reserved and not completed, the oldest first.
+
+    One whose owner died stays until somebody asks for it: then it is taken over. Ages are by the clocks of two machines.
+    """
+    from etl_assets.observability.reservations import reservations
+    from etl_assets.settings import load_settings
+
+    found = reservations(load_settings().placement().reader(), sink=sink)
+    if as_json:
+        click.echo(json.dumps([each.as_json() for each in found]))
+        return
+    if not found:
+        click.echo("no effect is reserved")
+    for each in found:
+        age = max(dt.timedelta(), dt.datetime.now(dt.UTC) - each.reserved_at)
+        owner = f"{each.owner_process} in {each.owner_domain}"
+        fenced = ", fenced: whoever asks next gets it" if each.is_fenced else ""
+        click.echo(
+            f"{each.sink} {each.key}: attempt {each.attempt}, for {age.total_seconds():,.0f} s by {owner}{fenced}"
+        )

@@ -1,0 +1,213 @@
+"""Commits of a few rows, without Spark: tables that the platform keeps for itself are written in milliseconds.
+
+A commit takes files out and puts one in, in one log entry that is computed. It goes through `commit.write_version` like
+every other, so that it is verified, durable, and with several domains acknowledged under the leader's epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.spark_types import struct_type
+from etl_assets.delta.commit import Place, commit_metadata, write_version
+from etl_assets.delta.content import KeptRows, StoredFile
+from etl_assets.delta.log import commit_notes, entry_path
+from etl_assets.delta.new_entry import NewEntry
+from etl_assets.delta.replication import TABLE_PROPERTIES
+from etl_assets.errors import Fenced
+from etl_assets.mirroring.local_store import LocalStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from etl_assets.contracts.columns import TableContract
+    from etl_assets.delta.table import Table
+
+CHECKPOINT_EVERY = 20
+"""Versions after which a table with one domain gets a checkpoint; replicas get theirs from whoever keeps them."""
+_LOG_RETENTION = {"delta.logRetentionDuration": "interval 7 days"}
+"""Of a table with one domain: it may have thousands of commits a day, and every look at its version lists its log."""
+Rows = Sequence[Mapping[str, Any]]
+logger = logging.getLogger("etl_assets")
+
+
+def commit_rows(
+    table: Table,
+    rows: Rows,
+    *,
+    base_version: int,
+    removed: tuple[StoredFile, ...] = (),
+    epoch: str | None = None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[StoredFile, ...]:
+    """Commit rows, and the removal of files, as the version after the base. To be called under the table's lock.
+
+    Args:
+        table: A table with a contract; it is made if the base is -1, and the rows come in version 1.
+        rows: With every column of the contract.
+        base_version: The table's version that this was planned on.
+        removed: Files that go.
+        epoch: The fence epoch that this was planned under; None for whatever holds.
+        facts: Figures to keep with the commit.
+
+    Returns:
+        The files that hold the rows: one for each Delta partition.
+
+    Raises:
+        CommitConflict: the table has moved past its base. Plan again.
+        Fenced, QuorumUnavailable: it could not be acknowledged.
+    """
+    if base_version < 0:
+        write_version(None, table, 0, partial(_create, table))
+        base_version = 0
+    added: list[StoredFile] = []
+
+    def execute(place: Place, writer: str) -> None:
+        if epoch is not None and place.epoch != epoch:
+            raise Fenced(
+                f"the table {table.name} is led under epoch {place.epoch} now, not {epoch}",
+                fix="nothing: plan again",
+                table=table.name,
+                epoch=epoch,
+                by=place.epoch,
+            )
+        added.extend(kept.write(place.path) for kept in _by_partition(_contract(table), rows))
+        entry = NewEntry(
+            operation="WRITE",
+            base_version=base_version,
+            metrics={
+                "numFiles": len(added),
+                "numOutputRows": len(rows),
+                "numRemovedFiles": len(removed),
+            },
+            removed=removed,
+            added=tuple(added),
+            user_metadata=commit_metadata(place, writer, {}, facts),
+        )
+        _put(place.path, entry, stamped=table.replication is not None)
+
+    write_version(None, table, base_version + 1, execute)
+    if table.replication is None and (base_version + 1) % CHECKPOINT_EVERY == 0:
+        _make_checkpoint(table.path, base_version + 1)
+    return tuple(added)
+
+
+def read_files(folder: Path, files: Iterable[StoredFile]) -> Iterator[dict[str, Any]]:
+    """The rows of files, without the Delta partition columns."""
+    import pyarrow.parquet as pq
+
+    for file in files:
+        yield from pq.read_table(folder / file.path, partitioning=None).to_pylist()
+
+
+def _by_partition(contract: TableContract, rows: Rows) -> Iterator[KeptRows]:
+    import pyarrow as pa
+
+    parts: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        parts.setdefault(tuple(str(row[name]) for name in contract.delta_partition), []).append(row)
+    schema = arrow_schema(contract, without=contract.delta_partition)
+    for values, some in parts.items():
+        yield KeptRows(
+            partition=dict(zip(contract.delta_partition, values, strict=True)),
+            rows=pa.Table.from_pylist([dict(row) for row in some], schema=schema),
+        )
+
+
+def arrow_schema(contract: TableContract, *, without: Sequence[str] = ()) -> pa.Schema:
+    """A contract's columns of simple types as Arrow has them."""
+    import pyarrow as pa
+
+    types = {
+        "STRING": pa.string(),
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "DATE": pa.date32(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    }
+    return pa.schema(
+        [
+            pa.field(column.name, types[column.type], nullable=column.nullable)
+            for column in contract.columns
+            if column.name not in without
+        ]
+    )
+
+
+def _put(path: Path, entry: NewEntry, *, stamped: bool) -> None:
+    """Put an entry in place. `NewEntry.put` asks the log for what is known here: tables made here have times if mirrored."""
+    at, version = time.time_ns() // 1_000_000, entry.base_version
+    before = next(commit_notes(path, version), None) if stamped else None
+    last = None if before is None else before.in_commit_timestamp
+    content = entry.as_bytes(at=at, in_commit_timestamp=max(at, (last or 0) + 1) if stamped else None)
+    key = entry_path(path, version + 1).relative_to(path).as_posix()
+    # Where there is one already it is another program's, and the verification of the commit says so.
+    LocalStore(path).create(key, content)
+
+
+def _create(table: Table, place: Place, writer: str) -> None:
+    """Make the table, empty, as version 0."""
+    contract, now = _contract(table), time.time_ns() // 1_000_000
+    mirrored = table.replication is not None
+    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
+    if mirrored:
+        features = ["appendOnly", "invariants", "inCommitTimestamp"]
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    info = {
+        **({"inCommitTimestamp": now} if mirrored else {}),
+        "timestamp": now,
+        "operation": "CREATE TABLE",
+        "operationParameters": {},
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        "userMetadata": json.dumps(commit_metadata(place, writer, {}, {}), separators=(",", ":")),
+        "engineInfo": "etl-assets",
+        "txnId": str(uuid.uuid4()),
+    }
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "name": None,
+        "description": contract.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": struct_type(contract).json(),
+        "partitionColumns": list(contract.delta_partition),
+        "configuration": dict(TABLE_PROPERTIES if mirrored else _LOG_RETENTION),
+        "createdTime": now,
+    }
+    actions = ({"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata})
+    content = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    place.path.mkdir(parents=True, exist_ok=True)
+    path = entry_path(place.path, 0)
+    LocalStore(place.path).create(path.relative_to(place.path).as_posix(), content.encode())
+
+
+def _make_checkpoint(path: Path, version: int) -> None:
+    """So that opening the table does not cost more the older it is; entries that are old enough go.
+
+    The commit has been made: one that gets none now is read by its log until the next one.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table = DeltaTable(str(path), version=version)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        logger.warning("%s has no checkpoint of version %d: %s", path, version, error)
+
+
+def _contract(table: Table) -> TableContract:
+    if table.contract is None:
+        raise TypeError(f"the table {table.name} has no contract")
+    return table.contract

@@ -1,0 +1,100 @@
+"""One effect and what may become of it. Pure: no clock, no table."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from etl_assets.contracts.tables.effects import EffectState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who reserves.
+
+    Attributes:
+        domain: Its failure domain.
+        epoch: Fence epoch under which that domain leads the table; empty with one domain.
+        process: Machine, process and start of it.
+    """
+
+    domain: str
+    epoch: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A row of the table `effects`."""
+
+    sink: str
+    key: str
+    fingerprint: str
+    state: EffectState
+    attempt: int
+    token: str
+    owner_domain: str
+    owner_epoch: str
+    owner_process: str
+    result: str | None
+    reserved_at: dt.datetime
+    completed_at: dt.datetime | None
+    batch_id: int = 0
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """What tells it from others."""
+        return self.sink, self.key
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it was done."""
+        return self.state is EffectState.COMPLETED
+
+    def is_of_another_epoch(self, epoch: str) -> bool:
+        """Whether its owner is fenced: it reserved under an epoch that has passed and cannot complete."""
+        return self.owner_epoch != epoch
+
+    def completed(self, result: str, at: dt.datetime) -> Effect:
+        """The same, done."""
+        return dataclasses.replace(self, state=EffectState.COMPLETED, result=result, completed_at=at)
+
+    def as_row(self, batch_id: int) -> dict[str, Any]:
+        """As the table has it."""
+        return {**dataclasses.asdict(self), "state": self.state.value, "batch_id": batch_id}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Effect:
+        """From the table."""
+        values: dict[str, Any] = {**row, "state": EffectState(row["state"])}
+        return cls(**values)
+
+
+def reserved(
+    before: Effect | None, *, sink: str, key: str, fingerprint: str, owner: Owner, token: str, at: dt.datetime
+) -> Effect:
+    """A reservation of an effect that nobody has, or that is taken over."""
+    return Effect(
+        sink=sink,
+        key=key,
+        fingerprint=fingerprint,
+        state=EffectState.RESERVED,
+        attempt=1 if before is None else before.attempt + 1,
+        token=token,
+        owner_domain=owner.domain,
+        owner_epoch=owner.epoch,
+        owner_process=owner.process,
+        result=None,
+        reserved_at=at,
+        completed_at=None,
+    )
+
+
+def forgotten(effects: Iterable[Effect], keep: int) -> list[Effect]:
+    """Completed effects of one sink that go: all but the `keep` that were completed last. Counted, because clocks lie."""
+    done = [effect for effect in effects if effect.is_completed]
+    return heapq.nsmallest(len(done) - keep, done, key=lambda effect: (effect.batch_id, effect.key))

@@ -1,0 +1,292 @@
+"""The store of effects: reserve, do, complete. What a sink outside of the platform goes through.
+
+```
+            reserve                      complete
+ (nothing) ─────────► reserved, token 1 ─────────► completed, result      stays for as long as it is kept
+                        │  reserve by another, once the owner is fenced, gone, or silent for too long
+                        ▼
+                      reserved, token 2 ─────────► completed, result      token 1 cannot complete any more
+```
+
+An effect counts as done when its completion is acknowledged. At most one completion of a key ever is: each is a commit
+that follows on the version it was decided on, and needs the reservation with its own token and under the epoch that
+leads. What is done outside between the two can be done twice, by an owner that dies before it completes, or that goes on
+after it was taken over: `Reserved.attempt` says that somebody may have been there. So the effect itself is to be one that
+can be looked up or repeated under its key: an upsert, a put of the same object, a request with an idempotency key.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from etl_assets.effects.effect import Effect, Owner, reserved
+from etl_assets.effects.process import is_gone, this_process
+from etl_assets.errors import EffectInProgress, EffectKeyReused, EffectTakenOver
+
+EXPIRES_SECONDS = 60.0
+_POLL_SECONDS = 0.5
+
+
+class Effects(Protocol):
+    """The effects as they stand at one version."""
+
+    @property
+    def epoch(self) -> str:
+        """The fence epoch that the next commit is made under; empty with one domain."""
+        ...
+
+    def get(self, sink: str, key: str) -> Effect | None:
+        """One of them."""
+        ...
+
+
+Change = Callable[[Effects], Sequence[Effect]]
+
+
+class EffectsLog(Protocol):
+    """Where effects are kept: `EffectsTable`, and in tests `testing.MemoryEffects`."""
+
+    def update(self, change: Change, *, take_lead: bool) -> None:
+        """Show the effects as they are to `change`, and commit what it returns as the version after; nothing, if nothing.
+
+        If another commit came in between, `change` is called again. What it raises goes through; nothing is written.
+
+        Raises:
+            CommitConflict: others kept committing in between; nothing was written.
+            Fenced: another domain leads, and `take_lead` is not set.
+            QuorumUnavailable: not acknowledged. It may still be: call again, and see.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """To be done now, by whoever asked. Beyond attempt 1 somebody may have done it and not said so."""
+
+    key: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """Done before; this came of it."""
+
+    key: str
+    result: Any
+
+
+def fingerprint(content: bytes) -> str:
+    """A fingerprint of what is to be done."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class EffectStore:
+    """The effects of one sink, for one worker at a time: two threads take a store each."""
+
+    def __init__(
+        self,
+        log: EffectsLog,
+        *,
+        sink: str,
+        domain: str,
+        expires_seconds: float = EXPIRES_SECONDS,
+        process: str | None = None,
+        process_is_gone: Callable[[str], bool] = is_gone,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+    ) -> None:
+        """Of a sink.
+
+        Args:
+            log: Where effects are kept.
+            sink: Name of the sink.
+            domain: The failure domain this runs in.
+            expires_seconds: How long a reservation is left to an owner that may be alive. Others take it over once they have
+                seen it unchanged for so long, on their own clock: no two clocks have to agree.
+            process: Who this is, if not this process.
+            process_is_gone: Whether a process has certainly ended.
+            monotonic: Clock to wait by.
+            sleep: To wait.
+            clock: Time to note, for people.
+        """
+        self._log = log
+        self._sink = sink
+        self._domain = domain
+        self._expires_seconds = expires_seconds
+        self._process = f"{process or this_process()}/{uuid.uuid4().hex[:8]}"
+        self._process_is_gone = process_is_gone
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._clock = clock
+        self._mine: dict[str, str] = {}
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def reserve(
+        self, key: str, fingerprint: str, *, wait_seconds: float | None = None
+    ) -> Reserved | Completed:
+        """Reserve one effect; see `reserve_all`."""
+        return self.reserve_all({key: fingerprint}, wait_seconds=wait_seconds)[key]
+
+    def reserve_all(
+        self, wanted: Mapping[str, str], *, wait_seconds: float | None = None
+    ) -> dict[str, Reserved | Completed]:
+        """Reserve effects, all of them or none, in one commit.
+
+        Args:
+            wanted: Fingerprints of what is to be done, by key.
+            wait_seconds: How long to wait for owners that may be alive; by default until their reservations have expired.
+
+        Returns:
+            For each key that it is to be done now, or what came of it.
+
+        Raises:
+            EffectKeyReused: a key stands for another content.
+            EffectInProgress: another owner is at one of them, and was not silent for long enough.
+            CommitConflict, Fenced, QuorumUnavailable: nothing was promised. Ask again.
+        """
+        patience = self._expires_seconds + 2 * _POLL_SECONDS if wait_seconds is None else wait_seconds
+        deadline = self._monotonic() + patience
+        while True:
+            try:
+                return self._reserve(wanted)
+            except EffectInProgress:
+                if self._monotonic() >= deadline:
+                    raise
+            self._sleep(_POLL_SECONDS)
+
+    def complete(self, key: str, result: Any) -> Any:
+        """Say what came of one effect; see `complete_all`."""
+        return self.complete_all({key: result})[key]
+
+    def complete_all(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Say what came of effects that this store reserved, in one commit. Doing it twice changes nothing.
+
+        Args:
+            results: By key, as JSON has them.
+
+        Returns:
+            What is kept of each: the result that was given first.
+
+        Raises:
+            EffectTakenOver: somebody else has one of them by now, or the lead has changed since it was reserved; none was
+                completed. Reserve again.
+            Fenced: another domain leads the table. Reserve again, in that domain.
+            CommitConflict, QuorumUnavailable: not acknowledged. Complete again.
+        """
+        kept: dict[str, Any] = {}
+
+        def change(effects: Effects) -> list[Effect]:
+            rows = []
+            for key, result in results.items():
+                effect = self._expect_mine(effects.get(self._sink, key), key, effects.epoch)
+                if not effect.is_completed:
+                    effect = effect.completed(json.dumps(result, separators=(",", ":")), self._clock())
+                    rows.append(effect)
+                kept[key] = json.loads(effect.result or "null")
+            return rows
+
+        self._log.update(change, take_lead=False)
+        return kept
+
+    def _expect_mine(self, effect: Effect | None, key: str, epoch: str) -> Effect:
+        if effect is not None and effect.token == self._mine.get(key):
+            if effect.is_completed or not effect.is_of_another_epoch(epoch):
+                return effect
+            why = f"the table is led under epoch {epoch} now, not {effect.owner_epoch}"
+        elif effect is None or key not in self._mine:
+            why = "this store has not reserved it"
+        else:
+            why = f"{effect.owner_process} in {effect.owner_domain} has taken it over"
+        raise EffectTakenOver(
+            f"the effect {key!r} of {self._sink} cannot be completed: {why}",
+            fix="reserve it again: it may have been done, and then the answer says what came of it",
+            sink=self._sink,
+            key=key,
+        )
+
+    def _reserve(self, wanted: Mapping[str, str]) -> dict[str, Reserved | Completed]:
+        answers: dict[str, Reserved | Completed] = {}
+        tokens: dict[str, str] = {}
+
+        def change(effects: Effects) -> list[Effect]:
+            answers.clear()
+            rows = []
+            # All of them are looked at, so that owners of several are timed at once.
+            taken = [each for key in wanted if (each := effects.get(self._sink, key)) is not None]
+            taken = [each for each in taken if not self._is_free(each, effects.epoch)]
+            owner = Owner(domain=self._domain, epoch=effects.epoch, process=self._process)
+            for key, content in wanted.items():
+                before = effects.get(self._sink, key)
+                self._expect_same(before, key, content)
+                if before is not None and before.is_completed:
+                    answers[key] = Completed(key=key, result=json.loads(before.result or "null"))
+                    continue
+                if taken:
+                    continue
+                token = tokens.setdefault(key, uuid.uuid4().hex)
+                if before is None or before.token != token:
+                    before = reserved(
+                        before,
+                        sink=self._sink,
+                        key=key,
+                        fingerprint=content,
+                        owner=owner,
+                        token=token,
+                        at=self._clock(),
+                    )
+                    rows.append(before)
+                answers[key] = Reserved(key=key, attempt=before.attempt)
+            if taken:
+                raise self._in_progress(taken[0])
+            return rows
+
+        self._log.update(change, take_lead=True)
+        self._mine |= tokens
+        return answers
+
+    def _expect_same(self, effect: Effect | None, key: str, content: str) -> None:
+        if effect is not None and effect.fingerprint != content:
+            raise EffectKeyReused(
+                f"the key {key!r} of {self._sink} stands for another content ({effect.fingerprint[:12]}, not {content[:12]})",
+                fix="name effects by keys that no other content can have, such as an event id or a batch with its version",
+                sink=self._sink,
+                key=key,
+            )
+
+    def _is_free(self, effect: Effect, epoch: str) -> bool:
+        """Whether it may be reserved as far as its owner goes."""
+        expired = self._has_expired(effect)
+        return (
+            effect.is_completed
+            or effect.is_of_another_epoch(epoch)
+            or effect.owner_process == self._process
+            or self._process_is_gone(effect.owner_process)
+            or expired
+        )
+
+    def _in_progress(self, effect: Effect) -> EffectInProgress:
+        return EffectInProgress(
+            f"the effect {effect.key!r} of {self._sink} is being done by {effect.owner_process} in {effect.owner_domain}",
+            fix=f"wait: if it stays as it is for {self._expires_seconds:g} s it is taken over",
+            sink=self._sink,
+            key=effect.key,
+        )
+
+    def _has_expired(self, effect: Effect) -> bool:
+        if effect.is_completed:
+            self._seen.pop(effect.key, None)
+            return False
+        now = self._monotonic()
+        token, since = self._seen.setdefault(effect.key, (effect.token, now))
+        if token != effect.token:
+            self._seen[effect.key] = (effect.token, now)
+            return False
+        return now - since >= self._expires_seconds
