@@ -60,11 +60,16 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
 
 
 def checkpoint_in_place(table_path: Path, version: int) -> None:
-    """Give a table of one domain the checkpoint that Delta's writer would have given it. Readers do without, but slower."""
+    """Give a table of one domain the checkpoint that Delta's writer would have given it; entries that are old enough go.
+
+    The commit has been made: one that gets none now is read by its log until the next one.
+    """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        DeltaTable(str(table_path), version=version).create_checkpoint()
+        table = DeltaTable(str(table_path), version=version)
+        table.create_checkpoint()
+        table.cleanup_metadata()
     except (DeltaError, OSError) as error:
-        logger.warning("no checkpoint of version %d in %s: %s", version, table_path, error)
+        logger.warning("%s has no checkpoint of version %d: %s", table_path, version, error)

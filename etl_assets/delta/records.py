@@ -7,7 +7,6 @@ every other, so that it is verified, durable, and with several domains acknowled
 from __future__ import annotations
 
 import json
-import logging
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.spark_types import struct_type
+from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.commit import Place, commit_metadata, write_version
 from etl_assets.delta.content import KeptRows, StoredFile
 from etl_assets.delta.log import commit_notes, entry_path
@@ -37,7 +37,6 @@ CHECKPOINT_EVERY = 20
 _LOG_RETENTION = {"delta.logRetentionDuration": "interval 7 days"}
 """Of a table with one domain: it may have thousands of commits a day, and every look at its version lists its log."""
 Rows = Sequence[Mapping[str, Any]]
-logger = logging.getLogger("etl_assets")
 
 
 def commit_rows(
@@ -97,7 +96,7 @@ def commit_rows(
 
     write_version(None, table, base_version + 1, execute)
     if table.replication is None and (base_version + 1) % CHECKPOINT_EVERY == 0:
-        _make_checkpoint(table.path, base_version + 1)
+        checkpoint_in_place(table.path, base_version + 1)
     return tuple(added)
 
 
@@ -189,22 +188,6 @@ def _create(table: Table, place: Place, writer: str) -> None:
     place.path.mkdir(parents=True, exist_ok=True)
     path = entry_path(place.path, 0)
     LocalStore(place.path).create(path.relative_to(place.path).as_posix(), content.encode())
-
-
-def _make_checkpoint(path: Path, version: int) -> None:
-    """So that opening the table does not cost more the older it is; entries that are old enough go.
-
-    The commit has been made: one that gets none now is read by its log until the next one.
-    """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    try:
-        table = DeltaTable(str(path), version=version)
-        table.create_checkpoint()
-        table.cleanup_metadata()
-    except (DeltaError, OSError) as error:
-        logger.warning("%s has no checkpoint of version %d: %s", path, version, error)
 
 
 def _contract(table: Table) -> TableContract:
