@@ -1,6 +1,6 @@
 """What a checkpoint of a mirrored table holds: made by delta-rs from log entries, apart from any table.
 
-Belongs here: from entries to the content. Does not belong here: of which version, and where it goes
+Belongs here: from entries to the content, and the files it names. Does not belong here: of which version, and where it goes
 (`mirroring/checkpoints.py`).
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoint
+from etl_assets.mirroring.named_files import NamedFile, files_added
 
 
 def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkpoint:
@@ -38,7 +40,6 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
         entry_path(log, 0).parent.mkdir()
         if base is not None:
             checkpoint_path(log, before).write_bytes(base.content)
-            last_checkpoint_path(log).write_bytes(base.pointer(base.content))
         for number, entry in enumerate(entries, start=before + 1):
             entry_path(log, number).write_bytes(entry)
         try:
@@ -54,3 +55,22 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
             content=checkpoint_path(log, version).read_bytes(),
             hint=json.loads(last_checkpoint_path(log).read_bytes()),
         )
+
+
+def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
+    """The data files that a table has at a checkpoint, given its content.
+
+    Raises:
+        ReplicaCorrupt: it is no checkpoint.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        added = pq.read_table(BytesIO(checkpoint), columns=["add.path", "add.size", "add.deletionVector"])
+    except (pa.ArrowException, OSError) as error:
+        raise ReplicaCorrupt(
+            f"a checkpoint cannot be read: {error}",
+            fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
+        ) from error
+    return tuple(file for add in added.column("add").to_pylist() if add is not None for file in files_added(add))

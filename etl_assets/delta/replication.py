@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.delta.checkpoint import make_checkpoint
+from etl_assets.delta.checkpoint import live_files, make_checkpoint
 from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.checkpoints import Checkpoints, checkpoint_replicas
@@ -119,6 +119,7 @@ class Replication:
             home=domain.name,
             roots={site.name: site.root for site in domain.sites},
             open_store=_opener(domain.sites, domain.observations),
+            live_files=live_files,
             couriers=ThreadCouriers(),
         )
         self.mirror = Mirror(self._table)

@@ -207,12 +207,12 @@ class Leadership:
             try:
                 reached = home.replica.publish(before_head, head)
             except ForeignEntry:
-                before_head, head = home.rebuild(at, state, sources)
+                before_head, head = home.rebuild(at, state, sources, with_head=True)
                 reached = home.replica.publish(before_head, head)
         else:
             before_head = reached = at
-        if self._has_broken_tail(reached):
-            before_head, head = home.rebuild(reached, state, sources)
+        if self._has_broken_tail(reached) or not home.holds(reached, state.base, sources):
+            before_head, head = home.rebuild(reached, state, sources, with_head=True)
             reached = home.replica.publish(before_head, head)
         return reached if at.version >= reached.version else before_head
 

@@ -53,6 +53,7 @@ class Platform:
             home=home,
             roots={domain: domain for domain in self.stores},
             open_store=self.stores.__getitem__,
+            live_files=lambda content: (),
             couriers=self.couriers,
         )
 

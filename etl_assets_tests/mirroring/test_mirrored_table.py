@@ -317,6 +317,19 @@ def test_a_log_edited_by_hand_is_rebuilt_beside_and_left_as_it_is(platform):
     assert platform.stores["b"].files[key] == b"{}"
 
 
+def test_a_folder_that_somebody_began_to_rebuild_with_another_head_is_passed_over(platform):
+    leader = platform.process("a")
+    leader.commit()
+    for folder in (1, 2):  # an unacknowledged tail, and a claimant that adopted it and was fenced
+        platform.stores["b"].files[
+            f"tables/events/g{folder:06d}/_delta_log/00000000000000000001.json"
+        ] = b"{}"
+    leader.commit()
+    folder = leader.mirror.table.replica("b").register.read().record.published.folder
+    assert folder == 3
+    assert log_of(platform, "b", folder) == log_of(platform, "a")
+
+
 def test_a_commit_whose_data_file_is_cut_short_is_not_voted_for(platform):
     leader = platform.process("a")
     lead = leader.lead()

@@ -74,4 +74,6 @@ def test_schedules_do_move_on_and_meet_every_kind_of_trouble():
         "late",
         "twice",
         "rebuilt",
+        "shortened",
+        "snapshot",
     }
