@@ -197,6 +197,18 @@ def test_a_reader_finishes_a_write_that_its_leader_died_on(platform, outages):
     assert platform.process("b").reading.bind().version == 0
 
 
+def test_a_change_of_voters_under_way_hides_no_version_that_a_lost_voter_acknowledged(platform, outages):
+    leader = platform.process("a")
+    lead = leader.lead()
+    outages.down.add("c")
+    leader.commit(lead)
+    platform.stores["b"].files.clear()
+    with pytest.raises(QuorumUnavailable):
+        leader.membership.add("b")  # reached its own domain only: there B votes no more
+    outages.down.clear()
+    assert platform.process("c").reading.bind().version == 0
+
+
 def test_an_emptied_voter_does_not_vote_from_a_blank_memory(platform, outages):
     platform.process("a").commit()
     platform.stores["b"].files.clear()
