@@ -129,17 +129,13 @@ class Reading:
         a change under way leaves out. Votes of an older epoch say nothing: one that stood for it may have been replaced by
         a vote of the newer epoch.
         """
-        voters = [
-            locator.replica(domain)
+        voters = {
+            (replica.domain, replica.incarnation)
             for locator in (newest.locator, state.locator)
-            for domain in locator.voters
-        ]
-        everybody = all(
-            voter is not None
-            and voter.domain in records
-            and records[voter.domain].incarnation == voter.incarnation
-            for voter in voters
-        )
+            for replica in locator.replicas
+            if replica.role is not Role.LEARNER
+        }
+        everybody = voters <= {(domain, record.incarnation) for domain, record in records.items()}
         return state == newest or (everybody and state.epoch == newest.epoch)
 
     def _records(self) -> tuple[dict[str, Record], dict[str, str]]:

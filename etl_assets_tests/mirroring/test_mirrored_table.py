@@ -209,6 +209,24 @@ def test_a_change_of_voters_under_way_hides_no_version_that_a_lost_voter_acknowl
     assert platform.process("c").reading.bind().version == 0
 
 
+def test_a_domain_that_slept_through_changes_of_the_voters_finds_those_of_today(platform, outages):
+    first = platform.process("a")
+    first.commit()
+    platform.stores["b"].files.clear()
+    first.membership.add("b")
+    outages.down.add("c")
+    with pytest.raises(QuorumUnavailable):
+        first.membership.promote("b")
+    second = platform.process("b")
+    second.commit()
+    platform.stores["a"].files.clear()
+    with pytest.raises(QuorumUnavailable):
+        second.membership.add("a")
+    outages.down.clear()
+    # C knows of A, which has another memory now, and of B as a learner.
+    assert platform.process("c").lead().version == 1
+
+
 def test_an_emptied_voter_does_not_vote_from_a_blank_memory(platform, outages):
     platform.process("a").commit()
     platform.stores["b"].files.clear()
