@@ -67,7 +67,9 @@ def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
     import pyarrow.parquet as pq
 
     try:
-        added = pq.read_table(BytesIO(checkpoint), columns=["add.path", "add.size", "add.deletionVector"])
+        # Not `read_table`, which takes such a name for that of a column.
+        file = pq.ParquetFile(BytesIO(checkpoint))
+        added = file.read(columns=["add.path", "add.size", "add.deletionVector"])
     except (pa.ArrowException, OSError) as error:
         raise ReplicaCorrupt(
             f"a checkpoint cannot be read: {error}",

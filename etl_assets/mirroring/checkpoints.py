@@ -26,6 +26,8 @@ from etl_assets.mirroring.table import MirroredTable
 
 EVERY = 20
 """Versions from one checkpoint to the next: a reader opens one file and at most this many entries, and some."""
+_UNKNOWN_SIZE = -1
+"""Of a checkpoint whose number of actions nobody knows; what Delta writes there itself."""
 _CHAIN, _DIGEST = "etlAssets.chain", "etlAssets.sha256"
 
 
@@ -168,8 +170,8 @@ def checkpoint_replicas(table: MirroredTable, state: State, make: Make) -> tuple
         Unanswered: the home store does not answer.
     """
     version = due(state.version)
-    if version < 0:
-        return ()
+    if version <= max(0, state.base.first):
+        return ()  # the log begins there or later, with one
     domains = [replica.domain for replica in state.locator.replicas if replica.has_data]
     looks = {domain: partial(_lacking, table, domain, state, version) for domain in domains}
     lacking = {
@@ -236,7 +238,8 @@ def checkpoint_of_base(replica: Replica, folder: int, base: Base) -> Checkpoint 
     if content is None or entry is None:
         return None
     chain = extend(base.before, entry)
-    return Checkpoint(version=base.first, chain=chain, content=content, hint={"version": base.first})
+    hint = {"version": base.first, "size": _UNKNOWN_SIZE}
+    return Checkpoint(version=base.first, chain=chain, content=content, hint=hint)
 
 
 def _hint(pointer: Found | None) -> dict[str, Any]:

@@ -125,8 +125,11 @@ def clean(table: MirroredTable, state: State, *, limit: int = AT_ONCE) -> tuple[
         if record is None or not _begins_at_base(table, agreed, record, state):
             return Outdated(domain=agreed.domain, keys=())
         replica = table.replica(agreed.domain, state.locator)
-        if replica.entry(record.published.folder, state.base.first - 1) is None:
+        folder = record.published.folder
+        if replica.entry(folder, state.base.first - 1) is None:
             return Outdated(domain=agreed.domain, keys=())  # the last one to go went
+        if agreed.has_data and not _points_beyond(replica, folder, state.base):
+            return Outdated(domain=agreed.domain, keys=())
         keys = _before(replica, record, state.base.first)[:limit]
         for key in keys:
             replica.store.delete(key)
@@ -143,6 +146,15 @@ def _begins_at_base(table: MirroredTable, agreed: Agreed, record: Record, state:
     home = table.read(table.home, state.locator).record
     sources = [] if home is None else [(table.replica(table.home, state.locator), home.published.folder)]
     return Voter(table, agreed.domain, state.locator).holds(record.published, state.base, sources)
+
+
+def _points_beyond(replica: Replica, folder: int, base: Base) -> bool:
+    """Whether `_last_checkpoint` names the base's checkpoint or a newer one; it is moved on if need be."""
+    there = Checkpoints(replica, folder)
+    if there.newest_version() >= base.first:
+        return True
+    checkpoint = checkpoint_of_base(replica, folder, base)
+    return checkpoint is not None and there.put(checkpoint)
 
 
 def _before(replica: Replica, record: Record, first: int) -> tuple[str, ...]:

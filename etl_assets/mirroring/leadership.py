@@ -221,13 +221,13 @@ class Leadership:
             try:
                 reached = home.replica.publish(before_head, head)
             except ForeignEntry:
-                before_head, head = home.rebuild(at, state, sources, with_head=True)
-                reached = home.replica.publish(before_head, head)
+                before_head, _ = home.rebuild(at, state, sources, with_head=True)
+                reached = state.published_in(before_head.folder)
         else:
             before_head = reached = at
         if self._has_broken_tail(reached) or not home.holds(reached, state.base, sources):
-            before_head, head = home.rebuild(reached, state, sources, with_head=True)
-            reached = home.replica.publish(before_head, head)
+            before_head, _ = home.rebuild(reached, state, sources, with_head=True)
+            reached = state.published_in(before_head.folder)
         return reached if at.version >= reached.version else before_head
 
     def _has_broken_tail(self, at: Published) -> bool:

@@ -63,6 +63,10 @@ class State:
         """The state after one more log entry."""
         return replace(self, version=self.version + 1, chain=extend(self.chain, entry))
 
+    def published_in(self, folder: int) -> Published:
+        """What is published in a folder whose log ends with the head."""
+        return Published(version=self.version, chain=self.chain, folder=folder)
+
     def covers(self, other: State) -> bool:
         """Whether accepting this one includes accepting `other`."""
         return self.epoch == other.epoch and self.order >= other.order

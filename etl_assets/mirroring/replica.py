@@ -102,15 +102,20 @@ class Replica:
     def _put_if_absent(self, folder: int, version: int, entry: bytes) -> bool:
         """Whether the log now holds this very entry. Never replaces, never removes."""
         key = self.entry_key(folder, version)
+        unanswered = Unanswered(
+            f"{key} was there and is gone: somebody empties {self.store.name}",
+            fix="run it again once that has come to an end",
+            store=self.store.name,
+            key=key,
+        )
         try:
             if self.store.create(key, entry):
                 return True
-        except Unanswered:
-            if (found := self.store.get(key)) is None:
-                raise
-            return found.content == entry
-        found = self.store.get(key)
-        return found is not None and found.content == entry
+        except Unanswered as error:
+            unanswered = error
+        if (found := self.store.get(key)) is None:
+            raise unanswered
+        return found.content == entry
 
     def fetch(
         self,

@@ -80,8 +80,8 @@ class Voter:
             reached, head = self.bring(at, state, sources, voted=voted)
             return self.replica.publish(reached, head)
         except ForeignEntry:
-            reached, head = self.rebuild(at, state, sources, with_head=True)
-            return self.replica.publish(reached, head)
+            before_head, _ = self.rebuild(at, state, sources, with_head=True)
+            return state.published_in(before_head.folder)
 
     def bring(
         self, at: Published, state: State, sources: Sources, *, voted: bool = False
@@ -173,8 +173,8 @@ class Voter:
         if self.holds(at, state.base, sources):
             return at
         published = at.version >= state.version
-        before_head, head = self.rebuild(at, state, sources, with_head=published)
-        return self.replica.publish(before_head, head) if published else before_head
+        before_head, _ = self.rebuild(at, state, sources, with_head=published)
+        return state.published_in(before_head.folder) if published else before_head
 
     def _checkpoint(self, base: Base, sources: Sources) -> bytes:
         """The checkpoint of a base, from the first source that has the one that was agreed on."""

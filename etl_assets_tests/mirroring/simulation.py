@@ -278,7 +278,7 @@ class World:
             process.paused_until = 0
         while self.effects:
             self._turn()
-        self.desired = self.random.choice([d for d in self.leaders if d not in self.emptied])
+        self.desired = self.random.choice([domain for domain in self.leaders if self._may_lead(domain)])
         needed = self.oracle.newest_reported + 1
         deadline = self.step + CALM_STEPS
         while self.oracle.newest_reported < needed:
@@ -297,6 +297,12 @@ class World:
                 mirror.follow()
                 return
         raise Violation("nobody can lead, all domains up")
+
+    def _may_lead(self, domain: str) -> bool:
+        """Whether a domain knows itself for a voter: one that was promoted does so from its first vote on."""
+        record = self.oracle.record(domain)
+        agreed = None if record is None or record.accepted is None else record.accepted.locator.replica(domain)
+        return domain not in self.emptied and agreed is not None and agreed.role is Role.VOTER
 
     def new_id(self) -> str:
         return f"i{next(self.ids)}"
