@@ -176,4 +176,5 @@ def _in_each(table: MirroredTable, state: State, act: Callable[[Agreed], Outdate
             return Outdated(domain=agreed.domain, keys=())
 
     errands = {agreed.domain: partial(tried, agreed) for agreed in state.locator.replicas}
-    return tuple(table.couriers.gather(errands, lambda _: False).values())
+    answers = table.couriers.gather(errands, lambda _: False)
+    return tuple(answers[domain] for domain in errands if domain in answers)
