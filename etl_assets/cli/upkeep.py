@@ -55,6 +55,8 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
 
     Without --delete it says what would go. Versions older than the retention can then not be read any more. A domain that
     is behind keeps others from removing what it is still to get; one that does not answer, from removing anything.
+
+    Folders of replicas that were built anew since are marked, and go with the first vacuum after the retention.
     """
     from etl_assets.delta.lock import writer_lock
     from etl_assets.delta.vacuum import find_unneeded
@@ -72,7 +74,7 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
             if delete:
                 unneeded.remove()
             what = "removed" if delete else "would be removed (--delete)"
-            files, size = len(unneeded.files), unneeded.bytes
+            files, size = len(unneeded.files) + len(unneeded.given_up), unneeded.bytes
             click.echo(f"{table} in {unneeded.holding.domain}: {files:,} files of {size:,} bytes {what}")
 
 

@@ -7,8 +7,12 @@ Belongs here: from entries to the content, and the files it names. Does not belo
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -17,6 +21,10 @@ from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoint
 from etl_assets.mirroring.named_files import NamedFile, files_added
+
+
+_SCRATCH = "etl-assets-checkpoint-"
+_SCRATCH_SECONDS = 3600.0
 
 
 def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkpoint:
@@ -34,8 +42,9 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
 
     before, chain = (-1, GENESIS) if base is None else (base.version, base.chain)
     version = before + len(entries)
+    _sweep()
     # A folder that holds nothing else: what else lies in the table's log, above all a tail, cannot get in.
-    with tempfile.TemporaryDirectory(prefix="etl-assets-checkpoint-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as scratch:
         log = Path(scratch)
         entry_path(log, 0).parent.mkdir()
         if base is not None:
@@ -55,6 +64,15 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
             content=checkpoint_path(log, version).read_bytes(),
             hint=json.loads(last_checkpoint_path(log).read_bytes()),
         )
+
+
+def _sweep() -> None:
+    """Remove what processes left that were killed while they made one. A live one is done within seconds."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        with suppress(OSError):
+            found = folder.lstat()
+            if found.st_uid == os.getuid() and found.st_mtime < time.time() - _SCRATCH_SECONDS:
+                shutil.rmtree(folder)
 
 
 def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:

@@ -33,6 +33,7 @@ from etl_assets.mirroring.table import Answer, MirroredTable
 from etl_assets.mirroring.verification import problems
 from etl_assets.placement.memory import MARKER
 from etl_assets.placement.site import is_folder
+from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -317,6 +318,7 @@ class Replication:
             Unanswered: this domain's store does not answer.
         """
         state = move_base(self.mirror, keep=keep, make=make_checkpoint, step=step)
+        failpoint(Failpoint.LOG_BEFORE_REMOVE, table=self._table.name)
         return state.base.first, clean(self._table, state)
 
     def holdings(self) -> list[Holding]:

@@ -20,7 +20,7 @@ from etl_assets.environment import FAILPOINT
 
 
 class Failpoint(StrEnum):
-    """Every place where a process can be killed by a test, in the order of one run of the data path."""
+    """Every place where a process can be killed by a test, in the order of one run of the data path, then of upkeep."""
 
     PLAN_BEFORE_WRITE = "plan.before_write"
     PLAN_AFTER_WRITE = "plan.after_write"
@@ -34,6 +34,8 @@ class Failpoint(StrEnum):
     LEDGER_BEFORE_WRITE = "ledger.before_write"
     LEDGER_AFTER_WRITE = "ledger.after_write"
     PLAN_BEFORE_REMOVE = "plan.before_remove"
+    VACUUM_DURING_REMOVE = "vacuum.during_remove"
+    LOG_BEFORE_REMOVE = "log.before_remove"
 
 
 def failpoint(name: Failpoint, *, table: str = "") -> None:

@@ -14,6 +14,7 @@ import pytest
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.testing.failpoints import Failpoint
 from etl_assets_tests.kill import dying_run
+from etl_assets_tests.kill.test_kill_of_upkeep import UPKEEP
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
@@ -156,6 +157,7 @@ def _name(value: Any) -> str:
 def test_every_failpoint_is_covered():
     used = [point for _, points in BETWEEN_WRITES for point in points]
     used += [*AFTER_EACH_COMMIT, *(point for _, point in IN_THE_MIDDLE_OF_A_WRITE)]
+    used += UPKEEP
     assert {str(point).partition("@")[0] for point in used} == {str(point) for point in Failpoint}
 
 
