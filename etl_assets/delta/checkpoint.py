@@ -22,7 +22,6 @@ from etl_assets.mirroring.chain import GENESIS, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoint
 from etl_assets.mirroring.named_files import NamedFile, files_added
 
-
 _SCRATCH = "etl-assets-checkpoint-"
 _SCRATCH_SECONDS = 3600.0
 
@@ -93,4 +92,6 @@ def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
             f"a checkpoint cannot be read: {error}",
             fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
         ) from error
-    return tuple(file for add in added.column("add").to_pylist() if add is not None for file in files_added(add))
+    return tuple(
+        file for add in added.column("add").to_pylist() if add is not None for file in files_added(add)
+    )

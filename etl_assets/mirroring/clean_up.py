@@ -96,7 +96,9 @@ class Outdated:
     keys: tuple[str, ...]
 
 
-def find_outdated(table: MirroredTable, state: State, *, before: int, limit: int = AT_ONCE) -> tuple[Outdated, ...]:
+def find_outdated(
+    table: MirroredTable, state: State, *, before: int, limit: int = AT_ONCE
+) -> tuple[Outdated, ...]:
     """For each replica that answers the files of its log that belong to versions before one."""
 
     def look(agreed: Agreed) -> Outdated:
@@ -141,7 +143,7 @@ def clean(table: MirroredTable, state: State, *, limit: int = AT_ONCE) -> tuple[
 def _begins_at_base(table: MirroredTable, agreed: Agreed, record: Record, state: State) -> bool:
     """Whether a replica holds the log from the base on, and its checkpoint: it voted for it, or is a learner so far."""
     voted = record.accepted is not None and record.accepted.base == state.base
-    if not voted and agreed.domain in state.locator.voters or record.published.version < state.base.first:
+    if (not voted and agreed.domain in state.locator.voters) or record.published.version < state.base.first:
         return False
     home = table.read(table.home, state.locator).record
     sources = [] if home is None else [(table.replica(table.home, state.locator), home.published.folder)]

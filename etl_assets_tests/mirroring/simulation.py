@@ -301,7 +301,9 @@ class World:
     def _may_lead(self, domain: str) -> bool:
         """Whether a domain knows itself for a voter: one that was promoted does so from its first vote on."""
         record = self.oracle.record(domain)
-        agreed = None if record is None or record.accepted is None else record.accepted.locator.replica(domain)
+        agreed = (
+            None if record is None or record.accepted is None else record.accepted.locator.replica(domain)
+        )
         return domain not in self.emptied and agreed is not None and agreed.role is Role.VOTER
 
     def new_id(self) -> str:
@@ -670,11 +672,11 @@ class Oracle:
         folder = Replica(store, table=TABLE, domain=domain).folder(record.published.folder)
         for version in range(base.first, record.published.version + 1):
             if f"{folder}/_delta_log/{version:020d}.json" not in store.files:
-                raise Violation(f"{domain} voted for the log from {base.first} on and lacks {version}")
+                raise Violation(f"{domain} is to hold the log from {base.first} on and lacks {version}")
         if base.first and self._world.roles[domain] is not Role.WITNESS:
             content = store.files.get(f"{folder}/_delta_log/{base.first:020d}.checkpoint.parquet")
             if content is None or digest(content) != base.checkpoint:
-                raise Violation(f"{domain} voted for the checkpoint {base.first} and does not hold it")
+                raise Violation(f"{domain} is to hold the checkpoint {base.first} and does not")
 
     def _expect_log(self, files: Mapping[str, bytes], folder: str, upto: int, domain: str) -> None:
         """A replica can be opened, and what is opened is the acknowledged history."""
@@ -688,22 +690,27 @@ class Oracle:
             if missing >= self.base.first:
                 raise Violation(f"{domain} lacks version {missing}, and the log begins at {self.base.first}")
             return
-        first = 0
-        if missing >= 0:
-            checkpoints = [
-                version for version in entries if f"{log}{version:020d}.checkpoint.parquet" in files
-            ]
-            if not checkpoints or max(checkpoints) < missing:
-                raise Violation(f"{domain} lacks version {missing} and cannot be opened")
-            first = max(checkpoints)
-            live = self._live_at(first)
-            if files[f"{log}{first:020d}.checkpoint.parquet"] != live:
-                raise Violation(f"the checkpoint {first} in {domain} is not what the log says")
-            for file in live_files(live):
-                if f"{folder}/{file.path}" not in files:
-                    raise Violation(f"{domain} lacks the data file {file.path}")
+        first = 0 if missing < 0 else self._expect_snapshot(files, folder, missing, upto, domain)
         for version in range(first, upto + 1):
             self._expect_data(files, folder, entries[version] or b"", domain)
+
+    def _expect_snapshot(
+        self, files: Mapping[str, bytes], folder: str, missing: int, upto: int, domain: str
+    ) -> int:
+        """A checkpoint stands for the entries that are missing, and its data is there; its version."""
+        names = {
+            version: f"{folder}/_delta_log/{version:020d}.checkpoint.parquet" for version in range(upto + 1)
+        }
+        first = max((version for version, name in names.items() if name in files), default=-1)
+        if first < missing:
+            raise Violation(f"{domain} lacks version {missing} and cannot be opened")
+        live = self._live_at(first)
+        if files[names[first]] != live:
+            raise Violation(f"the checkpoint {first} in {domain} is not what the log says")
+        for file in live_files(live):
+            if f"{folder}/{file.path}" not in files:
+                raise Violation(f"{domain} lacks the data file {file.path}")
+        return first
 
     def _live_at(self, version: int) -> bytes:
         entries = [self._entries[self._acknowledged[each]] for each in range(version + 1)]

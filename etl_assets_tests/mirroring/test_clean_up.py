@@ -21,8 +21,8 @@ from etl_assets_tests.mirroring.platform import Platform, Process
 from etl_assets_tests.mirroring.simulation import live_files, make_checkpoint
 from etl_assets_tests.mirroring.test_checkpoints import (
     DOMAINS,
-    Killed,
     KillAt,
+    Killed,
     folder_of,
     opened,
     without_checkpoints,
@@ -71,7 +71,10 @@ def test_every_replica_loses_what_is_older_than_the_retention_and_is_read_as_bef
         with pytest.raises(DeltaError):
             opened(folder, FIRST - 1)
     assert mirrored.broken() == {domain: [] for domain in DOMAINS}
-    assert mirrored.shorten(KEEP) == (FIRST, tuple(type(each)(domain=each.domain, keys=()) for each in removed))
+    assert mirrored.shorten(KEEP) == (
+        FIRST,
+        tuple(type(each)(domain=each.domain, keys=()) for each in removed),
+    )
 
 
 def test_the_table_goes_on_and_the_next_beginning_is_made_of_the_last(mirrored, tmp_path):
@@ -170,7 +173,9 @@ def test_without_any_whole_checkpoint_nothing_is_built(mirrored, tmp_path):
     mirrored.membership.add("c")
     mirrored.follow()
     assert not list((tmp_path / "c" / "tables").rglob("*.json"))
-    assert ["is gone or not what was agreed on" in mirrored.broken()[domain][0] for domain in "ab"] == [True] * 2
+    assert ["is gone or not what was agreed on" in mirrored.broken()[domain][0] for domain in "ab"] == [
+        True
+    ] * 2
 
 
 def test_of_a_log_that_was_edited_no_beginning_is_made(mirrored, tmp_path):
@@ -182,7 +187,9 @@ def test_of_a_log_that_was_edited_no_beginning_is_made(mirrored, tmp_path):
 
 
 def in_memory(roles: dict[str, Role], weather: KillAt | None = None) -> Platform:
-    platform = Platform({domain: MemoryStore(domain, weather) for domain in roles}, roles, live_files=live_files)
+    platform = Platform(
+        {domain: MemoryStore(domain, weather) for domain in roles}, roles, live_files=live_files
+    )
     platform.bootstrap()
     return platform
 
@@ -196,10 +203,18 @@ def filled(platform: Platform, versions: int = 8) -> Process:
     return leader
 
 
+def memory(platform: Platform, domain: str) -> MemoryStore:
+    store = platform.stores[domain]
+    assert isinstance(store, MemoryStore)
+    return store
+
+
 def logs(platform: Platform) -> dict[str, list[str]]:
     return {
-        domain: sorted(key.rpartition("/")[2] for key in store.files if "/_delta_log/" in key)
-        for domain, store in platform.stores.items()
+        domain: sorted(
+            key.rpartition("/")[2] for key in memory(platform, domain).files if "/_delta_log/" in key
+        )
+        for domain in platform.stores
     }
 
 
@@ -211,7 +226,7 @@ def test_a_witness_keeps_the_log_from_there_on_without_a_checkpoint():
     kept = [f"{version:020d}.json" for version in (5, 6, 7)]
     with_data = sorted([*kept, f"{5:020d}.checkpoint.parquet", "_last_checkpoint"])
     assert logs(platform) == {"a": with_data, "b": with_data, "w": kept, "l": with_data}
-    platform.stores["w"].files.clear()
+    memory(platform, "w").files.clear()
     leader.membership.add("w", witness=True)
     leader.commit()
     leader.mirror.follow()
@@ -230,7 +245,7 @@ def test_a_beginning_that_too_few_agreed_on_removes_nothing():
     held = leader.mirror.table.replica("b").register.read()
     assert held is not None
     assert held.record.accepted == unseen
-    platform.stores["b"].files["register/events.json"] = encode(replace(held.record, accepted=state))
+    memory(platform, "b").files["register/events.json"] = encode(replace(held.record, accepted=state))
     clean(leader.mirror.table, unseen)
     assert [name for name in logs(platform)["b"] if name.endswith(".json")] == before
     assert len([name for name in logs(platform)["c"] if name.endswith(".json")]) == 3
@@ -240,7 +255,7 @@ def test_a_kill_at_any_moment_leaves_logs_that_can_be_read_and_the_next_round_fi
     weather = KillAt()
     platform = in_memory({"a": Role.VOTER, "b": Role.VOTER, "w": Role.WITNESS, "l": Role.LEARNER}, weather)
     leader = filled(platform)
-    untouched = {domain: dict(store.files) for domain, store in platform.stores.items()}
+    untouched = {domain: dict(memory(platform, domain).files) for domain in platform.stores}
 
     def shorten() -> None:
         mirror = platform.process("a").mirror
@@ -252,7 +267,7 @@ def test_a_kill_at_any_moment_leaves_logs_that_can_be_read_and_the_next_round_fi
     for at in range(operations):
         for after in (False, True):
             for domain, files in untouched.items():
-                platform.stores[domain].files = dict(files)
+                memory(platform, domain).files = dict(files)
             weather.seen, weather.at = 0, (at, after)
             with pytest.raises(Killed):
                 shorten()

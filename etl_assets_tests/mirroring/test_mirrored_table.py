@@ -351,9 +351,9 @@ def test_a_folder_that_somebody_began_to_rebuild_with_another_head_is_passed_ove
     leader = platform.process("a")
     leader.commit()
     for folder in (1, 2):  # an unacknowledged tail, and a claimant that adopted it and was fenced
-        platform.stores["b"].files[
-            f"tables/events/g{folder:06d}/_delta_log/00000000000000000001.json"
-        ] = b"{}"
+        platform.stores["b"].files[f"tables/events/g{folder:06d}/_delta_log/00000000000000000001.json"] = (
+            b"{}"
+        )
     leader.commit()
     folder = leader.mirror.table.replica("b").register.read().record.published.folder
     assert folder == 3
