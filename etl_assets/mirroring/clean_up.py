@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from etl_assets.errors import MirrorError, ReplicaCorrupt, Unanswered
-from etl_assets.mirroring.chain import extend_all
+from etl_assets.mirroring.chain import extend, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoints, Make, checkpoint_of_base, digest
 from etl_assets.mirroring.locator import Replica as Agreed
 from etl_assets.mirroring.mirror import Mirror
@@ -72,11 +72,17 @@ def move_base(mirror: Mirror, *, keep: int, make: Make, step: int = 1) -> State:
 
 def _later_base(home: Replica, folder: int, state: State, first: int, make: Make) -> tuple[Base, bytes]:
     """A base and its checkpoint, from the one before it and the home log."""
-    begins = state.base
-    entries = home.history(folder, begins.start(folder), state)
+    begins, chain = state.base, state.base.before
+    entries: list[bytes] = []
+    # One by one: what is kept may be much, and only what is older goes into the checkpoint.
+    for version in range(begins.first, state.version + 1):
+        if (entry := home.entry(folder, version)) is None:
+            break
+        chain = extend(chain, entry)
+        if version <= first:
+            entries.append(entry)
     built_on = None if begins == WHOLE_LOG else checkpoint_of_base(home, folder, begins)
-    if entries is not None and (begins == WHOLE_LOG or built_on is not None):
-        entries = entries[: first - begins.first + 1]
+    if chain == state.chain and (begins == WHOLE_LOG or built_on is not None):
         made = make(built_on, entries if built_on is None else entries[1:])
         if made.version == first and made.chain == extend_all(begins.before, entries):
             before = extend_all(begins.before, entries[:-1])
@@ -123,15 +129,17 @@ def clean(table: MirroredTable, state: State, *, limit: int = AT_ONCE) -> tuple[
     """
 
     def remove(agreed: Agreed) -> Outdated:
+        nothing = Outdated(domain=agreed.domain, keys=())
         record = table.read(agreed.domain, state.locator).record
-        if record is None or not _begins_at_base(table, agreed, record, state):
-            return Outdated(domain=agreed.domain, keys=())
-        replica = table.replica(agreed.domain, state.locator)
-        folder = record.published.folder
+        if record is None:
+            return nothing
+        replica, folder = table.replica(agreed.domain, state.locator), record.published.folder
         if replica.entry(folder, state.base.first - 1) is None:
-            return Outdated(domain=agreed.domain, keys=())  # the last one to go went
+            return nothing  # the last one to go went
+        if not _begins_at_base(table, agreed, record, state):
+            return nothing
         if agreed.has_data and not _points_beyond(replica, folder, state.base):
-            return Outdated(domain=agreed.domain, keys=())
+            return nothing
         keys = _before(replica, record, state.base.first)[:limit]
         for key in keys:
             replica.store.delete(key)

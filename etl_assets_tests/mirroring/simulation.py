@@ -576,7 +576,7 @@ class Oracle:
         folder = Replica(self._world.stores[domain], table=TABLE, domain=domain).folder(
             record.published.folder
         )
-        if not key.startswith(f"{folder}/"):
+        if not key.startswith(f"{folder}/") or key.endswith("_last_checkpoint"):
             return
         version = int(key.rpartition("/")[2][:20])
         if version < self.base.first:
