@@ -28,6 +28,8 @@ from etl_assets.placement.watch import Watch
 
 DOMAIN_NAME = r"^[a-z0-9][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,2}$"
 SPARK_MEMORY = r"^[1-9][0-9]*[mg]$"
+MIN_KEPT_VERSIONS = 100
+"""So many of a table's last commits are looked at for cursors."""
 OWNED_SPARK_SETTINGS = (
     "spark.sql.extensions",
     "spark.sql.catalog.spark_catalog",
@@ -109,6 +111,19 @@ class HealthSettings(Section):
             gt=0, le=300, description="a domain that does not answer a probe within this time has failed it"
         ),
     ] = 5.0
+
+
+class UpkeepSettings(Section):
+    """What the round that looks after mirrored tables removes by itself."""
+
+    keep_log_versions: Annotated[
+        int,
+        Field(
+            ge=MIN_KEPT_VERSIONS,
+            description="versions of a mirrored table that stay readable; older log entries go, in every domain. Data files"
+            " stay until `tables vacuum`",
+        ),
+    ] = 10_000
 
 
 class LandingSettings(Section):
@@ -207,6 +222,7 @@ class Settings(Section):
     ] = (DomainSettings(name="local", root="data"),)
     placement_policy: PlacementSettings = PlacementSettings()
     health: HealthSettings = HealthSettings()
+    upkeep: UpkeepSettings = UpkeepSettings()
     landing: LandingSettings = LandingSettings()
     reference: ReferenceSettings = ReferenceSettings()
     spark: SparkSettings = SparkSettings()
@@ -389,6 +405,7 @@ def _section(location: tuple[str | int, ...]) -> type[BaseModel]:
         "domains": DomainSettings,
         "placement_policy": PlacementSettings,
         "health": HealthSettings,
+        "upkeep": UpkeepSettings,
         "landing": LandingSettings,
         "reference": ReferenceSettings,
         "spark": SparkSettings,

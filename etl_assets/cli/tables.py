@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from etl_assets.cli.restore import restore
-from etl_assets.cli.upkeep import compact, vacuum
+from etl_assets.cli.upkeep import clean_log, compact, vacuum
 
 if TYPE_CHECKING:
     from etl_assets.delta.replication import Replication
@@ -53,6 +53,7 @@ def tables(context: click.Context, as_json: bool) -> None:
 tables.add_command(restore)
 tables.add_command(compact)
 tables.add_command(vacuum)
+tables.add_command(clean_log)
 
 
 @tables.command()

@@ -1,8 +1,9 @@
-"""`etl-assets tables compact` and `vacuum`: fewer files, and no files that nobody needs."""
+"""`etl-assets tables compact`, `vacuum` and `clean-log`: fewer files, and no files that nobody needs."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -54,6 +55,8 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
 
     Without --delete it says what would go. Versions older than the retention can then not be read any more. A domain that
     is behind keeps others from removing what it is still to get; one that does not answer, from removing anything.
+
+    Folders of replicas that were built anew since are marked, and go with the first vacuum after the retention.
     """
     from etl_assets.delta.lock import writer_lock
     from etl_assets.delta.vacuum import find_unneeded
@@ -71,8 +74,60 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
             if delete:
                 unneeded.remove()
             what = "removed" if delete else "would be removed (--delete)"
-            files, size = len(unneeded.files), unneeded.bytes
+            files, size = len(unneeded.files) + len(unneeded.given_up), unneeded.bytes
             click.echo(f"{table} in {unneeded.holding.domain}: {files:,} files of {size:,} bytes {what}")
+
+
+@click.command("clean-log")
+@click.argument("table")
+@click.option(
+    "--keep-versions",
+    type=click.IntRange(min=100),
+    help="Versions that stay readable; default `upkeep.keep_log_versions` of the platform file.",
+)
+@click.option("--delete", is_flag=True, help="Remove them; without it they are only counted.")
+def clean_log(table: str, keep_versions: int | None, delete: bool) -> None:
+    """Remove a mirrored table's older log entries and checkpoints, in every domain.
+
+    Without --delete it says what would go. Versions from before can then not be read or restored any more. Rows, cursors
+    and the newest versions are as before. A domain that is away or further behind gets a snapshot once it is back. The
+    sensor `failure_domains` does the same by itself; this does it now.
+    """
+    from etl_assets.errors import InputError
+    from etl_assets.settings import load_settings
+    from etl_assets.steps.step import platform_table
+
+    settings = load_settings()
+    keep = settings.upkeep.keep_log_versions if keep_versions is None else keep_versions
+    mirrored = platform_table(table, _where_written(settings, table)).replication
+    if mirrored is None:
+        raise InputError(
+            "there is one failure domain: Delta shortens the log itself, with every checkpoint that it writes",
+            fix="nothing needs to be done",
+        )
+    if not mirrored.exists():
+        click.echo(f"{table} is not there yet")
+        return
+    if not delete:
+        first, outdated = mirrored.outdated(keep)
+        click.echo(f"{table}: the log would begin at version {first:,} (--delete)")
+        for each in outdated:
+            click.echo(f"{table} in {each.domain}: {_files(len(each.keys))} would be removed")
+        return
+    mirrored.lead()
+    removed: Counter[str] = Counter()
+    while True:
+        first, outdated = mirrored.shorten(keep)
+        removed.update({each.domain: len(each.keys) for each in outdated})
+        if not any(each.keys for each in outdated):
+            break
+    click.echo(f"{table}: the log begins at version {first:,}")
+    for domain, files in sorted(removed.items()):
+        click.echo(f"{table} in {domain}: {_files(files)} removed")
+
+
+def _files(number: int) -> str:
+    return f"{number:,} {'file' if number == 1 else 'files'} of the log"
 
 
 def _where_written(settings: Settings, table: str) -> FailureDomain:

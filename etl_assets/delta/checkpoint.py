@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoint
+from etl_assets.mirroring.named_files import NamedFile, files_added
+
+_SCRATCH = "etl-assets-checkpoint-"
+_SCRATCH_SECONDS = 3600.0
 
 logger = logging.getLogger("etl_assets")
 
@@ -35,13 +44,13 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
 
     before, chain = (-1, GENESIS) if base is None else (base.version, base.chain)
     version = before + len(entries)
+    _sweep()
     # A folder that holds nothing else: what else lies in the table's log, above all a tail, cannot get in.
-    with tempfile.TemporaryDirectory(prefix="etl-assets-checkpoint-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as scratch:
         log = Path(scratch)
         entry_path(log, 0).parent.mkdir()
         if base is not None:
             checkpoint_path(log, before).write_bytes(base.content)
-            last_checkpoint_path(log).write_bytes(base.pointer(base.content))
         for number, entry in enumerate(entries, start=before + 1):
             entry_path(log, number).write_bytes(entry)
         try:
@@ -73,3 +82,35 @@ def checkpoint_in_place(table_path: Path, version: int) -> None:
         table.cleanup_metadata()
     except (DeltaError, OSError) as error:
         logger.warning("%s has no checkpoint of version %d: %s", table_path, version, error)
+
+
+def _sweep() -> None:
+    """Remove what processes left that were killed while they made one. A live one is done within seconds."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        with suppress(OSError):
+            found = folder.lstat()
+            if found.st_uid == os.getuid() and found.st_mtime < time.time() - _SCRATCH_SECONDS:
+                shutil.rmtree(folder)
+
+
+def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
+    """The data files that a table has at a checkpoint, given its content.
+
+    Raises:
+        ReplicaCorrupt: it is no checkpoint.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # Not `read_table`, which takes such a name for that of a column.
+        file = pq.ParquetFile(BytesIO(checkpoint))
+        added = file.read(columns=["add.path", "add.size", "add.deletionVector"])
+    except (pa.ArrowException, OSError) as error:
+        raise ReplicaCorrupt(
+            f"a checkpoint cannot be read: {error}",
+            fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
+        ) from error
+    return tuple(
+        file for add in added.column("add").to_pylist() if add is not None for file in files_added(add)
+    )

@@ -32,6 +32,15 @@ def last_checkpoint_path(table_path: Path) -> Path:
     return table_path / "_delta_log" / "_last_checkpoint"
 
 
+def newest_checkpoint(table_path: Path) -> int:
+    """The version whose checkpoint the log names as its newest, -1 for none."""
+    try:
+        version = json.loads(last_checkpoint_path(table_path).read_bytes()).get("version")
+    except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):
+        return -1
+    return version if isinstance(version, int) else -1
+
+
 def latest_version(table_path: Path) -> int:
     """The newest version in the log, -1 for a folder without a Delta table. Lists the log, reads nothing."""
     try:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.delta.checkpoint import make_checkpoint
+from etl_assets.delta.checkpoint import live_files, make_checkpoint
 from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
-from etl_assets.mirroring.checkpoints import Checkpoints, checkpoint_replicas
+from etl_assets.mirroring.checkpoints import checkpoint_replicas
+from etl_assets.mirroring.clean_up import Outdated, clean, find_outdated, move_base
 from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.guarded_store import GuardedStore
 from etl_assets.mirroring.leadership import Leadership
@@ -29,8 +30,10 @@ from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.reading import Binding, Reading
 from etl_assets.mirroring.table import Answer, MirroredTable
+from etl_assets.mirroring.verification import problems
 from etl_assets.placement.memory import MARKER
 from etl_assets.placement.site import is_folder
+from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +95,8 @@ class Holding:
         domain: The domain.
         store: Its root.
         folder: Key of the table's folder.
-        version: Up to which version it is there.
+        version: Up to which version it is there, or from which on it will be: what it has not got of later ones it is
+            still to get.
     """
 
     domain: str
@@ -119,6 +123,7 @@ class Replication:
             home=domain.name,
             roots={site.name: site.root for site in domain.sites},
             open_store=_opener(domain.sites, domain.observations),
+            live_files=live_files,
             couriers=ThreadCouriers(),
         )
         self.mirror = Mirror(self._table)
@@ -289,6 +294,33 @@ class Replication:
         """
         return checkpoint_replicas(self._table, self.mirror.push(), make_checkpoint)
 
+    def outdated(self, keep: int) -> tuple[int, tuple[Outdated, ...]]:
+        """The version at which the log would begin, about `keep` before the newest, and what lies before it by domain.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell.
+        """
+        state = self._reading.acknowledged()
+        first = max(state.version - keep, state.base.first)
+        return first, find_outdated(self._table, state, before=first)
+
+    def shorten(self, keep: int, step: int = 1) -> tuple[int, tuple[Outdated, ...]]:
+        """Let the log begin about `keep` versions before the newest, if that gains `step` of them, and remove what lies
+        before; as much as one round may. For the leading domain.
+
+        Returns:
+            The version at which the log begins, and what was removed by domain.
+
+        Raises:
+            Fenced: this domain does not lead.
+            ReplicaCorrupt: this domain's log is not the acknowledged one.
+            QuorumUnavailable: too few domains answer.
+            Unanswered: this domain's store does not answer.
+        """
+        state = move_base(self.mirror, keep=keep, make=make_checkpoint, step=step)
+        failpoint(Failpoint.LOG_BEFORE_REMOVE, table=self._table.name)
+        return state.base.first, clean(self._table, state)
+
     def holdings(self) -> list[Holding]:
         """Where the table's data is, in every domain that is to have it, this one first.
 
@@ -315,7 +347,7 @@ class Replication:
                     domain=agreed.domain,
                     store=replica.store,
                     folder=replica.folder(at.folder),
-                    version=at.version,
+                    version=max(at.version, state.base.first),
                 )
             )
         return sorted(found, key=lambda holding: holding.domain != self._table.home)
@@ -328,28 +360,13 @@ class Replication:
     def broken(self) -> dict[str, list[str]]:
         """What is wrong with each replica's acknowledged part, by domain; empty lists where nothing is.
 
-        Reads every log as a whole, and asks for the size of every file in use.
-
         Raises:
             QuorumUnavailable: too few domains answer to tell what is acknowledged.
         """
         state = self.acknowledged()
-        found: dict[str, list[str]] = {}
         if state is None:
-            return found
-        for agreed in state.locator.replicas:
-            answer = self._table.read(agreed.domain, state.locator)
-            if answer.record is None:
-                found[agreed.domain] = [answer.problem or "has no register"]
-                continue
-            replica = self._table.replica(agreed.domain, state.locator)
-            try:
-                found[agreed.domain] = list(replica.broken(answer.record.published, has_data=agreed.has_data))
-                if (problem := Checkpoints(replica, answer.record.published.folder).problem()) is not None:
-                    found[agreed.domain].append(problem)
-            except Unanswered as error:
-                found[agreed.domain] = [error.message]
-        return found
+            return {}
+        return {agreed.domain: problems(self._table, agreed, state) for agreed in state.locator.replicas}
 
     def rebuild(self, domain: str) -> None:
         """Build another domain's replica anew from those that are whole; until it has everything, it does not vote.

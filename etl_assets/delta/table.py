@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from etl_assets.delta.log import entry_path, latest_version
+from etl_assets.delta.log import checkpoint_path, entry_path, latest_version, newest_checkpoint
 from etl_assets.delta.replication import Replication, replication
 from etl_assets.delta.rows import After, read_rows
 from etl_assets.placement.domains import FailureDomain
@@ -202,13 +202,15 @@ class Snapshot:
 def _snapshot(path: Path, version: int) -> Snapshot:
     """A version's log as read; a step asks for the same ones again and again, and a version never changes.
 
-    A table made anew may have the same path and version, but not the same file for it.
+    A table made anew may have the same path and version, but not the same file for it. What was read is read further when
+    it is asked; so it is good for as long as what it begins with has not been cleaned up behind a newer checkpoint.
     """
     try:
         entry = entry_path(path, version).stat()
     except FileNotFoundError:  # Cleaned up behind a checkpoint.
         return _load(path, version)
-    return _remembered(path, version, (entry.st_ino, entry.st_mtime_ns))
+    begins, snapshot = _remembered(path, version, (entry.st_ino, entry.st_mtime_ns))
+    return snapshot if begins.exists() else _load(path, version)
 
 
 def _load(path: Path, version: int) -> Snapshot:
@@ -218,5 +220,8 @@ def _load(path: Path, version: int) -> Snapshot:
 
 
 @lru_cache(maxsize=32)
-def _remembered(path: Path, version: int, _entry: tuple[int, int]) -> Snapshot:
-    return _load(path, version)
+def _remembered(path: Path, version: int, _entry: tuple[int, int]) -> tuple[Path, Snapshot]:
+    """A version's log and the first file that reading it needs, or an older one: files go in order of their age."""
+    newest = newest_checkpoint(path)
+    begins = checkpoint_path(path, newest) if 0 <= newest <= version else entry_path(path, 0)
+    return begins, _load(path, version)

@@ -3,11 +3,15 @@
 Delta's own VACUUM is not used: it writes log entries of its own, which would fork a replica's log, and knows one folder
 only. Here every replica keeps the same files: those of the oldest version that is still needed, and whatever a later
 version names. All else that is older than the retention goes, what killed writers left behind too.
+
+Folders of replicas that were built anew since go as well, a retention after they were first seen here: readers bound to
+them have long ended by then. When a folder was given up stands nowhere else, so that a mark is left in it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,32 +20,54 @@ from etl_assets.delta.replication import Holding
 from etl_assets.errors import InputError
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.named_files import files_named
+from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
+_GENERATION = re.compile(r"g\d{6}")
+MARK = ".given-up"
+"""File in a folder that no replica lies in any more; its age says for how long that has been known."""
 DEFAULT_RETENTION = dt.timedelta(days=7)
 """Delta's own default: longer than any reader or writer works on one version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unneeded:
-    """What can go from one replica: path within the table's folder, and bytes."""
+    """What can go from one replica.
+
+    Attributes:
+        holding: The replica.
+        files: Bytes by path within the table's folder.
+        given_up: Bytes by key of the files in folders that are no replica's any more.
+        marks: Keys of the marks to leave in folders that were not known to be given up.
+    """
 
     holding: Holding
     files: Mapping[str, int]
+    given_up: Mapping[str, int]
+    marks: tuple[str, ...]
 
     @property
     def bytes(self) -> int:
-        return sum(self.files.values())
+        return sum(self.files.values()) + sum(self.given_up.values())
 
     def remove(self) -> None:
         """Remove the files. Doing it twice, or by several processes at once, changes nothing."""
+        for key in self.marks:
+            self.holding.store.create(key, b"")
+        for number, key in enumerate(self._keys()):
+            if number == 1:
+                failpoint(Failpoint.VACUUM_DURING_REMOVE)
+            self.holding.store.delete(key)
+
+    def _keys(self) -> Iterator[str]:
+        yield from self.given_up
         for path in self.files:
             folder, slash, name = path.rpartition("/")
-            self.holding.store.delete(f"{self.holding.folder}/{path}")
+            yield f"{self.holding.folder}/{path}"
             # Hadoop keeps a checksum beside each file that it writes to a folder.
-            self.holding.store.delete(f"{self.holding.folder}/{folder}{slash}.{name}.crc")
+            yield f"{self.holding.folder}/{folder}{slash}.{name}.crc"
 
 
 def find_unneeded(table: Table, retention: dt.timedelta, now: dt.datetime) -> list[Unneeded]:
@@ -66,7 +92,13 @@ def find_unneeded(table: Table, retention: dt.timedelta, now: dt.datetime) -> li
     before = (now - retention).timestamp()
     needed = _needed(table, holdings, before)
     return [
-        Unneeded(holding=holding, files=dict(_old_files(holding, needed, before))) for holding in holdings
+        Unneeded(
+            holding=holding,
+            files=dict(_old_files(holding, needed, before)),
+            given_up=dict(_given_up(holding, before)),
+            marks=tuple(_unmarked(holding)),
+        )
+        for holding in holdings
     ]
 
 
@@ -135,6 +167,36 @@ def _entry(home: Holding, version: int) -> bytes:
 
 def _entry_key(home: Holding, version: int) -> str:
     return f"{home.folder}/_delta_log/{version:020d}.json"
+
+
+def _given_up(holding: Holding, before: float) -> Iterator[tuple[str, int]]:
+    """Files of folders that were marked before a time, with their bytes; each mark after all else in its folder."""
+    folders = _older_folders(holding)
+    for folder, keys in folders.items():
+        marked = holding.store.modified(f"{folder}/{MARK}") if f"{folder}/{MARK}" in keys else None
+        if marked is None or marked > before:
+            continue
+        for key in sorted(keys, key=lambda key: key.endswith(MARK)):
+            yield key, holding.store.size(key) or 0
+
+
+def _unmarked(holding: Holding) -> Iterator[str]:
+    """Keys of marks that are missing."""
+    for folder, keys in _older_folders(holding).items():
+        if f"{folder}/{MARK}" not in keys:
+            yield f"{folder}/{MARK}"
+
+
+def _older_folders(holding: Holding) -> dict[str, set[str]]:
+    """Content generations before the replica's, with their files. Later ones may be under construction."""
+    parent, _, current = holding.folder.rpartition("/")
+    found: dict[str, set[str]] = {}
+    if _GENERATION.fullmatch(current):
+        for key in holding.store.list(f"{parent}/"):
+            name = key.removeprefix(f"{parent}/").partition("/")[0]
+            if _GENERATION.fullmatch(name) and name < current:
+                found.setdefault(f"{parent}/{name}", set()).add(key)
+    return found
 
 
 def _old_files(holding: Holding, needed: frozenset[str], before: float) -> Iterator[tuple[str, int]]:

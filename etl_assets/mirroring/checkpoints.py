@@ -12,19 +12,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from etl_assets.errors import ReplicaCorrupt, Unanswered
-from etl_assets.mirroring.chain import extend_all
-from etl_assets.mirroring.record import NOTHING_PUBLISHED, Published, State
+from etl_assets.mirroring.chain import extend, extend_all
+from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, State
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.stores import Found
 from etl_assets.mirroring.table import MirroredTable
 
 EVERY = 20
 """Versions from one checkpoint to the next: a reader opens one file and at most this many entries, and some."""
+_UNKNOWN_SIZE = -1
+"""Of a checkpoint whose number of actions nobody knows; what Delta writes there itself."""
 _CHAIN, _DIGEST = "etlAssets.chain", "etlAssets.sha256"
 
 
@@ -44,12 +47,16 @@ class Checkpoint:
     content: bytes
     hint: Mapping[str, Any]
 
+    def at(self, folder: int) -> Published:
+        """What is published in a folder where it is the newest version."""
+        return Published(version=self.version, chain=self.chain, folder=folder)
+
     def pointer(self, placed: bytes) -> bytes:
         """`_last_checkpoint` for the file that is in place.
 
         A file of somebody else's making is named as any, and not as one to build on.
         """
-        tags = {_CHAIN: self.chain, _DIGEST: _digest(placed)} if placed == self.content else {}
+        tags = {_CHAIN: self.chain, _DIGEST: digest(placed)} if placed == self.content else {}
         return json.dumps({**self.hint, "sizeInBytes": len(placed), "tags": tags}).encode()
 
 
@@ -75,9 +82,28 @@ class Checkpoints:
         if _CHAIN not in tags or _version(hint) < 0:
             return None
         found = self._store.get(self._key(_version(hint)))
-        if found is None or _digest(found.content) != tags.get(_DIGEST):
+        if found is None or digest(found.content) != tags.get(_DIGEST):
             return None
         return Checkpoint(version=_version(hint), chain=tags[_CHAIN], content=found.content, hint=hint)
+
+    def exists(self, version: int) -> bool:
+        """Whether there is any of a version."""
+        return self._store.size(self._key(version)) is not None
+
+    def of(self, base: Base) -> bytes | None:
+        """The checkpoint that a log begins with, if it is here and is what was agreed on."""
+        found = self._store.get(self._key(base.first))
+        return found.content if found is not None and digest(found.content) == base.checkpoint else None
+
+    def keep(self, base: Base, content: bytes) -> bool:
+        """Have the checkpoint that a log begins with here, durable; False: another file is in its place, which stays."""
+        key = self._key(base.first)
+        with suppress(Unanswered):  # it may be there all the same
+            self._store.create(key, content)
+        if self.of(base) is None:
+            return False
+        self._store.persist([key])
+        return True
 
     def put(self, checkpoint: Checkpoint) -> bool:
         """Put a checkpoint of a version that is published here into its place, then let `_last_checkpoint` name it.
@@ -144,8 +170,8 @@ def checkpoint_replicas(table: MirroredTable, state: State, make: Make) -> tuple
         Unanswered: the home store does not answer.
     """
     version = due(state.version)
-    if version < 0:
-        return ()
+    if version <= max(0, state.base.first):
+        return ()  # the log begins there or later, with one
     domains = [replica.domain for replica in state.locator.replicas if replica.has_data]
     looks = {domain: partial(_lacking, table, domain, state, version) for domain in domains}
     lacking = {
@@ -185,16 +211,17 @@ def _of_home(table: MirroredTable, state: State, version: int, make: Make) -> Ch
     if record is not None:
         folder = record.published.folder
         newest = Checkpoints(replica, folder).newest()
-        # Without a base, or if the log does not follow on it, from the beginning.
-        for base in (newest, None) if newest is not None and newest.version <= version else (None,):
-            after = _published(base, folder)
+        # Without a newer one, or if the log does not follow on it, from where the log begins.
+        first = None if state.base == WHOLE_LOG else checkpoint_of_base(replica, folder, state.base)
+        for built_on in (newest, first) if newest is not None and newest.version <= version else (first,):
+            after = WHOLE_LOG.start(folder) if built_on is None else built_on.at(folder)
             entries = replica.history(folder, after, state)
             if entries is None:
                 continue
-            if base is not None and base.version == version:
-                return base
+            if built_on is not None and built_on.version == version:
+                return built_on
             entries = entries[: version - after.version]
-            made = make(base, entries)
+            made = make(built_on, entries)
             if made.chain == extend_all(after.chain, entries) and made.version == version:
                 return made
     raise ReplicaCorrupt(
@@ -205,10 +232,14 @@ def _of_home(table: MirroredTable, state: State, version: int, make: Make) -> Ch
     )
 
 
-def _published(base: Checkpoint | None, folder: int) -> Published:
-    if base is None:
-        return NOTHING_PUBLISHED
-    return Published(version=base.version, chain=base.chain, folder=folder)
+def checkpoint_of_base(replica: Replica, folder: int, base: Base) -> Checkpoint | None:
+    """The checkpoint that a folder's log begins with, to build on; None if it is not what was agreed on."""
+    content, entry = Checkpoints(replica, folder).of(base), replica.entry(folder, base.first)
+    if content is None or entry is None:
+        return None
+    chain = extend(base.before, entry)
+    hint = {"version": base.first, "size": _UNKNOWN_SIZE}
+    return Checkpoint(version=base.first, chain=chain, content=content, hint=hint)
 
 
 def _hint(pointer: Found | None) -> dict[str, Any]:
@@ -227,5 +258,6 @@ def _version(hint: Mapping[str, Any]) -> int:
     return version if isinstance(version, int) else -1
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
+    """What a checkpoint's content is known by."""
     return hashlib.sha256(content).hexdigest()

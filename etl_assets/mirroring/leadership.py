@@ -23,6 +23,7 @@ from etl_assets.mirroring.table import Answer
 from etl_assets.mirroring.voter import Sources, Voter
 
 ATTEMPTS = 5
+NOT_ASKED = Answer(None, "was not asked")
 
 
 class Leadership:
@@ -113,15 +114,28 @@ class Leadership:
             granted = _granted({**answers, **more}, epoch)
             return _newest(granted).locator.is_majority(granted)
 
+        looked_around = False
         while not majority({}):
             locator = _newest(_granted(answers, epoch)).locator
             unasked = [domain for domain in locator.voters if domain not in answers]
+            if not unasked and not looked_around:
+                # This domain may have slept through so many changes that those it knows of vote no more.
+                looked_around, locator = True, self._newest_in_sight(locator)
+                unasked = [each for each in locator.voters if answers.get(each, NOT_ASKED).record is None]
             if not unasked:
                 break
             claims = {domain: partial(Voter(self._table, domain, locator).claim, epoch) for domain in unasked}
             silence = dict.fromkeys(unasked, Answer(None, "did not answer in time"))
             answers |= silence | self._table.couriers.gather(claims, majority)
         return answers
+
+    def _newest_in_sight(self, known: Locator) -> Locator:
+        """The newest locator that any register tells of: whom to ask, not yet whom to count."""
+        reads = {domain: partial(self._table.read, domain) for domain in self._table.roots}
+        found = self._table.couriers.gather(reads, lambda _: False).values()
+        accepted = [answer.record.accepted for answer in found if answer.record is not None]
+        states = [state for state in accepted if state is not None]
+        return max(states, key=lambda state: state.order).locator if states else known
 
     def _expect_majority(self, epoch: Epoch, adopted: State, answers: Mapping[str, Answer]) -> None:
         locator = adopted.locator
@@ -137,7 +151,7 @@ class Leadership:
             self._mirror.give_way(promised)
             raise fenced(self._table, adopted, by=promised)
         missing = {
-            domain: answers[domain].problem if domain in answers else "was not asked"
+            domain: answers.get(domain, NOT_ASKED).problem
             for domain in locator.voters
             if domain not in counted
         }
@@ -207,13 +221,13 @@ class Leadership:
             try:
                 reached = home.replica.publish(before_head, head)
             except ForeignEntry:
-                before_head, head = home.rebuild(at, state, sources)
-                reached = home.replica.publish(before_head, head)
+                before_head, _ = home.rebuild(at, state, sources, with_head=True)
+                reached = state.published_in(before_head.folder)
         else:
             before_head = reached = at
-        if self._has_broken_tail(reached):
-            before_head, head = home.rebuild(reached, state, sources)
-            reached = home.replica.publish(before_head, head)
+        if self._has_broken_tail(reached) or not home.holds(reached, state.base, sources):
+            before_head, _ = home.rebuild(reached, state, sources, with_head=True)
+            reached = state.published_in(before_head.folder)
         return reached if at.version >= reached.version else before_head
 
     def _has_broken_tail(self, at: Published) -> bool:

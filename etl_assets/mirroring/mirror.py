@@ -7,6 +7,7 @@ write on the home register, and only after the last one was acknowledged.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from etl_assets.errors import Fenced, QuorumUnavailable, ReplicaCorrupt, Unanswered
@@ -14,7 +15,7 @@ from etl_assets.mirroring.ballot import Ballot, fenced, quorum_unavailable
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.locator import Locator
-from etl_assets.mirroring.record import Published, State
+from etl_assets.mirroring.record import Base, Published, State
 from etl_assets.mirroring.register import Held
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.table import MirroredTable
@@ -141,6 +142,28 @@ class Mirror:
         if answer.record is not None:
             with suppress(Unanswered):
                 voter.replica.sweep(answer.record.published)
+
+    def rebase(self, state: State, base: Base) -> State | None:
+        """Have a later base acknowledged for an acknowledged state; its checkpoint is durable in the home folder.
+
+        Returns:
+            The state with it, None if the home register moved on.
+
+        Raises:
+            Fenced, QuorumUnavailable: as of `push`; the base may still come to be agreed on.
+        """
+        held, now = self.leading()
+        if now != state:
+            return None
+        changed = replace(state, base=base)
+        try:
+            record = held.record.accept(changed)
+            if record is None or not self.home.register.write(held, record):
+                return None
+        except Unanswered as error:
+            raise self.home_gone(error) from error
+        self.settle(changed, held.record.published.folder)
+        return changed
 
     def settle(self, state: State, folder: int, *, before: Locator | None = None) -> None:
         """Have a state acknowledged and published that stands in the home register."""

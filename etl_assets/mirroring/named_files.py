@@ -48,6 +48,16 @@ def files_named(entry: bytes) -> tuple[NamedFile, ...]:
         return tuple(dict.fromkeys(file for action in _actions(entry) for file in _of_action(action)))
 
 
+def files_added(add: Mapping[str, Any]) -> tuple[NamedFile, ...]:
+    """The data files of one `add` action, as it stands in a checkpoint.
+
+    Raises:
+        ReplicaCorrupt: it is none of a Delta log, or names files outside of its table.
+    """
+    with _readable():
+        return tuple(_of_action({"add": add}))
+
+
 def files_removed(entry: bytes) -> frozenset[str]:
     """Paths of the files that one log entry takes out of the table.
 
@@ -70,7 +80,7 @@ def _readable() -> Generator[None]:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ReplicaCorrupt(
-            f"a log entry cannot be read ({error})",
+            f"a log entry or checkpoint cannot be read ({error})",
             fix="look for a program that writes into the table's folder; `tables repair` takes the entry from a peer",
         ) from error
 

@@ -125,10 +125,17 @@ class Reading:
     def _is_the_newest(state: State, newest: State, records: Mapping[str, Record]) -> bool:
         """Whether nothing newer than a supported state can have been acknowledged before the records were read.
 
-        Newer votes of the same epoch that were seen are not enough for that once all voters were seen. Votes of an older
-        epoch say nothing: one that stood for it may have been replaced by a vote of the newer epoch.
+        Newer votes of the same epoch that were seen are not enough for that once all voters were seen, those included that
+        a change under way leaves out. Votes of an older epoch say nothing: one that stood for it may have been replaced by
+        a vote of the newer epoch.
         """
-        everybody = set(newest.locator.voters) <= set(records)
+        voters = {
+            (replica.domain, replica.incarnation)
+            for locator in (newest.locator, state.locator)
+            for replica in locator.replicas
+            if replica.role is not Role.LEARNER
+        }
+        everybody = voters <= {(domain, record.incarnation) for domain, record in records.items()}
         return state == newest or (everybody and state.epoch == newest.epoch)
 
     def _records(self) -> tuple[dict[str, Record], dict[str, str]]:

@@ -1,7 +1,7 @@
 """What one voter remembers of one table, and the rules by which that may change. Pure: no storage here.
 
-A record only ever moves forward: `promised` grows, `accepted` grows by (epoch, version, generation), `published` grows by
-version. So no content ever comes back, and a tag computed from the content is as good as a counter.
+A record only ever moves forward: `promised` grows, `accepted` grows by (epoch, version, generation, base), `published`
+grows by version. So no content ever comes back, and a tag computed from the content is as good as a counter.
 """
 
 from __future__ import annotations
@@ -16,8 +16,34 @@ FIRST_FOLDER = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """Where the log begins that every replica holds: an older entry is nobody's need.
+
+    Agreed on like the head, so that neither the chain nor the checkpoint that a replica begins with is taken on a peer's
+    word.
+
+    Attributes:
+        first: The version of the first entry.
+        before: The chain up to the version before it.
+        checkpoint: SHA-256 of the checkpoint of that version, in hexadecimal; empty where the log begins with version 0.
+    """
+
+    first: int = 0
+    before: str = GENESIS
+    checkpoint: str = ""
+
+    def start(self, folder: int) -> Published:
+        """What is published in a folder that is to get the log from here on, and has nothing yet."""
+        return Published(version=self.first - 1, chain=self.before, folder=folder)
+
+
+WHOLE_LOG = Base()
+"""The log from version 0 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What is agreed on: the head of the log, and the locator.
+    """What is agreed on: the head of the log, where the log begins, and the locator.
 
     The states of one epoch follow one another: each is first accepted in the leader's own domain, by a conditional
     write on the one before. So a voter that accepted a later state of an epoch has accepted every earlier one.
@@ -27,14 +53,19 @@ class State:
     version: int
     chain: str
     locator: Locator
+    base: Base = WHOLE_LOG
 
     @property
-    def order(self) -> tuple[Epoch, int, int]:
-        return self.epoch, self.version, self.locator.generation
+    def order(self) -> tuple[Epoch, int, int, int]:
+        return self.epoch, self.version, self.locator.generation, self.base.first
 
     def with_entry(self, entry: bytes) -> State:
         """The state after one more log entry."""
         return replace(self, version=self.version + 1, chain=extend(self.chain, entry))
+
+    def published_in(self, folder: int) -> Published:
+        """What is published in a folder whose log ends with the head."""
+        return Published(version=self.version, chain=self.chain, folder=folder)
 
     def covers(self, other: State) -> bool:
         """Whether accepting this one includes accepting `other`."""

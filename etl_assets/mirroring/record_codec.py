@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.locator import Locator, Replica, Role
-from etl_assets.mirroring.record import Published, Record, State
+from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, Record, State
 
-FORMAT = 1
+FORMAT, FORMAT_WITH_BASE = 1, 2
+"""A register whose log begins with version 0 is written as by programs that know no other."""
 T = TypeVar("T")
 
 
@@ -20,7 +21,7 @@ def encode(record: Record) -> bytes:
     """The register's content. Equal records give equal bytes."""
     accepted, published = record.accepted, record.published
     document = {
-        "format": FORMAT,
+        "format": FORMAT if accepted is None or accepted.base == WHOLE_LOG else FORMAT_WITH_BASE,
         "table": record.table,
         "incarnation": record.incarnation,
         "promised": _epoch_document(record.promised),
@@ -53,14 +54,15 @@ def decode(content: bytes, where: str) -> Record:
 
 def _record(document: Any) -> Record:
     fields = _fields(document, "format", "table", "incarnation", "promised", "accepted", "published")
-    if fields["format"] != FORMAT:
-        raise ValueError(f"its format is {fields['format']!r}, this program reads {FORMAT}")
+    if fields["format"] not in (FORMAT, FORMAT_WITH_BASE):
+        raise ValueError(f"its format is {fields['format']!r}, this program reads up to {FORMAT_WITH_BASE}")
+    with_base = fields["format"] == FORMAT_WITH_BASE
     published = _fields(fields["published"], "version", "chain", "folder")
     return Record(
         table=_of(str, fields["table"]),
         incarnation=_of(str, fields["incarnation"]),
         promised=_epoch(fields["promised"]),
-        accepted=None if fields["accepted"] is None else _state(fields["accepted"]),
+        accepted=None if fields["accepted"] is None else _state(fields["accepted"], with_base=with_base),
         published=Published(
             version=_of(int, published["version"]),
             chain=_chain(published["chain"]),
@@ -85,11 +87,13 @@ def _state_document(state: State) -> dict[str, Any]:
             }
             for replica in state.locator.replicas
         ],
+        **({} if state.base == WHOLE_LOG else {"base": _base_document(state.base)}),
     }
 
 
-def _state(document: Any) -> State:
-    fields = _fields(document, "epoch", "version", "chain", "generation", "one_copy", "replicas")
+def _state(document: Any, *, with_base: bool) -> State:
+    names = ("epoch", "version", "chain", "generation", "one_copy", "replicas")
+    fields = _fields(document, *names, *(["base"] if with_base else []))
     return State(
         epoch=_epoch(fields["epoch"]),
         version=_of(int, fields["version"]),
@@ -99,7 +103,24 @@ def _state(document: Any) -> State:
             one_copy=_of(bool, fields["one_copy"]),
             replicas=tuple(_replica(replica) for replica in _of(list, fields["replicas"])),
         ),
+        base=_base(fields["base"]) if with_base else WHOLE_LOG,
     )
+
+
+def _base_document(base: Base) -> dict[str, Any]:
+    return {"first": base.first, "before": base.before, "checkpoint": base.checkpoint}
+
+
+def _base(document: Any) -> Base:
+    fields = _fields(document, "first", "before", "checkpoint")
+    base = Base(
+        first=_of(int, fields["first"]),
+        before=_chain(fields["before"]),
+        checkpoint=_chain(fields["checkpoint"]),
+    )
+    if base.first < 1:
+        raise ValueError(f"its log begins with version {base.first}")
+    return base
 
 
 def _replica(document: Any) -> Replica:
@@ -123,7 +144,7 @@ def _epoch(document: Any) -> Epoch:
 
 def _chain(value: Any) -> str:
     if len(bytes.fromhex(_of(str, value))) != 32:
-        raise ValueError(f"{value!r} is no chain")
+        raise ValueError(f"{value!r} is no SHA-256")
     return value
 
 

@@ -4,7 +4,7 @@ Belongs here: what a replica holds and how it is brought further. Not here: who 
 (`mirror.py`).
 
 ```
-tables/<table>/g000001/_delta_log/00000000000000000007.json   the log; what is published is never replaced or removed
+tables/<table>/g000001/_delta_log/00000000000000000007.json   the log; what is published is never replaced, nor removed from the base on
 tables/<table>/staged/00000000000000000008.<chain>.json       an entry that was voted for and is not yet published
 ```
 """
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from etl_assets.errors import ReplicaCorrupt, Unanswered
-from etl_assets.mirroring.chain import GENESIS, extend
+from etl_assets.mirroring.chain import extend
 from etl_assets.mirroring.named_files import NamedFile, files_named, files_removed
-from etl_assets.mirroring.record import Published, State, folder_name
+from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, State, folder_name
 from etl_assets.mirroring.register import Register
 from etl_assets.mirroring.stores import Store
 
@@ -102,28 +102,47 @@ class Replica:
     def _put_if_absent(self, folder: int, version: int, entry: bytes) -> bool:
         """Whether the log now holds this very entry. Never replaces, never removes."""
         key = self.entry_key(folder, version)
+        unanswered = Unanswered(
+            f"{key} was there and is gone: somebody empties {self.store.name}",
+            fix="run it again once that has come to an end",
+            store=self.store.name,
+            key=key,
+        )
         try:
             if self.store.create(key, entry):
                 return True
-        except Unanswered:
-            if (found := self.store.get(key)) is None:
-                raise
-            return found.content == entry
-        found = self.store.get(key)
-        return found is not None and found.content == entry
+        except Unanswered as error:
+            unanswered = error
+        if (found := self.store.get(key)) is None:
+            raise unanswered
+        return found.content == entry
 
-    def fetch(self, folder: int, entries: Sequence[bytes], sources: Sequence[tuple[Replica, int]]) -> None:
+    def fetch(
+        self,
+        folder: int,
+        entries: Sequence[bytes],
+        sources: Sequence[tuple[Replica, int]],
+        *,
+        live: Sequence[NamedFile] = (),
+    ) -> None:
         """Copy the data files of some consecutive entries into a folder, from the first source that has each.
 
         Files that a later one of the entries takes out again may be gone everywhere, if they were vacuumed.
+
+        Args:
+            folder: The folder.
+            entries: The entries.
+            sources: Replicas that have files, with the folder each has them in.
+            live: What the table had before these entries, if the folder does not have it.
 
         Raises:
             Unanswered: a file cannot be had at present.
         """
         gone_later: set[str] = set()
         held: list[str] = []
-        for entry in reversed(entries):
-            for file in files_named(entry):
+        named = [(files_named(entry), files_removed(entry)) for entry in reversed(entries)]
+        for files, removed in [*named, (live, frozenset[str]())]:
+            for file in files:
                 if self._fetch_file(folder, file, sources):
                     held.append(f"{self.folder(folder)}/{file.path}")
                 elif file.path not in gone_later:
@@ -133,7 +152,7 @@ class Replica:
                         store=self.store.name,
                         key=file.path,
                     )
-            gone_later |= files_removed(entry)
+            gone_later |= removed
         if held:
             self.store.persist(held)
 
@@ -181,15 +200,28 @@ class Replica:
             if int(key.removeprefix(prefix).partition(".")[0]) <= published.version:
                 self.store.delete(key)
 
-    def broken(self, published: Published, *, has_data: bool) -> Iterator[str]:
+    def broken(
+        self,
+        published: Published,
+        *,
+        has_data: bool,
+        base: Base = WHOLE_LOG,
+        live: Sequence[NamedFile] = (),
+    ) -> Iterator[str]:
         """What is wrong with the published part: log entries gone or changed, files of the newest version gone or cut.
 
-        Reads the whole log and asks for the size of every file in use. Deletion vectors are not looked at: the log does
-        not say when one of them is out of use.
+        Reads the log from its base on and asks for the size of every file in use. Deletion vectors are not looked at: the
+        log does not say when one of them is out of use.
+
+        Args:
+            published: What is to be there.
+            has_data: Whether data files are to be there.
+            base: Where the log begins.
+            live: What its checkpoint says the table has of files.
         """
-        chain = GENESIS
-        files: dict[str, NamedFile] = {}
-        for version in range(published.version + 1):
+        chain = base.before
+        files = {file.path: file for file in live if file.exact}
+        for version in range(base.first, published.version + 1):
             if (entry := self.entry(published.folder, version)) is None:
                 yield f"version {version} is missing in {self.folder(published.folder)}"
                 return

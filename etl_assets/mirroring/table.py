@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.couriers import Couriers
 from etl_assets.mirroring.locator import Locator
+from etl_assets.mirroring.named_files import NamedFile
 from etl_assets.mirroring.record import Record
 from etl_assets.mirroring.register import Held
 from etl_assets.mirroring.replica import Replica
@@ -35,6 +36,7 @@ class MirroredTable:
         roots: Root of each configured domain. Where a replica is that the locator names and settings do not, the
             locator itself says.
         open_store: Opens a root.
+        live_files: The data files that a checkpoint's content names.
         couriers: Asks several domains at once.
     """
 
@@ -42,6 +44,7 @@ class MirroredTable:
     home: str
     roots: Mapping[str, str]
     open_store: Callable[[str], Store]
+    live_files: Callable[[bytes], Sequence[NamedFile]]
     couriers: Couriers
     _replicas: dict[tuple[str, str], Replica] = field(default_factory=dict)
 

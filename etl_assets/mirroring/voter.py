@@ -7,11 +7,13 @@ write that is refused starts over from reading. All of it may be done late, twic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from etl_assets.errors import ReplicaCorrupt, Unanswered
+from etl_assets.mirroring.checkpoints import Checkpoints
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.locator import Locator
-from etl_assets.mirroring.record import NOTHING_PUBLISHED, Published, Record, State
+from etl_assets.mirroring.record import Base, Published, Record, State
 from etl_assets.mirroring.register import Held
 from etl_assets.mirroring.replica import ForeignEntry, Replica
 from etl_assets.mirroring.table import Answer, MirroredTable
@@ -45,6 +47,8 @@ class Voter:
             if published.version < state.version:
                 published, head = self.bring(published, state, sources)
                 self.replica.stage(state, *head)
+            if record.accepted is None or record.accepted.base != state.base:
+                published = self._hold(published, state, sources)
             return record.accept(state, published)
 
         return self._change(voted)
@@ -57,7 +61,9 @@ class Voter:
             if at.version >= state.version:
                 return held.record
             return held.record.publish(
-                self._write_head(at, state, sources, voted=_covers(held.record, state))
+                self._write_head(
+                    at, _with_base_of(held.record, state), sources, voted=_covers(held.record, state)
+                )
             )
 
         answer = self._change(published)
@@ -74,8 +80,8 @@ class Voter:
             reached, head = self.bring(at, state, sources, voted=voted)
             return self.replica.publish(reached, head)
         except ForeignEntry:
-            reached, head = self.rebuild(at, state, sources)
-            return self.replica.publish(reached, head)
+            before_head, _ = self.rebuild(at, state, sources, with_head=True)
+            return state.published_in(before_head.folder)
 
     def bring(
         self, at: Published, state: State, sources: Sources, *, voted: bool = False
@@ -93,7 +99,7 @@ class Voter:
         Returns:
             How far the log reaches, and the head's entry (none for a table without versions).
         """
-        history = _history(sources, at, state)
+        history = None if at.version + 1 < state.base.first else _history(sources, at, state)
         if history is None:
             return self.rebuild(at, state, sources)
         if self._has_data and not (voted and len(history) == 1):
@@ -103,13 +109,25 @@ class Voter:
         except ForeignEntry:
             return self.rebuild(at, state, sources)
 
-    def rebuild(self, at: Published, state: State, sources: Sources) -> tuple[Published, list[bytes]]:
+    def rebuild(
+        self, at: Published, state: State, sources: Sources, *, with_head: bool = False
+    ) -> tuple[Published, list[bytes]]:
         """Build the replica anew beside its folder, which is not touched again: late writers only reach the old one.
 
+        It begins at the state's base: with the checkpoint of that version, the data files that are live there, and the
+        log from there on, whose chain must come out as agreed.
+
+        Args:
+            at: What is published here.
+            state: Where to bring it.
+            sources: Who has the history.
+            with_head: Put the head into the log as well, in a folder where nothing else is in its place.
+
         Raises:
-            ReplicaCorrupt: no source can show the history from its beginning.
+            ReplicaCorrupt: no source can show the history from the base on, or has the base's checkpoint.
         """
-        history = _history(sources, NOTHING_PUBLISHED, state)
+        base = state.base
+        history = _history(sources, base.start(at.folder), state)
         if history is None:
             raise ReplicaCorrupt(
                 f"no replica that answers can prove version {state.version} of the table {self._table.name}",
@@ -117,15 +135,65 @@ class Voter:
                 table=self._table.name,
                 domain=self._domain,
             )
+        own_first = [(self.replica, at.folder), *sources]
+        snapshot = self._checkpoint(base, own_first) if self._has_data and base.first else None
+        live = () if snapshot is None else self._table.live_files(snapshot)
         folder = max(state.epoch.number, at.folder + 1)
         while True:
             try:
                 if self._has_data:
-                    self.replica.fetch(folder, history, [(self.replica, at.folder), *sources])
-                start = Published(version=-1, chain=NOTHING_PUBLISHED.chain, folder=folder)
-                return self.replica.publish(start, history[:-1]), history[-1:]
+                    self.replica.fetch(folder, history, own_first, live=live)
+                if snapshot is not None and not Checkpoints(self.replica, folder).keep(base, snapshot):
+                    raise ForeignEntry(f"checkpoint {base.first} in {self.replica.folder(folder)}")
+                before_head, head = self.replica.publish(base.start(folder), history[:-1]), history[-1:]
+                if with_head:
+                    self.replica.publish(before_head, head)
             except ForeignEntry:
                 folder += 1
+            else:
+                return before_head, head
+
+    def holds(self, at: Published, base: Base, sources: Sources) -> bool:
+        """Whether what is published here has the log from a base on, and its checkpoint, which is copied if it is missing.
+
+        No: the folder begins later, or has another checkpoint of that version; it is to be rebuilt.
+
+        Raises:
+            ReplicaCorrupt: no source has the base's checkpoint.
+        """
+        if at.version >= base.first and self.replica.entry(at.folder, base.first) is None:
+            return False
+        if not base.first or not self._has_data:
+            return True
+        content = self._checkpoint(base, [(self.replica, at.folder), *sources])
+        return Checkpoints(self.replica, at.folder).keep(base, content)
+
+    def _hold(self, at: Published, state: State, sources: Sources) -> Published:
+        """Have the log from the state's base on, in a new folder if need be."""
+        if self.holds(at, state.base, sources):
+            return at
+        published = at.version >= state.version
+        before_head, _ = self.rebuild(at, state, sources, with_head=published)
+        return state.published_in(before_head.folder) if published else before_head
+
+    def _checkpoint(self, base: Base, sources: Sources) -> bytes:
+        """The checkpoint of a base, from the first source that has the one that was agreed on."""
+        unanswered: Unanswered | None = None
+        for replica, folder in sources:
+            try:
+                content = Checkpoints(replica, folder).of(base)
+            except Unanswered as error:
+                unanswered = error
+                continue
+            if content is not None:
+                return content
+        raise unanswered or ReplicaCorrupt(
+            f"no replica that answers has the checkpoint of version {base.first} of the table {self._table.name}, "
+            f"with which its log begins",
+            fix="bring back another domain, or restore the checkpoint that `etl-assets tables verify` names",
+            table=self._table.name,
+            domain=self._domain,
+        )
 
     @property
     def _has_data(self) -> bool:
@@ -155,6 +223,14 @@ class Voter:
 
 def _covers(record: Record, state: State) -> bool:
     return record.accepted is not None and record.accepted.covers(state)
+
+
+def _with_base_of(record: Record, state: State) -> State:
+    """A state with the base that a voter has voted for since: its folder must not lose that again."""
+    accepted = record.accepted
+    if accepted is None or accepted.base.first <= state.base.first:
+        return state
+    return replace(state, base=accepted.base)
 
 
 def _history(sources: Sources, after: Published, state: State) -> list[bytes] | None:

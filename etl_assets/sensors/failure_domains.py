@@ -69,7 +69,7 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
         try:
             # First of all: what follows asks no domain that is known not to answer.
             told = _tell(settings, told, placement.watch.probe_all(placement.sites))
-            kept = keep_replicas(placement)
+            kept = keep_replicas(placement, keep_log_versions=settings.upkeep.keep_log_versions)
             states = domain_states(placement)
         except EtlAssetsError as error:
             return dg.SensorResult(skip_reason=str(error), cursor=str(_Cursor(seen=last.seen, told=told)))

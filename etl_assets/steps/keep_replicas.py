@@ -1,5 +1,5 @@
 """Looking after mirrored tables between runs: replicas brought up to date, lost memories replaced, leaders moved,
-checkpoints made.
+checkpoints made, logs shortened.
 
 Belongs here: one round of it, bounded and safe to repeat, without Spark. Does not belong here: when a round is due
 (`sensors/failure_domains.py`).
@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, Unanswered
+from etl_assets.mirroring.checkpoints import EVERY
 from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     from etl_assets.delta.replication import Replication
     from etl_assets.placement.domains import Placement
+
+_MOVES_A_RETENTION = 10
+"""How often a log's beginning moves while the versions that stay pass by: each time costs a reading of that log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,18 +44,23 @@ class Kept:
         return f"{self.table}: {', '.join(parts) or 'nothing to do'}"
 
 
-def keep_replicas(placement: Placement) -> list[Kept]:
-    """One round over all tables. A table that cannot be helped now is named, and does not stop the others."""
+def keep_replicas(placement: Placement, *, keep_log_versions: int | None = None) -> list[Kept]:
+    """One round over all tables. A table that cannot be helped now is named, and does not stop the others.
+
+    Args:
+        placement: The failure domains.
+        keep_log_versions: So many versions of each log stay, and older ones go; None: all stay.
+    """
     kept = []
     for contract in ALL_TABLES:
         try:
-            kept.append(_keep(placement, contract.name))
+            kept.append(_keep(placement, contract.name, keep_log_versions))
         except (MirrorError, Unanswered, DomainUnavailable) as error:
             kept.append(Kept(table=contract.name, problem=error.message))
     return [each for each in kept if each.moved or each.rejoined or each.problem]
 
 
-def _keep(placement: Placement, table: str) -> Kept:
+def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Kept:
     seen = platform_table(table, placement.reader()).replication
     state = None if seen is None else seen.acknowledged()
     if state is None or not state.epoch.domain:
@@ -64,13 +73,15 @@ def _keep(placement: Placement, table: str) -> Kept:
     rejoined = tuple(_rejoin(placement, mirrored))
     mirrored.follow()
     moved = domain.name if domain.name != state.epoch.domain else None
-    return Kept(table=table, moved=moved, rejoined=rejoined, problem=_checkpoint(mirrored))
+    return Kept(table=table, moved=moved, rejoined=rejoined, problem=_tidy(mirrored, keep_log_versions))
 
 
-def _checkpoint(mirrored: Replication) -> str | None:
-    """Give replicas the checkpoint that is due; why not, where it could not be made. Readers do without."""
+def _tidy(mirrored: Replication, keep_log_versions: int | None) -> str | None:
+    """Give replicas the checkpoint that is due, and shorten their logs; why not, where that failed. Readers do without."""
     try:
         mirrored.checkpoint()
+        if keep_log_versions is not None:
+            mirrored.shorten(keep_log_versions, step=max(EVERY, keep_log_versions // _MOVES_A_RETENTION))
     except (MirrorError, Unanswered) as error:
         return error.message
     return None

@@ -150,7 +150,8 @@ def _older(table: Table, version: int) -> Snapshot:
     except DeltaError as error:
         raise FilesGone(
             f"version {version} of {table.name} cannot be read any more: {error}",
-            fix="choose a newer version; Delta removes log entries that are older than 30 days",
+            fix="choose a newer version; log entries that are older than 30 days, or of a mirrored table more versions back"
+            " than `upkeep.keep_log_versions`, are removed",
             table=table.name,
             missing=[],
         ) from error

@@ -20,7 +20,7 @@ from etl_assets.environment import FAILPOINT
 
 
 class Failpoint(StrEnum):
-    """Every place where a process can be killed by a test, in the order of one run of the data path."""
+    """Every place where a process can be killed by a test, in the order of one run of the data path, then of upkeep."""
 
     STAGE_AFTER_WRITE = "stage.after_write"
     EXCEPTIONS_BEFORE_COMMIT = "exceptions.before_commit"
@@ -31,6 +31,8 @@ class Failpoint(StrEnum):
     TABLE_AFTER_SYNC = "table.after_sync"
     LEDGER_BEFORE_WRITE = "ledger.before_write"
     LEDGER_AFTER_WRITE = "ledger.after_write"
+    VACUUM_DURING_REMOVE = "vacuum.during_remove"
+    LOG_BEFORE_REMOVE = "log.before_remove"
 
 
 def failpoint(name: Failpoint, *, table: str = "") -> None:

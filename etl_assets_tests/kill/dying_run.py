@@ -41,6 +41,17 @@ def run(root: Path, landing: Path, table: str | None, failpoint: str, gateway: G
     os._exit(SURVIVED)
 
 
+def compact(root: Path, landing: Path, table: str, failpoint: str, gateway: Gateway) -> None:
+    """Compact a table, and die at the failpoint."""
+    from etl_assets.steps.compact import Compact
+
+    os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
+    session = attached_session(gateway)
+    pipeline = Pipeline(root=root, landing=landing, session=lambda: session)
+    Compact(context=pipeline.context, table=table).run()
+    os._exit(SURVIVED)
+
+
 def own_session() -> Any:
     from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.settings import SparkSettings

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.steps.compact import Compact, extent
 from etl_assets.testing.failpoints import Failpoint
 from etl_assets_tests.kill import dying_run
+from etl_assets_tests.kill.test_kill_of_upkeep import UPKEEP
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
@@ -109,14 +111,21 @@ def processes() -> Any:
 
 
 @pytest.fixture
-def kill(processes: Any, undisturbed: Undisturbed, spark) -> Callable[..., None]:
+def kill(processes: Any, spark) -> Callable[..., None]:
     """Runs a step (None: all) in a process of its own, which must die at the failpoint."""
     attached = dying_run.Gateway.of(spark)
 
-    def kill(pipeline: Pipeline, step: str | None, failpoint: str, *, with_its_jvm: bool = False) -> None:
+    def kill(
+        pipeline: Pipeline,
+        step: str | None,
+        failpoint: str,
+        *,
+        with_its_jvm: bool = False,
+        run: Callable[..., None] = dying_run.run,
+    ) -> None:
         gateway = None if with_its_jvm else attached
         process = processes.Process(
-            target=dying_run.run, args=(pipeline.root, undisturbed.landing, step, str(failpoint), gateway)
+            target=run, args=(pipeline.root, pipeline.landing, step, str(failpoint), gateway)
         )
         process.start()
         process.join(120)
@@ -154,6 +163,7 @@ def _name(value: Any) -> str:
 def test_every_failpoint_is_covered():
     used = [point for _, points in BETWEEN_WRITES for point in points]
     used += [*AFTER_EACH_COMMIT, *(point for _, point in IN_THE_MIDDLE_OF_A_WRITE)]
+    used += UPKEEP
     assert {str(point).partition("@")[0] for point in used} == {str(point) for point in Failpoint}
 
 
@@ -167,6 +177,23 @@ def test_a_step_killed_and_run_again_gives_the_tables_of_an_undisturbed_run(
     pipeline.run(DAYS, only=[step])
     assert _tables(pipeline, WRITES[step]) == {name: undisturbed.tables[name] for name in WRITES[step]}
     assert pipeline.run(DAYS, only=[step])[step].commits == 0
+
+
+def test_a_compaction_killed_before_and_after_its_commit_is_finished_by_the_next(pipeline, kill):
+    for number in range(2):
+        pipeline.land([event(number)], name=f"{number}.jsonl")
+        pipeline.run([DAY], only=["raw_events"])
+    table, rows = pipeline.context.table("raw_events"), sorted(map(str, pipeline.rows("raw_events")))
+    before = extent(table)
+    assert before.files == 2
+    kill(pipeline, "raw_events", f"{Failpoint.TABLE_BEFORE_COMMIT}@raw_events", run=dying_run.compact)
+    assert extent(table) == before
+    kill(pipeline, "raw_events", f"{Failpoint.TABLE_AFTER_COMMIT}@raw_events", run=dying_run.compact)
+    was, now = Compact(context=pipeline.context, table="raw_events").run()
+    assert was == now
+    assert (now.files, now.version) == (1, before.version + 1)
+    assert sorted(map(str, pipeline.rows("raw_events"))) == rows
+    assert pipeline.run([DAY], only=["raw_events"])["raw_events"].commits == 0
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.named_files import NamedFile
 from etl_assets.mirroring.reading import Reading
 from etl_assets.mirroring.stores import Store
 from etl_assets.mirroring.table import MirroredTable
@@ -38,10 +39,12 @@ class Platform:
         stores: Mapping[str, Store],
         roles: Mapping[str, Role] | None = None,
         couriers: Couriers | None = None,
+        live_files: Callable[[bytes], Sequence[NamedFile]] = lambda content: (),
     ) -> None:
         self.stores = dict(stores)
         self.roles = dict.fromkeys(stores, Role.VOTER) | dict(roles or {})
         self.couriers = OneByOne() if couriers is None else couriers
+        self.live_files = live_files
         self._ids = count(1)
 
     def bootstrap(self) -> None:
@@ -53,6 +56,7 @@ class Platform:
             home=home,
             roots={domain: domain for domain in self.stores},
             open_store=self.stores.__getitem__,
+            live_files=self.live_files,
             couriers=self.couriers,
         )
 

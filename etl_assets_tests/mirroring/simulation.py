@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -20,15 +20,18 @@ import greenlet
 
 from etl_assets.errors import MirrorError, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
-from etl_assets.mirroring.chain import GENESIS, extend
+from etl_assets.mirroring.chain import GENESIS, extend, extend_all
+from etl_assets.mirroring.checkpoints import Checkpoint, digest
+from etl_assets.mirroring.clean_up import clean, move_base
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.named_files import NamedFile, files_named, files_removed
 from etl_assets.mirroring.reading import Reading
-from etl_assets.mirroring.record import Record, State
+from etl_assets.mirroring.record import WHOLE_LOG, Base, Record, State
 from etl_assets.mirroring.record_codec import decode
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.table import MirroredTable
@@ -63,6 +66,7 @@ class Profile:
     rogue: float = 0.1
     empty: float = 0.0
     stay: float = 0.6
+    tidy: float = 0.3
     late: float = 0.05
     layouts: tuple[str, ...] = ("vvv", "vvw", "vvvl", "vvvww", "vvwl")
 
@@ -123,6 +127,7 @@ class World:
             home=process.domain,
             roots={domain: f"memory://{domain}" for domain in self.stores},
             open_store=lambda uri: self.stores[uri.removeprefix("memory://")],
+            live_files=live_files,
             couriers=SimulatedCouriers(self, process),
         )
 
@@ -273,7 +278,7 @@ class World:
             process.paused_until = 0
         while self.effects:
             self._turn()
-        self.desired = self.random.choice([d for d in self.leaders if d not in self.emptied])
+        self.desired = self.random.choice([domain for domain in self.leaders if self._may_lead(domain)])
         needed = self.oracle.newest_reported + 1
         deadline = self.step + CALM_STEPS
         while self.oracle.newest_reported < needed:
@@ -292,6 +297,14 @@ class World:
                 mirror.follow()
                 return
         raise Violation("nobody can lead, all domains up")
+
+    def _may_lead(self, domain: str) -> bool:
+        """Whether a domain knows itself for a voter: one that was promoted does so from its first vote on."""
+        record = self.oracle.record(domain)
+        agreed = (
+            None if record is None or record.accepted is None else record.accepted.locator.replica(domain)
+        )
+        return domain not in self.emptied and agreed is not None and agreed.role is Role.VOTER
 
     def new_id(self) -> str:
         return f"i{next(self.ids)}"
@@ -352,6 +365,8 @@ def work(world: World, process: Process) -> None:
                     operate(world, mirror)
                 for _ in range(world.random.randint(1, 3)):
                     lead = commit(world, mirror, leadership, lead)
+                if chance() < world.profile.tidy:
+                    tidy(world, mirror)
             elif chance() < 0.3:
                 read(world, reading)
         except (MirrorError, Unanswered):
@@ -378,15 +393,39 @@ def operate(world: World, mirror: Mirror) -> None:
         membership.set_one_copy(False)
 
 
+def tidy(world: World, mirror: Mirror) -> None:
+    """What the round that looks after replicas does: shorten the logs."""
+    state = move_base(mirror, keep=world.random.randint(1, 3), make=make_checkpoint)
+    clean(mirror.table, state, limit=world.random.randint(1, 9))
+
+
+def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkpoint:
+    """A checkpoint that holds what counts of one: which data files there are."""
+    before, chain = (-1, GENESIS) if base is None else (base.version, base.chain)
+    live = {} if base is None else {file.path: file.size for file in live_files(base.content)}
+    for entry in entries:
+        for path in files_removed(entry):
+            live.pop(path)
+        live |= {file.path: file.size for file in files_named(entry)}
+    content = json.dumps(live).encode()
+    version = before + len(entries)
+    return Checkpoint(version=version, chain=extend_all(chain, entries), content=content, hint={})
+
+
+def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
+    return tuple(NamedFile(path, size) for path, size in json.loads(checkpoint).items())
+
+
 def commit(world: World, mirror: Mirror, leadership: Leadership, lead: Lead) -> Lead:
     """What `delta/commit.py` does: plan on the acknowledged head, let Spark commit to the home log, push."""
     home = mirror.home
-    cursor = 0
+    cursor, replaced = 0, ()
     if lead.version >= 0:
         head = home.entry(lead.folder, lead.version)
         if head is None:
             return leadership.lead()
         cursor = rows_of(head)[1]
+        replaced = files_named(head) if world.random.random() < 0.3 else ()
     name = f"part-{next(world.ids)}.parquet"
     content = f"rows of {name}".encode()
     entry = b"\n".join(
@@ -400,6 +439,7 @@ def commit(world: World, mirror: Mirror, leadership: Leadership, lead: Lead) -> 
                     }
                 }
             },
+            *({"remove": {"path": file.path}} for file in replaced),
             {"add": {"path": name, "size": len(content)}},
         )
     )
@@ -436,6 +476,7 @@ class Oracle:
         self._newest: State | None = None
         self._seen: dict[str, Record] = {}
         self._votes: dict[tuple[str, str], dict[Epoch, State]] = {}
+        self._bases = {WHOLE_LOG}
         self.newest_reported = -1
 
     def record(self, domain: str) -> Record | None:
@@ -483,6 +524,9 @@ class Oracle:
             self._expect_published(domain, record)
             if before is not None and record.published.folder > before.published.folder:
                 self._world.met.add("rebuilt")
+                if self._begins_later(domain, record):
+                    self._world.met.add("snapshot")
+            self._expect_log_from_a_base(domain, record, before)
 
     def reported(self, version: int, chain: str) -> None:
         """A process was told that a version is acknowledged."""
@@ -495,6 +539,8 @@ class Oracle:
             raise Violation(f"version {binding.version} was read after {at_least} had been reported")
         if self._acknowledged.get(binding.version) != binding.chain:
             raise Violation(f"version {binding.version} was read and is not acknowledged")
+        if binding.version < self.base.first:
+            return  # so slow a reader that the log begins later by now
         files = self._world.stores[binding.domain].files
         if binding.domain not in self._world.emptied:
             self._expect_log(files, binding.folder, binding.version, binding.domain)
@@ -527,12 +573,17 @@ class Oracle:
         entry = self._world.stores[domain].files.get(key)
         if record is None or entry is None:
             return
-        version = int(key[-25:-5])
-        folder = Replica(self._world.stores[domain], table=TABLE, domain=domain).entry_key(
-            record.published.folder, version
+        folder = Replica(self._world.stores[domain], table=TABLE, domain=domain).folder(
+            record.published.folder
         )
-        if key == folder and version <= record.published.version:
-            raise Violation(f"{domain} is about to lose its published entry {version}")
+        if not key.startswith(f"{folder}/") or key.endswith("_last_checkpoint"):
+            return
+        version = int(key.rpartition("/")[2][:20])
+        if version < self.base.first:
+            self._world.met.add("shortened")
+            self._expect_base(domain, record, self.base)
+        elif version <= record.published.version:
+            raise Violation(f"{domain} is about to lose its published entry or checkpoint {version}")
 
     def _expect_held(self, domain: str, record: Record, state: State) -> None:
         """A vote is given for what is there: the entry, and its data."""
@@ -575,6 +626,7 @@ class Oracle:
                 raise Violation(f"epoch {state.epoch} got an acknowledgement after {newest.epoch}")
             return
         self._newest = state
+        self._bases.add(state.base)
         known = self._acknowledged.setdefault(state.version, state.chain)
         if known != state.chain:
             raise Violation(f"version {state.version} was acknowledged with two contents")
@@ -588,13 +640,81 @@ class Oracle:
         if self._acknowledged.get(at.version) != at.chain:
             raise Violation(f"{domain} published version {at.version}, which is not acknowledged")
 
+    @property
+    def base(self) -> Base:
+        """Where the log begins, as was agreed last."""
+        return WHOLE_LOG if self._newest is None else self._newest.base
+
+    def _begins_later(self, domain: str, record: Record) -> bool:
+        store = self._world.stores[domain]
+        first = Replica(store, table=TABLE, domain=domain).entry_key(record.published.folder, 0)
+        return record.published.version >= 0 and first not in store.files
+
+    def _expect_log_from_a_base(self, domain: str, record: Record, before: Record | None) -> None:
+        """A vote is given by who holds the log from the base on; a folder begins there, or at one agreed on since."""
+        if record.accepted is None:
+            return
+        voted, bases = record.accepted.base, [None, None]
+        if before is not None:
+            bases = [None if each.accepted is None else each.accepted.base for each in (record, before)]
+        if bases[0] != bases[1]:
+            self._expect_base(domain, record, voted)
+        elif before is not None and record.published.folder > before.published.folder:
+            for base in (voted, *(each for each in self._bases if each.first > voted.first)):
+                with suppress(Violation):
+                    self._expect_base(domain, record, base)
+                    return
+            raise Violation(f"the new folder of {domain} begins where nothing was agreed on")
+
+    def _expect_base(self, domain: str, record: Record, base: Base) -> None:
+        """Whoever has voted for a base holds the log from there on, and its checkpoint."""
+        store = self._world.stores[domain]
+        folder = Replica(store, table=TABLE, domain=domain).folder(record.published.folder)
+        for version in range(base.first, record.published.version + 1):
+            if f"{folder}/_delta_log/{version:020d}.json" not in store.files:
+                raise Violation(f"{domain} is to hold the log from {base.first} on and lacks {version}")
+        if base.first and self._world.roles[domain] is not Role.WITNESS:
+            content = store.files.get(f"{folder}/_delta_log/{base.first:020d}.checkpoint.parquet")
+            if content is None or digest(content) != base.checkpoint:
+                raise Violation(f"{domain} is to hold the checkpoint {base.first} and does not")
+
     def _expect_log(self, files: Mapping[str, bytes], folder: str, upto: int, domain: str) -> None:
-        for version in range(upto + 1):
-            entry = files.get(f"{folder}/_delta_log/{version:020d}.json")
-            if entry != self._entries[self._acknowledged[version]]:
+        """A replica can be opened, and what is opened is the acknowledged history."""
+        log = f"{folder}/_delta_log/"
+        entries = {version: files.get(f"{log}{version:020d}.json") for version in range(upto + 1)}
+        for version, entry in entries.items():
+            if entry is not None and entry != self._entries[self._acknowledged[version]]:
                 raise Violation(f"{domain} does not hold the acknowledged version {version} in {folder}")
-            if self._world.roles[domain] is not Role.WITNESS:
-                self._expect_data(files, folder, entry, domain)
+        missing = max((version for version, entry in entries.items() if entry is None), default=-1)
+        if self._world.roles[domain] is Role.WITNESS:
+            if missing >= self.base.first:
+                raise Violation(f"{domain} lacks version {missing}, and the log begins at {self.base.first}")
+            return
+        first = 0 if missing < 0 else self._expect_snapshot(files, folder, missing, upto, domain)
+        for version in range(first, upto + 1):
+            self._expect_data(files, folder, entries[version] or b"", domain)
+
+    def _expect_snapshot(
+        self, files: Mapping[str, bytes], folder: str, missing: int, upto: int, domain: str
+    ) -> int:
+        """A checkpoint stands for the entries that are missing, and its data is there; its version."""
+        names = {
+            version: f"{folder}/_delta_log/{version:020d}.checkpoint.parquet" for version in range(upto + 1)
+        }
+        first = max((version for version, name in names.items() if name in files), default=-1)
+        if first < missing:
+            raise Violation(f"{domain} lacks version {missing} and cannot be opened")
+        live = self._live_at(first)
+        if files[names[first]] != live:
+            raise Violation(f"the checkpoint {first} in {domain} is not what the log says")
+        for file in live_files(live):
+            if f"{folder}/{file.path}" not in files:
+                raise Violation(f"{domain} lacks the data file {file.path}")
+        return first
+
+    def _live_at(self, version: int) -> bytes:
+        entries = [self._entries[self._acknowledged[each]] for each in range(version + 1)]
+        return make_checkpoint(None, entries).content
 
     def _expect_data(self, files: Mapping[str, bytes], folder: str, entry: bytes, domain: str) -> None:
         for action in map(json.loads, entry.splitlines()):

@@ -12,16 +12,18 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from etl_assets.mirroring import clean_up
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Locator
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.reading import Reading
-from etl_assets.mirroring.record import Record, State
+from etl_assets.mirroring.record import Base, Published, Record, State
 from etl_assets.mirroring.record_codec import encode
 from etl_assets.mirroring.register import Held, Register
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.table import MirroredTable
+from etl_assets.mirroring.voter import Voter
 
 
 @contextmanager
@@ -175,6 +177,69 @@ def a_leader_that_never_gives_way() -> Generator[None]:
         yield
 
 
+@contextmanager
+def shortening_before_agreement() -> Generator[None]:
+    """Entries go as soon as the leader has a checkpoint in their place, whether or not the others agree on it."""
+    rebase = Mirror.rebase
+
+    def hasty(self: Mirror, state: State, base: Base) -> State | None:
+        held = self.held()
+        record = held.record.accept(replace(state, base=base))
+        if record is not None and self.home.register.write(held, record):
+            folder = record.published.folder
+            for version in range(base.first):
+                self.home.store.delete(self.home.entry_key(folder, version))
+        return rebase(self, state, base)
+
+    with patch.object(Mirror, "rebase", hasty):
+        yield
+
+
+@contextmanager
+def shortening_beyond_what_a_replica_holds() -> Generator[None]:
+    """Every replica loses the entries before the base, those too that have not voted for it and lack its checkpoint."""
+
+    def everyone(*_: object) -> bool:
+        return True
+
+    with patch.object(clean_up, "_begins_at_base", everyone):
+        yield
+
+
+@contextmanager
+def voting_without_the_checkpoint() -> Generator[None]:
+    """A base is voted for like a head: by who has the entries."""
+
+    def hold(self: Voter, at: Published, *_: object) -> Published:
+        return at
+
+    with patch.object(Voter, "_hold", hold):
+        yield
+
+
+@contextmanager
+def trusting_a_peer_for_the_chain() -> Generator[None]:
+    """What a peer has from the base on is taken for the history; its chain is not compared with the agreed one."""
+
+    def history(self: Replica, folder: int, after: Published, upto: State) -> list[bytes] | None:
+        entries = [self.entry(folder, version) for version in range(after.version + 1, upto.version + 1)]
+        return None if None in entries else [entry for entry in entries if entry is not None]
+
+    with patch.object(Replica, "history", history):
+        yield
+
+
+@contextmanager
+def bases_that_do_not_count_in_the_order() -> Generator[None]:
+    """A state with a later base counts as accepted by who has accepted the one without."""
+
+    def order(self: State) -> tuple[Any, ...]:
+        return self.epoch, self.version, self.locator.generation
+
+    with patch.object(State, "order", property(order)):
+        yield
+
+
 SLIPS = (
     epochs_without_owner,
     joining_before_write_back,
@@ -186,4 +251,11 @@ MORE_SLIPS = (
     voting_from_a_blank_memory,
     reading_what_some_majority_holds,
     a_leader_that_never_gives_way,
+)
+SLIPS_OF_SHORTER_LOGS = (
+    shortening_before_agreement,
+    shortening_beyond_what_a_replica_holds,
+    voting_without_the_checkpoint,
+    trusting_a_peer_for_the_chain,
+    bases_that_do_not_count_in_the_order,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -283,6 +284,17 @@ def test_a_file_of_somebody_else_is_named_and_not_built_upon(tmp_path):
     assert path.read_bytes() == other.content
     assert there.newest_version() == EVERY
     assert there.newest() is None
+
+
+def test_what_a_killed_process_left_in_the_making_goes_with_a_later_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    long_ago = time.time() - 7200
+    for name in ("etl-assets-checkpoint-old", "etl-assets-checkpoint-young", "other-old"):
+        (tmp_path / name / "_delta_log").mkdir(parents=True)
+        if name.endswith("old"):
+            os.utime(tmp_path / name, (long_ago, long_ago))
+    make_checkpoint(None, list(log_entries(1)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["etl-assets-checkpoint-young", "other-old"]
 
 
 def test_the_pointer_only_moves_on(tmp_path):

@@ -197,6 +197,36 @@ def test_a_reader_finishes_a_write_that_its_leader_died_on(platform, outages):
     assert platform.process("b").reading.bind().version == 0
 
 
+def test_a_change_of_voters_under_way_hides_no_version_that_a_lost_voter_acknowledged(platform, outages):
+    leader = platform.process("a")
+    lead = leader.lead()
+    outages.down.add("c")
+    leader.commit(lead)
+    platform.stores["b"].files.clear()
+    with pytest.raises(QuorumUnavailable):
+        leader.membership.add("b")  # reached its own domain only: there B votes no more
+    outages.down.clear()
+    assert platform.process("c").reading.bind().version == 0
+
+
+def test_a_domain_that_slept_through_changes_of_the_voters_finds_those_of_today(platform, outages):
+    first = platform.process("a")
+    first.commit()
+    platform.stores["b"].files.clear()
+    first.membership.add("b")
+    outages.down.add("c")
+    with pytest.raises(QuorumUnavailable):
+        first.membership.promote("b")
+    second = platform.process("b")
+    second.commit()
+    platform.stores["a"].files.clear()
+    with pytest.raises(QuorumUnavailable):
+        second.membership.add("a")
+    outages.down.clear()
+    # C knows of A, which has another memory now, and of B as a learner.
+    assert platform.process("c").lead().version == 1
+
+
 def test_an_emptied_voter_does_not_vote_from_a_blank_memory(platform, outages):
     platform.process("a").commit()
     platform.stores["b"].files.clear()
@@ -315,6 +345,19 @@ def test_a_log_edited_by_hand_is_rebuilt_beside_and_left_as_it_is(platform):
     folder = leader.mirror.table.replica("b").register.read().record.published.folder
     assert log_of(platform, "b", folder) == log_of(platform, "a")
     assert platform.stores["b"].files[key] == b"{}"
+
+
+def test_a_folder_that_somebody_began_to_rebuild_with_another_head_is_passed_over(platform):
+    leader = platform.process("a")
+    leader.commit()
+    for folder in (1, 2):  # an unacknowledged tail, and a claimant that adopted it and was fenced
+        platform.stores["b"].files[f"tables/events/g{folder:06d}/_delta_log/00000000000000000001.json"] = (
+            b"{}"
+        )
+    leader.commit()
+    folder = leader.mirror.table.replica("b").register.read().record.published.folder
+    assert folder == 3
+    assert log_of(platform, "b", folder) == log_of(platform, "a")
 
 
 def test_a_commit_whose_data_file_is_cut_short_is_not_voted_for(platform):

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS, extend
+from etl_assets.mirroring.checkpoints import digest
 from etl_assets.mirroring.epochs import BEFORE_ALL, Epoch
 from etl_assets.mirroring.locator import Locator, Replica, Role
-from etl_assets.mirroring.record import Published, Record, State
+from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, Record, State
 from etl_assets.mirroring.record_codec import decode, encode
 
 epochs = st.builds(Epoch, st.integers(1, 5), st.sampled_from("abc"))
@@ -27,7 +28,11 @@ locators = st.builds(
     replicas=st.lists(replicas, max_size=3).map(tuple),
 )
 chains = st.binary(max_size=2).map(lambda entry: extend(GENESIS, entry))
-states = st.builds(State, epoch=epochs, version=st.integers(-1, 4), chain=chains, locator=locators)
+digests = st.binary(max_size=2).map(digest)
+bases = st.just(WHOLE_LOG) | st.builds(Base, first=st.integers(1, 4), before=chains, checkpoint=digests)
+states = st.builds(
+    State, epoch=epochs, version=st.integers(-1, 4), chain=chains, locator=locators, base=bases
+)
 published = st.builds(Published, version=st.integers(-1, 4), chain=chains, folder=st.integers(1, 4))
 records = st.builds(
     Record,
@@ -115,6 +120,13 @@ def document() -> dict:
     "spoil",
     [
         lambda d: d.update(format=2),
+        lambda d: d.update(format=3),
+        lambda d: d["accepted"].update(base={"first": 1, "before": GENESIS, "checkpoint": GENESIS}),
+        lambda d: (d.update(format=2), d["accepted"].update(base={"first": 0, "before": GENESIS})),
+        lambda d: (
+            d.update(format=2),
+            d["accepted"].update(base={"first": 0, "before": GENESIS, "checkpoint": GENESIS}),
+        ),
         lambda d: d.update(more=1),
         lambda d: d.pop("incarnation"),
         lambda d: d["promised"].update(number="1"),
@@ -129,6 +141,11 @@ def test_a_register_with_anything_odd_in_it_is_corrupt(spoil):
     spoil(spoiled)
     with pytest.raises(ReplicaCorrupt, match="the register here cannot be read"):
         decode(json.dumps(spoiled).encode(), "here")
+
+
+def test_a_register_of_a_log_from_version_0_on_is_written_as_before_logs_could_begin_later():
+    assert document()["format"] == 1
+    assert "base" not in document()["accepted"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b"\xff"])

@@ -15,7 +15,7 @@ from itertools import count
 import pytest
 
 from etl_assets_tests.mirroring.simulation import Profile, World, first_violation
-from etl_assets_tests.mirroring.slips import MORE_SLIPS, SLIPS
+from etl_assets_tests.mirroring.slips import MORE_SLIPS, SLIPS, SLIPS_OF_SHORTER_LOGS
 
 SECONDS = float(os.environ.get("MIRRORING_SECONDS", "15"))
 FIRST_SEED = int(os.environ.get("MIRRORING_SEED", "0"))
@@ -26,6 +26,20 @@ PROFILES = {
     "emptied roots": Profile(empty=0.005),
     "many faults": Profile(fault=0.06, kill=0.016, pause=0.02, outage=0.008),
     "two leaders at once": Profile(rogue=0.5, move=0.04, layouts=("vvv",)),
+    # Long enough for logs to begin later, and for domains to be away or emptied meanwhile.
+    "shorter logs": Profile(
+        steps=2500,
+        fault=0.006,
+        kill=0.003,
+        pause=0.004,
+        outage=0.003,
+        outage_steps=600,
+        move=0.003,
+        rogue=0.05,
+        empty=0.0015,
+        stay=0.85,
+        tidy=0.7,
+    ),
 }
 
 
@@ -48,6 +62,12 @@ def test_a_slip_put_back_is_caught(slip):
     assert first_violation(range(PATIENCE_FOR_A_SLIP), profile, slip) is not None
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("slip", SLIPS_OF_SHORTER_LOGS, ids=lambda slip: slip.__name__)
+def test_a_slip_in_shortening_logs_is_caught(slip):
+    assert first_violation(range(PATIENCE_FOR_A_SLIP), PROFILES["shorter logs"], slip) is not None
+
+
 def test_a_schedule_follows_from_its_seed():
     def end(seed: int) -> tuple[int, int, float]:
         world = World(seed, PROFILES["emptied roots"])
@@ -58,7 +78,8 @@ def test_a_schedule_follows_from_its_seed():
 
 
 def test_schedules_do_move_on_and_meet_every_kind_of_trouble():
-    worlds = [World(seed, PROFILES["emptied roots"]) for seed in range(60)]
+    worlds = [World(seed, PROFILES["emptied roots"]) for seed in range(50)]
+    worlds += [World(seed, PROFILES["shorter logs"]) for seed in range(10)]
     for world in worlds:
         world.run()
     assert sum(world.oracle.newest_reported + 1 for world in worlds) > 60
@@ -74,4 +95,6 @@ def test_schedules_do_move_on_and_meet_every_kind_of_trouble():
         "late",
         "twice",
         "rebuilt",
+        "shortened",
+        "snapshot",
     }

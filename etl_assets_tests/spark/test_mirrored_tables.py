@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -252,6 +253,25 @@ def test_compaction_and_checkpoints_say_the_same_to_spark_and_to_delta_rs_in_eve
     assert len(ids(third, "warehouse_rows")) == 10
     follow(second)
     assert logs(first, "raw_events") == logs(second, "raw_events") == logs(third, "raw_events")
+    _expect_to_go_on_with_shorter_logs(domains)
+
+
+def _expect_to_go_on_with_shorter_logs(domains: Sequence[Pipeline]) -> None:
+    """Logs that begin later, and a replica that was built from there: Spark reads them, and goes on."""
+    _, second, third = domains
+    for name in STEPS:
+        mirrored = second.context.table(name).replication
+        assert mirrored is not None
+        assert mirrored.shorten(2)[0] > 0
+        mirrored.rebuild(third.domain.name)
+        assert mirrored.broken() == {domain: [] for domain in NAMES}
+    assert len(ids(third, "warehouse_rows")) == 10
+    third.land([event(0), event(100)], name="latest.jsonl")
+    third.run(only=STEPS)
+    follow(third)
+    for other in domains:
+        assert ids(other, "warehouse_rows") == ids(other, "raw_events")
+        assert len(set(ids(other, "raw_events"))) == len(ids(other, "raw_events")) == 11
 
 
 def _without_checkpoint(path: Path, tmp_path: Path, version: int) -> Snapshot:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
+from etl_assets.delta.cursor import REMEMBERED_COMMITS
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, NotFound
 from etl_assets.mirroring.checkpoints import EVERY
@@ -20,7 +21,7 @@ from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.memory import Standing
 from etl_assets.placement.policy import Stage
-from etl_assets.settings import load_settings
+from etl_assets.settings import MIN_KEPT_VERSIONS, load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.placing import leader, place
 from etl_assets.steps.step import platform_table
@@ -242,3 +243,37 @@ def test_processes_that_make_a_table_at_once_make_one(placement):
             done = [threads.submit(each.create) for each in made]
         assert [str(each.exception()) for each in done if each.exception()] == []
         assert made[0].lead().version == -1
+
+
+def test_logs_are_shortened_by_a_round_once_that_pays_and_by_the_command_at_once(placement, tmp_path):
+    domain = placement.named(A)
+    assert domain is not None
+    mirrored = platform_table(TABLE, domain).replication
+    assert mirrored is not None
+    mirrored.create()
+    newest = commit_entries(mirrored, 104)
+    assert keep_replicas(placement, keep_log_versions=100) == []
+    runner, command = CliRunner(), ["clean-log", TABLE, "--keep-versions"]
+    assert runner.invoke(tables, [*command, "99"]).exit_code == 2
+    counted = runner.invoke(tables, [*command, "100"])
+    assert f"{TABLE}: the log would begin at version 3 (--delete)" in counted.output
+    assert f"{TABLE} in {B}: 3 files of the log would be removed" in counted.output
+    assert [entries_of(placement, name)[0] for name in (A, B, C)] == [0, 0, 0]
+    removed = runner.invoke(tables, [*command, "100", "--delete"])
+    assert removed.exit_code == 0, removed.output
+    assert f"{TABLE}: the log begins at version 3" in removed.output
+    assert [entries_of(placement, name)[0] for name in (A, B, C)] == [3, 3, 3]
+    assert keep_replicas(placement, keep_log_versions=newest - 3 - EVERY) == []
+    for name in (A, B, C):
+        assert entries_of(placement, name) == list(range(3 + EVERY, newest + 1))
+    assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
+
+
+def test_the_settings_keep_at_least_the_commits_that_cursors_are_read_from():
+    assert MIN_KEPT_VERSIONS >= REMEMBERED_COMMITS
+
+
+def entries_of(placement: Placement, name: str) -> list[int]:
+    """Versions in a domain's newest log of the table."""
+    folder = max((root_of(placement, name) / "tables" / TABLE).glob("g*"))
+    return sorted(int(path.stem) for path in (folder / "_delta_log").glob("*.json"))

@@ -13,14 +13,14 @@ from deltalake import DeltaTable
 from etl_assets.cli.tables import tables
 from etl_assets.delta.log import entry_path
 from etl_assets.delta.table import Table
-from etl_assets.delta.vacuum import find_unneeded
+from etl_assets.delta.vacuum import MARK, find_unneeded
 from etl_assets.errors import DomainUnavailable
 from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
-from etl_assets_tests.reference.mirrored_log import commit_entries, three_replications
+from etl_assets_tests.reference.mirrored_log import all_that_it_says, commit_entries, three_replications
 from etl_assets_tests.reference.written_tables import write_table
 
 NOW = dt.datetime.now(dt.UTC)
@@ -124,6 +124,58 @@ def test_a_new_replica_is_built_from_replicas_that_were_vacuumed(mirrored, tmp_p
         each.remove()
     mirrored.replication.rebuild("c")
     assert mirrored.replication.broken() == {domain: [] for domain in DOMAINS}
+
+
+def test_a_folder_that_was_given_up_goes_a_retention_after_it_was_first_seen(mirrored, tmp_path):
+    mirrored.replication.rebuild("c")
+    old, new = replica(tmp_path, "c"), max((tmp_path / "c" / "tables" / "events").glob("g*"))
+    assert old != new
+    for domain in DOMAINS:
+        aged(replica(tmp_path, domain))
+    aged(new)
+    (found,) = [each for each in find_unneeded(mirrored, WEEK, NOW) if each.holding.domain == "c"]
+    assert found.given_up == {}, "a reader may still be bound to it"
+    found.remove()
+    under_way = new.with_name("g000099")
+    (under_way / "_delta_log").mkdir(parents=True)
+    (under_way / "part-0.parquet").write_bytes(b"of a rebuild that is under way")
+    aged(under_way)
+    (old / MARK).touch()
+    (found,) = [each for each in find_unneeded(mirrored, WEEK, NOW) if each.holding.domain == "c"]
+    assert found.given_up == {}
+    aged(old)
+    (found,) = [each for each in find_unneeded(mirrored, WEEK, NOW) if each.holding.domain == "c"]
+    assert len(found.given_up) > 15
+    assert list(found.given_up)[-1].endswith(MARK)
+    found.remove()
+    assert [path for path in old.rglob("*") if path.is_file()] == []
+    assert (under_way / "part-0.parquet").exists()
+    assert mirrored.replication.broken() == {domain: [] for domain in DOMAINS}
+    assert mirrored.snapshot().row_count() > 0
+
+
+def test_a_replica_that_will_begin_anew_keeps_no_file_from_before(mirrored, tmp_path):
+    away = (tmp_path / "c").rename(tmp_path / "away")
+    commit_entries(mirrored.replication, 6)  # version 19 takes out what version 18 added
+    mirrored.replication.shorten(1)
+    away.rename(tmp_path / "c")
+    for domain in "ab":
+        aged(replica(tmp_path, domain))
+    assert len(unneeded(mirrored)["b"]) == 2
+    for each in find_unneeded(mirrored, WEEK, NOW):
+        each.remove()
+    mirrored.replication.follow()
+    assert mirrored.replication.broken() == {domain: [] for domain in DOMAINS}
+
+
+def test_a_version_read_before_the_log_was_shortened_can_be_asked_afterwards(mirrored):
+    snapshot = mirrored.snapshot()
+    assert snapshot is not None
+    before = all_that_it_says(snapshot)
+    mirrored.replication.shorten(3)
+    again = mirrored.snapshot()
+    assert again is not None
+    assert all_that_it_says(again) == before
 
 
 def test_the_command_counts_first_and_removes_when_it_is_told_to(tmp_path, monkeypatch):

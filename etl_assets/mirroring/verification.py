@@ -1,0 +1,52 @@
+"""What is wrong with a replica: its acknowledged part compared with what was agreed on.
+
+Reads the log as a whole, from the base on, and asks for the size of every file in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from etl_assets.errors import ReplicaCorrupt, Unanswered
+from etl_assets.mirroring.checkpoints import Checkpoints
+from etl_assets.mirroring.locator import Replica as Agreed
+from etl_assets.mirroring.record import Base, Record, State
+from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.table import MirroredTable
+
+
+def problems(table: MirroredTable, agreed: Agreed, state: State) -> list[str]:
+    """What is wrong with a replica of an acknowledged state; also that it does not answer, or has lost its register.
+
+    One so far behind that it begins anew at the base has nothing that counts, and so nothing wrong.
+    """
+    answer = table.read(agreed.domain, state.locator)
+    if answer.record is None:
+        return [answer.problem or "has no register"]
+    try:
+        return list(_problems(table, agreed, answer.record, state))
+    except (Unanswered, ReplicaCorrupt) as error:
+        return [error.message]
+
+
+def _problems(table: MirroredTable, agreed: Agreed, record: Record, state: State) -> Iterator[str]:
+    replica, at = table.replica(agreed.domain, state.locator), record.published
+    base = _begins_at(replica, record, state)
+    if at.version < base.first:
+        return
+    there = Checkpoints(replica, at.folder)
+    content = there.of(base) if agreed.has_data and base.first else None
+    if agreed.has_data and base.first and content is None:
+        yield f"the checkpoint of version {base.first}, with which the log begins, is gone or not what was agreed on"
+    live = () if content is None else table.live_files(content)
+    yield from replica.broken(at, has_data=agreed.has_data, base=base, live=live)
+    if (problem := there.problem()) is not None:
+        yield problem
+
+
+def _begins_at(replica: Replica, record: Record, state: State) -> Base:
+    """The base to compare from: the one that the replica voted for, or a later one that it was built from."""
+    voted = state.base if record.accepted is None else record.accepted.base
+    folder = record.published.folder
+    has_it = voted == state.base or replica.entry(folder, voted.first) is not None
+    return voted if has_it else state.base
