@@ -225,7 +225,8 @@ class Leadership:
                 reached = state.published_in(before_head.folder)
         else:
             before_head = reached = at
-        if self._has_broken_tail(reached) or not home.holds(reached, state.base, sources):
+        another_base = held.record.accepted is None or held.record.accepted.base != state.base
+        if self._has_broken_tail(reached) or (another_base and not home.holds(reached, state.base, sources)):
             before_head, _ = home.rebuild(reached, state, sources, with_head=True)
             reached = state.published_in(before_head.folder)
         return reached if at.version >= reached.version else before_head

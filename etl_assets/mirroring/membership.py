@@ -40,9 +40,11 @@ class Membership:
             MembershipRefused: it would leave one copy of the data, and the one-copy flag is not set.
             QuorumUnavailable: the domain, or too few voters, answer.
         """
-        locator = self._locator()
+        held = self._read(domain, self._locator())
+        # Read afterwards: it knows every memory that had voted by then. One that somebody else has just let rejoin would
+        # look foreign to an older one, and be wiped out.
+        locator = self._mirror.leading()[1].locator
         agreed = locator.replica(domain)
-        held = self._read(domain, locator)
         if agreed is None or self._table.disqualified(held, domain, locator) is not None:
             uri = self._table.roots[domain] if agreed is None else agreed.uri
             joining = Replica(domain=domain, uri=uri, role=Role.LEARNER, incarnation=self._new_incarnation())

@@ -581,7 +581,8 @@ class Oracle:
         version = int(key.rpartition("/")[2][:20])
         if version < self.base.first:
             self._world.met.add("shortened")
-            self._expect_base(domain, record, self.base)
+            # It may not have voted for the newest base yet, and lose what lies before the one it holds.
+            self._expect_one_of([base for base in self._bases if base.first > version], domain, record)
         elif version <= record.published.version:
             raise Violation(f"{domain} is about to lose its published entry or checkpoint {version}")
 
@@ -660,11 +661,15 @@ class Oracle:
         if bases[0] != bases[1]:
             self._expect_base(domain, record, voted)
         elif before is not None and record.published.folder > before.published.folder:
-            for base in (voted, *(each for each in self._bases if each.first > voted.first)):
-                with suppress(Violation):
-                    self._expect_base(domain, record, base)
-                    return
-            raise Violation(f"the new folder of {domain} begins where nothing was agreed on")
+            later = [base for base in self._bases if base.first > voted.first]
+            self._expect_one_of([voted, *later], domain, record)
+
+    def _expect_one_of(self, bases: Iterable[Base], domain: str, record: Record) -> None:
+        for base in bases:
+            with suppress(Violation):
+                self._expect_base(domain, record, base)
+                return
+        raise Violation(f"{domain} has or keeps a log that begins where nothing was agreed on")
 
     def _expect_base(self, domain: str, record: Record, base: Base) -> None:
         """Whoever has voted for a base holds the log from there on, and its checkpoint."""

@@ -202,7 +202,10 @@ def shortening_beyond_what_a_replica_holds() -> Generator[None]:
     def everyone(*_: object) -> bool:
         return True
 
-    with patch.object(clean_up, "_begins_at_base", everyone):
+    with (
+        patch.object(clean_up, "_begins_at_base", everyone),
+        patch.object(clean_up, "_points_beyond", everyone),
+    ):
         yield
 
 

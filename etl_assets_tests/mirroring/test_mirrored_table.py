@@ -271,6 +271,25 @@ def test_adding_a_domain_whose_memory_is_intact_changes_nothing(platform):
     assert leader.leadership.current() == before
 
 
+def test_a_domain_that_another_process_let_rejoin_meanwhile_keeps_its_memory(platform, monkeypatch):
+    platform.process("a").commit()
+    platform.stores["b"].files.clear()
+    slow, quick = platform.process("a").membership, platform.process("a").membership
+    read = slow._read
+
+    def read_late(domain, locator):
+        quick.add(domain)
+        quick.promote(domain)
+        return read(domain, locator)
+
+    monkeypatch.setattr(slow, "_read", read_late)
+    locator = slow.add("b")
+    held = platform.process("a").mirror.table.replica("b").register.read()
+    assert held.record.accepted is not None, "it had voted, and was made to forget it"
+    assert locator.replica("b").incarnation == held.record.incarnation
+    assert locator.replica("b").role is Role.VOTER
+
+
 def test_a_learner_that_has_not_caught_up_is_not_promoted(platform, outages):
     platform.stores["d"] = MemoryStore("d", outages)
     leader = platform.process("a")

@@ -285,6 +285,7 @@ def test_a_version_whose_files_or_log_are_gone_is_refused_before_anything_is_wri
     with pytest.raises(FilesGone, match="1 of its files are gone"):
         plan_restore(everywhere(domain), "order_status_view", 1)
     old.write_bytes(content)
+    DeltaTable(str(view.path)).create_checkpoint()
     (view.path / "_delta_log" / f"{0:020d}.json").unlink()
     with pytest.raises(FilesGone, match="cannot be read any more"):
         plan_restore(everywhere(domain), "order_status_view", 0)
