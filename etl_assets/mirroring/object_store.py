@@ -21,8 +21,11 @@ from obstore.store import from_url
 from etl_assets.errors import SettingsError, Unanswered
 from etl_assets.mirroring.stores import Found
 
-CONNECT_TIMEOUT = timedelta(seconds=3)
-TIMEOUT = timedelta(seconds=30)
+CONNECT_TIMEOUT = timedelta(seconds=2)
+READ_TIMEOUT = timedelta(seconds=20)
+"""A server that says nothing for so long has ended the request; whoever asked was told long before (`time_limit.py`)."""
+REQUEST_TIMEOUT = timedelta(minutes=10)
+"""For a whole file, however slow the line is."""
 RETRY_TIMEOUT = timedelta(seconds=10)
 CHUNK_BYTES = 8 * 1024 * 1024
 
@@ -54,7 +57,12 @@ class ObjectStore:
             backend = from_url(
                 uri,
                 # The stores' own addresses are all https; an endpoint that says http is somebody's wish.
-                client_options={"connect_timeout": CONNECT_TIMEOUT, "timeout": TIMEOUT, "allow_http": True},
+                client_options={
+                    "connect_timeout": CONNECT_TIMEOUT,
+                    "read_timeout": READ_TIMEOUT,
+                    "timeout": REQUEST_TIMEOUT,
+                    "allow_http": True,
+                },
                 retry_config={"max_retries": 3, "retry_timeout": RETRY_TIMEOUT},
             )
         except (BaseError, ValueError) as error:

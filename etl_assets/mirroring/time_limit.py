@@ -126,6 +126,7 @@ class _Thread(threading.Thread):
                 continue
             call.make()
             self._root.end(self, call)
+            del call  # and what it answered
 
 
 class _Root:
@@ -134,6 +135,7 @@ class _Root:
     def __init__(self, name: str) -> None:
         self.name = name
         self._lock = threading.Lock()
+        self._asking_small = threading.Lock()
         self._idle: list[_Thread] = []
         self._given_up: set[_Call] = set()
         self._shut_until: float | None = None
@@ -167,7 +169,7 @@ class _Root:
                 self._ask_small(small, seconds / 2)
             except Hangs:
                 if self._give_up(call, hangs=True):
-                    raise
+                    raise self._silent(f"did not answer within {seconds:g} s", hangs=True) from None
                 break
         if call.error is not None:
             raise call.error
@@ -177,10 +179,13 @@ class _Root:
         """A call has come to its end, maybe long after it was given up."""
         with self._lock:
             self._idle.append(thread)
+            broken_off = call in self._given_up and isinstance(call.error, Unanswered)
             self._given_up.discard(call)
-            # A client's own time-out is no answer.
-            if not isinstance(call.error, Unanswered):
+            if not broken_off:
                 self._shut_until, self._pause = None, FIRST_PAUSE_SECONDS
+            elif not self._given_up:
+                # That was no answer, but nothing hangs any more: somebody may try.
+                self._shut_until = time.monotonic()
             call.ended.set()
 
     def dismiss(self, thread: _Thread) -> bool:
@@ -192,13 +197,17 @@ class _Root:
             return False
 
     def _ask_small(self, small: Callable[[], object], seconds: float) -> None:
-        """Raises `Hangs`; any other error is an answer."""
+        """Raises `Hangs`; any other error is an answer. Of many that want to know one asks."""
+        if not self._asking_small.acquire(timeout=seconds):
+            raise self._silent(f"did not answer within {seconds:g} s", hangs=True)
         try:
             self.ask(small, seconds, Pulse(), None, slow_seconds=seconds)
         except Hangs:
             raise
         except Unanswered:
             return
+        finally:
+            self._asking_small.release()
 
     def _is_in_doubt(self) -> bool:
         return self._shut_until is not None
@@ -246,4 +255,5 @@ _roots: dict[tuple[int, str], _Root] = {}
 
 def _root(name: str) -> _Root:
     """A forked process begins anew: it has none of the threads."""
-    return _roots.setdefault((os.getpid(), name), _Root(name))
+    key = os.getpid(), name
+    return _roots.get(key) or _roots.setdefault(key, _Root(name))
