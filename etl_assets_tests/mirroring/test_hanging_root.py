@@ -29,7 +29,8 @@ from etl_assets.placement.memory import MARKER
 from etl_assets.placement.policy import Stage
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.placing import leader, place
-from etl_assets_tests.reference.hanging_root import HangingMount, hanging_mount, silent_server
+from etl_assets.testing.hanging_mount import HangingMount
+from etl_assets_tests.reference.hanging_root import hanging_mount, silent_server
 from etl_assets_tests.reference.mirrored_log import commit_entries
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of, three_domains
 
