@@ -11,7 +11,7 @@ from enum import StrEnum
 
 FAILURES_TO_UNAVAILABLE = 3
 SUCCESSES_TO_RETURN = 3
-FIRST_PAUSE_SECONDS = 1.0
+FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 BELIEVED_SECONDS = 60.0
 """How long after the next probe was due a domain is still taken for unavailable; then nobody is watching any more."""
