@@ -71,16 +71,17 @@ def run(options: Options) -> list[Figure]:
     for table, versions in ((long, VERSIONS - _COMMITS), (short, 10)):
         table.create()
         _milliseconds(table, versions)
-    many, few = [], []
-    for _ in range(_COMMITS):
-        many += _milliseconds(long, 1)
-        few += _milliseconds(short, 1)
+    sides: dict[Replication, list[float]] = {long: [], short: []}
+    for turn in range(_COMMITS):
+        for table, found in list(sides.items())[:: 1 if turn % 2 else -1]:
+            found += _milliseconds(table, 1)
     gone = _recovery_seconds(work, _gone)
     hung = _recovery_seconds(work, hanging)
     checkpoints = _checkpoint_milliseconds(_table(work, "a", "long"))
     opened, replayed = _opening_milliseconds(_table(work, "a", "long"), work / "without")
     shutil.rmtree(work, ignore_errors=True)
-    at_few, at_many, busy = statistics.median(few), statistics.median(many), load.cores()
+    at_many, at_few = (statistics.median(found) for found in sides.values())
+    busy = load.cores()
     return [
         figure(CASE, "acknowledge_milliseconds", at_many, load=busy, target=MILLISECONDS_TARGET),
         figure(CASE, "acknowledge_milliseconds_grown", at_many, at_few, load=busy, target=GROWTH_TARGET),

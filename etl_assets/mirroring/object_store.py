@@ -27,6 +27,7 @@ READ_TIMEOUT = timedelta(seconds=20)
 REQUEST_TIMEOUT = timedelta(minutes=10)
 """For a whole file, however slow the line is."""
 RETRY_TIMEOUT = timedelta(seconds=10)
+FIRST_BACKOFF = timedelta(milliseconds=50)
 CHUNK_BYTES = 8 * 1024 * 1024
 
 T = TypeVar("T")
@@ -63,7 +64,11 @@ class ObjectStore:
                     "timeout": REQUEST_TIMEOUT,
                     "allow_http": True,
                 },
-                retry_config={"max_retries": 3, "retry_timeout": RETRY_TIMEOUT},
+                retry_config={
+                    "max_retries": 3,
+                    "retry_timeout": RETRY_TIMEOUT,
+                    "backoff": {"init_backoff": FIRST_BACKOFF, "max_backoff": 8 * FIRST_BACKOFF, "base": 2},
+                },
             )
         except (BaseError, ValueError) as error:
             raise _refused(parts.scheme, "cannot be opened", "use s3://, gs://, az:// or abfss://") from error
