@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from etl_assets.errors import Unanswered
 from etl_assets.mirroring.opening import open_store
@@ -82,7 +83,7 @@ class Watch:
                     site.root,
                     lambda: _write_and_read(site.root),
                     self.timeout_seconds,
-                    small=lambda: self.memory.strange(site.name, site.root),
+                    small=partial(self.memory.strange, site.name, site.root),
                     slow_seconds=self.timeout_seconds,
                 )
         except Unanswered as error:
@@ -119,7 +120,12 @@ class Watch:
         try:
             problem = self._strange(site)
             if problem is None:
-                ask(site.root, lambda: self.memory.take(site.name, site.root), self.timeout_seconds)
+                ask(
+                    site.root,
+                    lambda: self.memory.take(site.name, site.root),
+                    self.timeout_seconds,
+                    small=partial(self.memory.strange, site.name, site.root),
+                )
         except Unanswered as error:
             return error.message
         except OSError as error:
@@ -141,7 +147,7 @@ class Watch:
         return Health(state=HealthState.DEGRADED, why=problem, failures=1) if problem else Health()
 
     def _strange(self, site: Site) -> str | None:
-        strange = ask(site.root, lambda: self.memory.strange(site.name, site.root), self.timeout_seconds)
+        strange = ask(site.root, partial(self.memory.strange, site.name, site.root), self.timeout_seconds)
         return None if strange is None else f"{strange} ({site.root})"
 
     def _sighting(self, began: float, problem: str | None, *, hangs: bool) -> Sighting:

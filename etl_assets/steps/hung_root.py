@@ -13,9 +13,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from etl_assets.delta.session import running_driver_pid
 from etl_assets.errors import Unanswered
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.time_limit import Hangs, ask, hanging
@@ -69,4 +70,8 @@ def _hangs(root: Path, store: LocalStore, timeout_seconds: float) -> bool:
 
 
 def _end() -> None:
+    """The driver first: while it hangs in the kernel with the lock of a folder, whoever looks there cannot even be killed."""
+    if (driver := running_driver_pid()) is not None:
+        with suppress(ProcessLookupError):
+            os.kill(driver, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

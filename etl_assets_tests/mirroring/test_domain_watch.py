@@ -188,7 +188,7 @@ def test_nothing_is_written_to_a_root_that_is_not_the_known_one(placement):
 
 def test_the_list_tells_state_and_why(placement):
     root_of(placement, C).rename(root_of(placement, C).with_name("away"))
-    placement.watch.probe_all(placement.sites)
+    load_settings().placement().watch.probe_all(placement.sites)  # slow at the usual measure only
     listed = json.loads(CliRunner().invoke(command, ["list", "--json"]).stdout)
     states = {each["name"]: (each["health"], each["why"]) for each in listed}
     assert states[A] == ("healthy", None)
