@@ -17,6 +17,28 @@ from etl_assets_tests.reference.hanging_root import hanging_mount
 from etl_assets_tests.reference.three_domains import A, root_of, three_domains
 
 LIMIT = 0.3
+WORKS_IN = """
+import pathlib, sys
+while True:
+    (pathlib.Path(sys.argv[1]) / "made").mkdir(exist_ok=True)
+    (pathlib.Path(sys.argv[1]) / "made").rmdir()
+"""
+"""What a driver does: make things in the root."""
+STEP_WITH_DRIVER = """
+import subprocess, sys, types
+from etl_assets.settings import load_settings
+from etl_assets.steps.step import StepContext, domain_watched
+
+placement = load_settings().placement()
+domain = placement.domains[0]
+context = StepContext(session=lambda: None, domain=domain, domain_problem=lambda: placement.problem(domain))
+driver = subprocess.Popen([sys.executable, "-c", sys.argv[1], str(domain.root)], stdin=subprocess.PIPE)
+# Where Spark has the process of its driver.
+sys.modules["pyspark"] = types.SimpleNamespace(SparkContext=types.SimpleNamespace(_gateway=types.SimpleNamespace(proc=driver)))
+with domain_watched(context):
+    print(driver.pid, flush=True)
+    driver.wait()
+"""
 STEP = """
 import dataclasses, sys
 from pathlib import Path
@@ -79,3 +101,26 @@ def test_a_root_that_is_gone_ends_nothing(tmp_path, monkeypatch):
     with ended_with(tmp_path / "gone", timeout_seconds=LIMIT, end=lambda: ended.append(True)):
         time.sleep(0.3)
     assert not ended
+
+
+def test_the_driver_that_hangs_with_the_lock_of_the_folder_is_ended_first(placement):
+    process = subprocess.Popen(
+        [sys.executable, "-c", STEP_WITH_DRIVER, WORKS_IN], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        driver = int(process.stdout.readline())
+        time.sleep(0.5)
+        with hanging_mount(root_of(placement, A)):
+            assert process.wait(30) == -signal.SIGKILL
+            assert not runs(driver)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
