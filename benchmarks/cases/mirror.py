@@ -9,6 +9,7 @@ whoever looks after it makes, and without any.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import time
@@ -40,7 +41,7 @@ MILLISECONDS_TARGET = 50.0
 GROWTH_TARGET = 1.2
 RECOVERY_SECONDS_TARGET = 5.0
 OPENING_TARGET = 0.33
-_COMMITS = 41
+_COMMITS = 121
 _LOSSES = 9
 _NAMES = "abc"
 _DATA = b"x" * 4_000
@@ -71,6 +72,7 @@ def run(options: Options) -> list[Figure]:
     for table, versions in ((long, VERSIONS - _COMMITS), (short, 10)):
         table.create()
         _milliseconds(table, versions)
+    os.sync()
     sides: dict[Replication, list[float]] = {long: [], short: []}
     for turn in range(_COMMITS):
         for table, found in list(sides.items())[:: 1 if turn % 2 else -1]:
