@@ -104,7 +104,9 @@ class GuardedStore:
         try:
             return ask(self.name, question, self._seconds, pulse=pulse, small=self._small)
         except Hangs as error:
-            if self._breaker is not None and error.fields["asked"]:
+            # It may be the root that this one copies from.
+            is_news = error.fields["asked"] and error.fields["store"] == self.name
+            if self._breaker is not None and is_news:
                 self._breaker.hangs(began, error.message)
             raise
 

@@ -161,6 +161,20 @@ def test_other_processes_do_not_ask_what_one_found_to_hang(placement):
         assert float(other.stdout) < LIMIT
 
 
+def test_whoever_copies_from_a_root_that_hangs_is_not_taken_to_hang(placement):
+    commit(placement, A)
+    mirrored = as_seen_from(placement, B)
+    source, target = (mirrored._table.replica(name).store for name in (A, C))
+    chunks = source.read(f"tables/{TABLE}/g000001/part-0.parquet")
+    assert chunks is not None
+    with hanging_mount(root_of(placement, A)):
+        with pytest.raises(Hangs):
+            target.put("copy", chunks)
+        assert placement.watch.observations.of(A).state is HealthState.UNAVAILABLE
+        assert placement.watch.observations.of(C).state is not HealthState.UNAVAILABLE
+        assert target.size("copy") is None
+
+
 def test_a_process_may_end_while_a_root_hangs(placement):
     commit(placement, A)
     with hanging_mount(root_of(placement, C)):
