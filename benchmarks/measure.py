@@ -54,6 +54,29 @@ class Measured:
         return max((size for clock, size in self.resident if clock <= self.marks[until].clock), default=0)
 
 
+class Load:
+    """What other processes use from now on."""
+
+    def __init__(self) -> None:
+        self._clock, self._used = time.monotonic(), self._cpu_seconds()
+
+    def seconds(self) -> float:
+        """How long it has been watched."""
+        return time.monotonic() - self._clock
+
+    def cpu_seconds(self) -> float:
+        """What the machine has used since, less this process."""
+        return self._cpu_seconds() - self._used
+
+    def cores(self) -> float:
+        """How many cores were kept busy."""
+        return max(0.0, self.cpu_seconds()) / self.seconds()
+
+    @staticmethod
+    def _cpu_seconds() -> float:
+        return machine_cpu_seconds() - time.process_time()
+
+
 def run_script(name: str, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Measured:
     """Run `benchmarks.scripts.<name>` with its arguments as JSON.
 
@@ -63,7 +86,7 @@ def run_script(name: str, arguments: Mapping[str, Any], environment: Mapping[str
     with tempfile.TemporaryDirectory(prefix="etl-assets-bench-") as folder:
         marks_file, log = Path(folder, "marks"), Path(folder, "log")
         command = [sys.executable, "-m", f"benchmarks.scripts.{name}", json.dumps(arguments)]
-        others, clock = _cpu_seconds_of_others(), time.monotonic()
+        load, clock = Load(), time.monotonic()
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -76,14 +99,14 @@ def run_script(name: str, arguments: Mapping[str, Any], environment: Mapping[str
             finally:
                 process.kill()
                 process.wait()
-        seconds = time.monotonic() - clock
+        seconds, others = load.seconds(), load.cpu_seconds()
         if process.returncode != 0:
             raise ScriptFailed(f"{name} ended with {process.returncode}:\n{_end_of(log)}")
         marks = read_marks(marks_file)
     used = max((found.cpu_seconds for found in marks.values()), default=0.0)
-    load = max(0.0, _cpu_seconds_of_others() - others - used) / seconds
+    busy = max(0.0, others - used) / seconds
     start = Mark(name=STARTED, clock=clock, cpu_seconds=0.0)
-    return Measured(marks={STARTED: start, **marks}, resident=resident, load=load)
+    return Measured(marks={STARTED: start, **marks}, resident=resident, load=busy)
 
 
 def interleaved(runs: int, sides: Mapping[str, Callable[[], Measured]]) -> dict[str, list[Measured]]:
@@ -110,11 +133,6 @@ def empty_folder(path: Path) -> Path:
     path.mkdir(parents=True)
     os.sync()
     return path
-
-
-def _cpu_seconds_of_others() -> float:
-    """What the machine has used so far, less this process."""
-    return machine_cpu_seconds() - time.process_time()
 
 
 def _samples(process: subprocess.Popen[bytes]) -> Iterator[tuple[float, int]]:

@@ -88,6 +88,7 @@ def platform_resources(settings: Settings) -> dict[str, Any]:
             domain=domain.name,
             sites=sites,
             health="" if domain.observations is None else str(domain.observations.file),
+            timeout_seconds=domain.timeout_seconds,
             spark=spark,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
         ),

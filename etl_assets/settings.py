@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from etl_assets import environment
 from etl_assets.errors import SettingsError
 from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.observations import Observations
@@ -105,12 +106,10 @@ class PlacementSettings(Section):
 class HealthSettings(Section):
     """How the failure domains are watched."""
 
-    probe_timeout_seconds: Annotated[
+    timeout_seconds: Annotated[
         float,
-        Field(
-            gt=0, le=300, description="a domain that does not answer a probe within this time has failed it"
-        ),
-    ] = 5.0
+        Field(gt=0, le=300, description="a domain that answers nothing within this time hangs"),
+    ] = DEFAULT_TIMEOUT_SECONDS
 
 
 class UpkeepSettings(Section):
@@ -303,6 +302,7 @@ class Settings(Section):
                     root=Path(site.root),
                     sites=sites if len(sites) > 1 else (),
                     observations=observations,
+                    timeout_seconds=self.health.timeout_seconds,
                 )
                 for site in sites
                 if site.is_folder
@@ -311,7 +311,7 @@ class Settings(Section):
             watch=Watch(
                 memory=DomainsMemory(self.home / "domains.json"),
                 observations=observations,
-                timeout_seconds=self.health.probe_timeout_seconds,
+                timeout_seconds=self.health.timeout_seconds,
             ),
             policy=PlacementPolicy(
                 allowed={stage: getattr(self.placement_policy, stage.value) for stage in Stage}

@@ -1,31 +1,39 @@
 """mirror: the time from the end of Spark's commit to its acknowledgement, on three folders of this machine, and from the
-loss of the leader's folder to the first commit acknowledged elsewhere.
+loss of the leader's folder, which is gone or hangs, to the first commit acknowledged elsewhere.
 
-A small commit (10 rows: one data file of 4 kB), at 10 and at 10,000 versions of the table. No Spark: the log entry and its
-data file are written as Spark would. The disks' fsync is most of it. Then the time to open the table, with the checkpoints that
+A small commit (10 rows: one data file of 4 kB), at 10 and at 10,000 versions of a table, in turns. No Spark: the log entry
+and its data file are written as Spark would. The disks' fsync is most of it. Then the time to open the table, with the checkpoints that
 whoever looks after it makes, and without any.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from deltalake import DeltaTable
 
-from benchmarks.measure import empty_folder
+from benchmarks.measure import Load, empty_folder
 from benchmarks.options import Options
 from benchmarks.report import Figure, figure
 from etl_assets.delta.replication import Replication
 from etl_assets.delta.table import Snapshot
 from etl_assets.mirroring.checkpoints import EVERY
 from etl_assets.mirroring.locator import Role
-from etl_assets.placement.domains import FailureDomain
+from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
+from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.memory import DomainsMemory
+from etl_assets.placement.observations import Observations
+from etl_assets.placement.policy import Stage
 from etl_assets.placement.site import Site
+from etl_assets.placement.watch import Watch
+from etl_assets.testing.hanging_mount import hanging
 
 CASE = "mirror"
 VERSIONS = 10_000
@@ -33,7 +41,7 @@ MILLISECONDS_TARGET = 50.0
 GROWTH_TARGET = 1.2
 RECOVERY_SECONDS_TARGET = 5.0
 OPENING_TARGET = 0.33
-_COMMITS = 41
+_COMMITS = 121
 _LOSSES = 9
 _NAMES = "abc"
 _DATA = b"x" * 4_000
@@ -58,32 +66,40 @@ _FIRST = (
 
 def run(options: Options) -> list[Figure]:
     """Measure the case."""
-    work = empty_folder(options.folder / CASE)
+    work, load = empty_folder(options.folder / CASE), Load()
     _take_roots(work)
-    table = _table(work, "a")
-    table.create()
-    _milliseconds(table, 10)
-    few = _milliseconds(table, _COMMITS)
-    _milliseconds(table, VERSIONS - 10 - 2 * _COMMITS)
-    many = _milliseconds(table, _COMMITS)
-    recovery = _recovery_seconds(work)
-    checkpoints = _checkpoint_milliseconds(table)
-    opened, replayed = _opening_milliseconds(table, work / "without")
+    long, short = (_table(work, "a", name) for name in ("long", "short"))
+    for table, versions in ((long, VERSIONS - _COMMITS), (short, 10)):
+        table.create()
+        _milliseconds(table, versions)
+    os.sync()
+    sides: dict[Replication, list[float]] = {long: [], short: []}
+    for turn in range(_COMMITS):
+        for table, found in list(sides.items())[:: 1 if turn % 2 else -1]:
+            found += _milliseconds(table, 1)
+    gone = _recovery_seconds(work, _gone)
+    hung = _recovery_seconds(work, hanging)
+    checkpoints = _checkpoint_milliseconds(_table(work, "a", "long"))
+    opened, replayed = _opening_milliseconds(_table(work, "a", "long"), work / "without")
     shutil.rmtree(work, ignore_errors=True)
-    at_few, at_many = statistics.median(few), statistics.median(many)
+    at_many, at_few = (statistics.median(found) for found in sides.values())
+    busy = load.cores()
     return [
-        figure(CASE, "acknowledge_milliseconds", at_many, load=0.0, target=MILLISECONDS_TARGET),
-        figure(CASE, "acknowledge_milliseconds_grown", at_many, at_few, load=0.0, target=GROWTH_TARGET),
-        figure(
-            CASE,
-            "recovery_seconds",
-            statistics.median(recovery),
-            load=0.0,
-            target=RECOVERY_SECONDS_TARGET,
-        ),
-        figure(CASE, "recovery_seconds_at_most", max(recovery), load=0.0),
-        figure(CASE, "open_milliseconds", opened, replayed, load=0.0, target=OPENING_TARGET),
-        figure(CASE, "checkpoint_milliseconds", checkpoints, load=0.0),
+        figure(CASE, "acknowledge_milliseconds", at_many, load=busy, target=MILLISECONDS_TARGET),
+        figure(CASE, "acknowledge_milliseconds_grown", at_many, at_few, load=busy, target=GROWTH_TARGET),
+        *_recovery("recovery_seconds", gone, busy),
+        *_recovery("recovery_seconds_from_hanging", hung, busy),
+        figure(CASE, "open_milliseconds", opened, replayed, load=busy, target=OPENING_TARGET),
+        figure(CASE, "checkpoint_milliseconds", checkpoints, load=busy),
+    ]
+
+
+def _recovery(metric: str, seconds: list[float], load: float) -> list[Figure]:
+    if not seconds:
+        return []
+    return [
+        figure(CASE, metric, statistics.median(seconds), load=load, target=RECOVERY_SECONDS_TARGET),
+        figure(CASE, f"{metric}_at_most", max(seconds), load=load),
     ]
 
 
@@ -97,22 +113,58 @@ def _take_roots(work: Path) -> None:
         memory.take(site.name, site.root)
 
 
-def _table(work: Path, home: str) -> Replication:
-    """The table as a process that works in a domain sees it."""
-    return Replication("events", FailureDomain(name=home, root=work / home, sites=_sites(work)))
+def _placement(work: Path) -> Placement:
+    """The domains as the processes of an installation with default settings see them."""
+    sites, observations = _sites(work), Observations(work / "health.json")
+    return Placement(
+        domains=tuple(
+            FailureDomain(name=site.name, root=Path(site.root), sites=sites, observations=observations)
+            for site in sites
+        ),
+        sites=sites,
+        watch=Watch(
+            memory=DomainsMemory(work / "domains.json"),
+            observations=observations,
+            timeout_seconds=DEFAULT_TIMEOUT_SECONDS,
+        ),
+    )
 
 
-def _recovery_seconds(work: Path) -> list[float]:
-    """Take the leader's folder away, again and again; how long until another domain has a commit acknowledged."""
+def _table(work: Path, home: str, name: str) -> Replication:
+    """A table as a process sees it that works in a domain and has not looked at the table yet."""
+    domain = _placement(work).named(home)
+    assert domain is not None
+    return Replication(name, domain)
+
+
+@contextmanager
+def _gone(root: Path) -> Generator[None]:
+    """Take a folder away until the end of the block."""
+    away = root.rename(root.with_name("away"))
+    yield
+    away.rename(root)
+
+
+def _recovery_seconds(work: Path, lost: Callable[[Path], AbstractContextManager[None]]) -> list[float]:
+    """Lose the leader's folder, again and again; how long until another domain has a commit acknowledged.
+
+    The loss is found out by the placement, as by a step that is begun. Where nothing may be mounted no folder can be made to
+    hang, and there are no figures.
+    """
     found = []
     for loss in range(_LOSSES):
-        leader, successor = _NAMES[loss % len(_NAMES)], _NAMES[(loss + 1) % len(_NAMES)]
-        away = (work / leader).rename(work / "away")
-        began = time.perf_counter()
-        table = _table(work, successor)
-        _milliseconds(table, 1)
-        found.append(time.perf_counter() - began)
-        away.rename(work / leader)
+        leader = _NAMES[loss % len(_NAMES)]
+        _milliseconds(_table(work, leader, "long"), 1)
+        try:
+            with lost(work / leader):
+                began = time.perf_counter()
+                successor = _placement(work).place(Stage.TRANSFORM, leader=leader)
+                table = _table(work, successor.name, "long")
+                _milliseconds(table, 1)
+                found.append(time.perf_counter() - began)
+        except (PermissionError, FileNotFoundError):
+            return []
+        _placement(work).heal(leader)
         table.follow()
     return found
 

@@ -22,28 +22,24 @@ from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.checkpoints import checkpoint_replicas
 from etl_assets.mirroring.clean_up import Outdated, clean, find_outdated, move_base
 from etl_assets.mirroring.couriers import ThreadCouriers
-from etl_assets.mirroring.guarded_store import GuardedStore
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
-from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.reading import Binding, Reading
 from etl_assets.mirroring.table import Answer, MirroredTable
 from etl_assets.mirroring.verification import problems
+from etl_assets.placement.access import opener
 from etl_assets.placement.memory import MARKER
 from etl_assets.placement.site import is_folder
 from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from etl_assets.mirroring.lead import Lead
     from etl_assets.mirroring.record import State
     from etl_assets.mirroring.register import Held
     from etl_assets.mirroring.stores import Store
     from etl_assets.placement.domains import FailureDomain
-    from etl_assets.placement.observations import Observations
     from etl_assets.placement.site import Site
 
 TABLE_PROPERTIES = {
@@ -122,8 +118,8 @@ class Replication:
             name=name,
             home=domain.name,
             roots={site.name: site.root for site in domain.sites},
-            open_store=_opener(domain.sites, domain.observations),
             live_files=live_files,
+            open_store=opener(domain.sites, domain.observations, domain.timeout_seconds),
             couriers=ThreadCouriers(),
         )
         self.mirror = Mirror(self._table)
@@ -249,7 +245,7 @@ class Replication:
         behind: dict[str, int | None] = {}
         domains = [replica.domain for replica in state.locator.replicas]
         reads = {domain: functools.partial(self._table.read, domain, state.locator) for domain in domains}
-        answers = self._table.couriers.gather(reads, lambda _: False)
+        answers = self._table.couriers.gather_from_all(reads)
         for domain in domains:
             record = answers.get(domain, Answer(None)).record
             behind[domain] = None if record is None else max(0, state.version - record.published.version)
@@ -398,19 +394,6 @@ class Replication:
     def folder(self, lead: Lead) -> Path:
         """Folder of this domain's own replica."""
         return Path(self._table.roots[self._table.home]) / self.mirror.home.folder(lead.folder)
-
-
-def _opener(sites: tuple[Site, ...], observations: Observations | None) -> Callable[[str], Store]:
-    """Opens roots. One of a domain that is known to be unavailable refuses at once, instead of a time-out each time."""
-    names = {site.root: site.name for site in sites}
-
-    def opened(root: str) -> Store:
-        name, store = names.get(root), open_store(root)
-        if observations is None or name is None:
-            return store
-        return GuardedStore(store, lambda: observations.of(name).shut(time.monotonic()))
-
-    return opened
 
 
 def make_mirrored(name: str, domain: FailureDomain) -> None:

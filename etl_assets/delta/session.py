@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -28,6 +29,13 @@ def scoped_settings(spark: SparkSession, settings: Mapping[str, str]) -> Generat
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, value)
+
+
+def running_driver_pid() -> int | None:
+    """Process id of the driver JVM that this process has started, if it has; starts none."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    return getattr(process, "pid", None)
 
 
 def driver_pid(spark: SparkSession) -> int | None:

@@ -35,6 +35,7 @@ from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.io_managers.partition_split import PartitionsResult, run_partitions
 from etl_assets.metadata import partitions_metadata, run_metadata
 from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.observations import Observations
 from etl_assets.placement.site import Site
@@ -56,6 +57,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         root: Folder of the failure domain; the table of asset `a/b` is `<root>/tables/a.b/<content generation>`.
         domain: The domain's name, for the metadata.
         health: File with what is observed of the domains; empty for none.
+        timeout_seconds: How long a domain may take to answer anything.
         sites: `name`, `root` and `role` of all domains, this one among them, if tables are mirrored over several.
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
@@ -69,6 +71,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     domain: str = "local"
     sites: list[dict[str, str]] = Field(default=[])
     health: str = ""
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     spark: dg.ResourceDependency[SparkResource]
     lock_wait_seconds: float = 60.0
 
@@ -97,6 +100,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             root=Path(self.root),
             sites=sites,
             observations=Observations(Path(self.health)) if self.health else None,
+            timeout_seconds=self.timeout_seconds,
         )
         return Table(name=name, domain=domain, contract=contract)
 

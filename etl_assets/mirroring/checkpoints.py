@@ -175,9 +175,7 @@ def checkpoint_replicas(table: MirroredTable, state: State, make: Make) -> tuple
     domains = [replica.domain for replica in state.locator.replicas if replica.has_data]
     looks = {domain: partial(_lacking, table, domain, state, version) for domain in domains}
     lacking = {
-        domain: there
-        for domain, there in table.couriers.gather(looks, lambda _: False).items()
-        if there is not None
+        domain: there for domain, there in table.couriers.gather_from_all(looks).items() if there is not None
     }
     if not lacking:
         return ()

@@ -1,7 +1,7 @@
 """Errands to several domains at once, and how long to wait for their answers.
 
-Each domain has a thread of its own that takes errands in order, so that a domain that hangs delays nobody else. An
-errand that is given up goes on behind the scenes; every errand of the protocol may be done late, or twice.
+Each domain has a thread of its own that takes errands in order, so that a domain that is slow or hangs delays nobody
+else. An errand that is given up goes on behind the scenes; every errand of the protocol may be done late, or twice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ T = TypeVar("T")
 Errands = Mapping[str, Callable[[], T]]
 
 DEFAULT_PATIENCE_SECONDS = 30.0
+DEFAULT_GRACE_SECONDS = 1.0
 
 
 class Couriers(Protocol):
@@ -29,20 +30,51 @@ class Couriers(Protocol):
         """
         ...
 
+    def gather_from_all(self, errands: Errands[T]) -> dict[str, T]:
+        """Run errands that everybody is to answer, and nothing depends on whether everybody does.
+
+        Once more than half have answered the others get a short grace.
+        """
+        ...
+
 
 class ThreadCouriers:
     """A thread for each domain. To be used for one table, by one commit at a time."""
 
-    def __init__(self, *, patience_seconds: float = DEFAULT_PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        patience_seconds: float = DEFAULT_PATIENCE_SECONDS,
+        grace_seconds: float = DEFAULT_GRACE_SECONDS,
+    ) -> None:
         self._patience_seconds = patience_seconds
+        self._grace_seconds = grace_seconds
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._last: dict[str, Future[Any]] = {}
         self._lock = Lock()
 
     def gather(self, errands: Errands[T], enough: Callable[[Mapping[str, T]], bool]) -> dict[str, T]:
         pending = {self._send(domain, errand): domain for domain, errand in errands.items()}
-        answers: dict[str, T] = {}
-        deadline = time.monotonic() + self._patience_seconds
+        return self._await(pending, enough, {}, self._patience_seconds)
+
+    def gather_from_all(self, errands: Errands[T]) -> dict[str, T]:
+        pending = {self._send(domain, errand): domain for domain, errand in errands.items()}
+
+        def most(answers: Mapping[str, T]) -> bool:
+            return 2 * len(answers) > len(errands)
+
+        answers = self._await(pending, most, {}, self._patience_seconds)
+        return self._await(pending, lambda _: False, answers, self._grace_seconds)
+
+    @staticmethod
+    def _await(
+        pending: dict[Future[T], str],
+        enough: Callable[[Mapping[str, T]], bool],
+        answers: dict[str, T],
+        patience_seconds: float,
+    ) -> dict[str, T]:
+        """Move answers from the pending errands to those that were given, until there are enough or for so long."""
+        deadline = time.monotonic() + patience_seconds
         while pending and not enough(answers):
             left = max(0.0, deadline - time.monotonic())
             done, _ = wait(pending, timeout=left, return_when=FIRST_COMPLETED)

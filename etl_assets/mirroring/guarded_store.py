@@ -1,66 +1,123 @@
-"""A store that is not asked while its domain is known not to answer.
+"""A store that does not let its caller hang: every operation has a time limit, and none is begun on a domain that is known
+not to answer.
 
-What is known is for whoever opens it to say; to the protocol the refusal is an answer that did not arrive.
+What is known is for whoever opens it to say; to the protocol the refusal is an answer that did not arrive, and so is an
+operation that was given up: it may still be done, at any time.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
+from typing import Protocol, TypeVar
 
 from etl_assets.errors import Unanswered
 from etl_assets.mirroring.stores import Found, Store
+from etl_assets.mirroring.time_limit import Hangs, Pulse, ask
+
+T = TypeVar("T")
+
+_KEYS_AT_ONCE = 500
+
+
+class Breaker(Protocol):
+    """What is known of the domain of a store, by this process and others."""
+
+    def shut(self) -> str | None:
+        """Why the domain is not to be asked now, None if it may be."""
+        ...
+
+    def hangs(self, began: float, problem: str) -> None:
+        """Take note that an operation that began then, on the monotonic clock, got no answer within the limit."""
+        ...
 
 
 class GuardedStore:
-    """A store behind a breaker: `shut` says why it is not to be asked now, None if it may be."""
+    """A store behind a breaker and a time limit."""
 
-    def __init__(self, store: Store, shut: Callable[[], str | None]) -> None:
+    def __init__(
+        self, store: Store, *, seconds: float, small_key: str, breaker: Breaker | None = None
+    ) -> None:
+        """Guard a store; nothing is asked yet.
+
+        Args:
+            store: The store.
+            seconds: How long its root may take to answer anything.
+            small_key: Read to see whether the root answers, while an operation takes its time.
+            breaker: Knows when not to ask.
+        """
         self._store = store
-        self._shut = shut
+        self._seconds = seconds
+        self._small_key = small_key
+        self._breaker = breaker
 
     @property
     def name(self) -> str:
         return self._store.name
 
     def get(self, key: str) -> Found | None:
-        return self._open(key).get(key)
+        return self._ask(key, lambda: self._store.get(key))
 
     def create(self, key: str, content: bytes) -> bool:
-        return self._open(key).create(key, content)
+        return self._ask(key, lambda: self._store.create(key, content))
 
     def replace(self, key: str, content: bytes, etag: str) -> bool:
-        return self._open(key).replace(key, content, etag)
+        return self._ask(key, lambda: self._store.replace(key, content, etag))
 
     def put(self, key: str, chunks: Iterable[bytes]) -> None:
-        self._open(key).put(key, chunks)
+        # The chunks come from another domain: that one's time is not this one's.
+        pulse = Pulse()
+        self._ask(key, lambda: self._store.put(key, pulse.of(chunks)), pulse)
 
     def read(self, key: str) -> Iterator[bytes] | None:
-        return self._open(key).read(key)
+        chunks = self._ask(key, lambda: self._store.read(key))
+        return None if chunks is None else self._each(key, lambda: next(chunks, None))
 
     def link(self, source: str, target: str) -> bool:
-        return self._open(target).link(source, target)
+        return self._ask(target, lambda: self._store.link(source, target))
 
     def persist(self, keys: Collection[str]) -> None:
-        self._open("files").persist(keys)
+        self._ask("files", lambda: self._store.persist(keys))
 
     def size(self, key: str) -> int | None:
-        return self._open(key).size(key)
+        return self._ask(key, lambda: self._store.size(key))
 
     def modified(self, key: str) -> float | None:
-        return self._open(key).modified(key)
+        return self._ask(key, lambda: self._store.modified(key))
 
     def list(self, prefix: str) -> Iterator[str]:
-        return self._open(prefix).list(prefix)
+        keys = self._store.list(prefix)
+        for some in self._each(prefix, lambda: list(islice(keys, _KEYS_AT_ONCE))):
+            yield from some
 
     def delete(self, key: str) -> None:
-        self._open(key).delete(key)
+        self._ask(key, lambda: self._store.delete(key))
 
-    def _open(self, key: str) -> Store:
-        if (why := self._shut()) is not None:
+    def _each(self, key: str, following: Callable[[], T | None]) -> Iterator[T]:
+        while found := self._ask(key, following):
+            yield found
+
+    def _ask(self, key: str, question: Callable[[], T], pulse: Pulse | None = None) -> T:
+        self._expect_open(key)
+        began = time.monotonic()
+        try:
+            return ask(self.name, question, self._seconds, pulse=pulse, small=self._small)
+        except Hangs as error:
+            # It may be the root that this one copies from.
+            is_news = error.fields["asked"] and error.fields["store"] == self.name
+            if self._breaker is not None and is_news:
+                self._breaker.hangs(began, error.message)
+            raise
+
+    def _small(self) -> object:
+        return self._store.get(self._small_key)
+
+    def _expect_open(self, key: str) -> None:
+        if self._breaker is not None and (why := self._breaker.shut()) is not None:
             raise Unanswered(
                 f"{self.name}: not asked, because it is unavailable ({why})",
                 fix="bring it back; it is probed again by itself, and at once by `etl-assets domains probe`",
                 store=self.name,
                 key=key,
             )
-        return self._store

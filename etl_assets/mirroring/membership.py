@@ -89,11 +89,9 @@ class Membership:
                 return self._table.disqualified(self._read(domain, locator), domain, locator) is not None
             return False
 
-        # At once, and not for ever: one that hangs is one that does not answer.
+        # One that hangs is one that does not answer.
         domains = locator.domains(*Role)
-        answers = self._table.couriers.gather(
-            {each: partial(lost, each) for each in domains}, lambda _: False
-        )
+        answers = self._table.couriers.gather_from_all({each: partial(lost, each) for each in domains})
         return tuple(domain for domain in domains if answers.get(domain, False))
 
     def remove(self, domain: str) -> Locator:

@@ -21,9 +21,13 @@ from obstore.store import from_url
 from etl_assets.errors import SettingsError, Unanswered
 from etl_assets.mirroring.stores import Found
 
-CONNECT_TIMEOUT = timedelta(seconds=3)
-TIMEOUT = timedelta(seconds=30)
+CONNECT_TIMEOUT = timedelta(seconds=2)
+READ_TIMEOUT = timedelta(seconds=20)
+"""A server that says nothing for so long has ended the request; whoever asked was told long before (`time_limit.py`)."""
+REQUEST_TIMEOUT = timedelta(minutes=10)
+"""For a whole file, however slow the line is."""
 RETRY_TIMEOUT = timedelta(seconds=10)
+FIRST_BACKOFF = timedelta(milliseconds=50)
 CHUNK_BYTES = 8 * 1024 * 1024
 
 T = TypeVar("T")
@@ -54,8 +58,17 @@ class ObjectStore:
             backend = from_url(
                 uri,
                 # The stores' own addresses are all https; an endpoint that says http is somebody's wish.
-                client_options={"connect_timeout": CONNECT_TIMEOUT, "timeout": TIMEOUT, "allow_http": True},
-                retry_config={"max_retries": 3, "retry_timeout": RETRY_TIMEOUT},
+                client_options={
+                    "connect_timeout": CONNECT_TIMEOUT,
+                    "read_timeout": READ_TIMEOUT,
+                    "timeout": REQUEST_TIMEOUT,
+                    "allow_http": True,
+                },
+                retry_config={
+                    "max_retries": 3,
+                    "retry_timeout": RETRY_TIMEOUT,
+                    "backoff": {"init_backoff": FIRST_BACKOFF, "max_backoff": 8 * FIRST_BACKOFF, "base": 2},
+                },
             )
         except (BaseError, ValueError) as error:
             raise _refused(parts.scheme, "cannot be opened", "use s3://, gs://, az:// or abfss://") from error

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from etl_assets.errors import DomainUnavailable
+from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.health import HealthState
 from etl_assets.placement.memory import DomainsMemory, Standing
 from etl_assets.placement.observations import Observations
@@ -27,13 +28,14 @@ class FailureDomain:
     """A folder of this machine as a storage root, and its name (`provider/region[/zone]`, or any other).
 
     `sites` are those of all domains, this one among them, if tables are mirrored; with one domain there are none.
-    `observations` tell which of them are not to be asked now.
+    `observations` tell which of them are not to be asked now, `timeout_seconds` how long one may take to answer anything.
     """
 
     name: str
     root: Path
     sites: tuple[Site, ...] = ()
     observations: Observations | None = None
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
 
     def table_path(self, table: str, generation: str = FIRST_GENERATION) -> Path:
         """Folder of a table's replica in this domain: `<root>/tables/<table>/<content generation>`."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 FAILURES_TO_UNAVAILABLE = 3
 SUCCESSES_TO_RETURN = 3
-FIRST_PAUSE_SECONDS = 1.0
+FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 BELIEVED_SECONDS = 60.0
 """How long after the next probe was due a domain is still taken for unavailable; then nobody is watching any more."""
@@ -24,7 +24,7 @@ class HealthState(StrEnum):
 
     HEALTHY: it answers.
     DEGRADED: it answers slowly, or failed lately, but not often enough in a row to be given up.
-    UNAVAILABLE: it failed several times in a row, and has not answered as often in a row since.
+    UNAVAILABLE: it hung, or failed several times in a row, and has not answered several times in a row since.
     """
 
     HEALTHY = "healthy"
@@ -34,11 +34,19 @@ class HealthState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """One probe: when it began and ended, what was wrong (None if nothing), and whether the answer was slow."""
+    """One look at a domain.
+
+    Attributes:
+        began, ended: When.
+        problem: What was wrong, None if nothing.
+        hangs: The problem is that it answered nothing at all within the time limit. That is not a hiccup.
+        slow: It answered slowly.
+    """
 
     began: float
     ended: float
     problem: str | None = None
+    hangs: bool = False
     slow: bool = False
 
 
@@ -93,7 +101,7 @@ class Health:
 
     def _failed(self, sighting: Sighting) -> Health:
         failures = self.failures + 1
-        gone = self.state is HealthState.UNAVAILABLE or failures >= FAILURES_TO_UNAVAILABLE
+        gone = sighting.hangs or self.state is HealthState.UNAVAILABLE or failures >= FAILURES_TO_UNAVAILABLE
         pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS)
         return replace(
             self,

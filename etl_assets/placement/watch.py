@@ -11,9 +11,11 @@ import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from etl_assets.errors import Unanswered
 from etl_assets.mirroring.opening import open_store
+from etl_assets.mirroring.time_limit import Hangs, ask
 from etl_assets.placement.health import (
     FAILURES_TO_UNAVAILABLE,
     FIRST_PAUSE_SECONDS,
@@ -25,7 +27,6 @@ from etl_assets.placement.health import (
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.observations import Observations
 from etl_assets.placement.site import Site
-from etl_assets.placement.time_limit import ask
 
 PROBE_KEY = "health/probe"
 PROBED_LATELY_SECONDS = 5.0
@@ -54,7 +55,9 @@ class Watch:
         try:
             return self._strange(site)
         except Unanswered as error:
-            self.observations.add(site.name, self._sighting(began, error.message))
+            self.observations.add(
+                site.name, self._sighting(began, error.message, hangs=isinstance(error, Hangs))
+            )
             return error.message
 
     def make_sure(self, site: Site) -> str | None:
@@ -70,21 +73,27 @@ class Watch:
 
         A root that was never used is only looked at: nothing is created on it.
         """
-        began = time.monotonic()
+        began, hangs = time.monotonic(), False
         try:
             problem = self._strange(site)
             if self.memory.of(site.name).root_id is None:
                 return self._unused(site, problem)
             if problem is None:
-                ask(site.root, lambda: _write_and_read(site.root), self.timeout_seconds)
+                ask(
+                    site.root,
+                    lambda: _write_and_read(site.root),
+                    self.timeout_seconds,
+                    small=partial(self.memory.strange, site.name, site.root),
+                    slow_seconds=self.timeout_seconds,
+                )
         except Unanswered as error:
-            problem = error.message
-        return self.observations.add(site.name, self._sighting(began, problem))
+            problem, hangs = error.message, isinstance(error, Hangs)
+        return self.observations.add(site.name, self._sighting(began, problem, hangs=hangs))
 
     def probe_all(self, sites: Iterable[Site]) -> dict[str, Health]:
         """Probe all that are due, at once. One that fails for the first time is probed again, until it is clear what it is.
 
-        So the caller meets no root that hangs and is not yet known to.
+        One that hangs is clear at once.
         """
         todo, found = list(sites), {}
         for _ in range(FAILURES_TO_UNAVAILABLE):
@@ -111,7 +120,12 @@ class Watch:
         try:
             problem = self._strange(site)
             if problem is None:
-                ask(site.root, lambda: self.memory.take(site.name, site.root), self.timeout_seconds)
+                ask(
+                    site.root,
+                    lambda: self.memory.take(site.name, site.root),
+                    self.timeout_seconds,
+                    small=partial(self.memory.strange, site.name, site.root),
+                )
         except Unanswered as error:
             return error.message
         except OSError as error:
@@ -133,13 +147,13 @@ class Watch:
         return Health(state=HealthState.DEGRADED, why=problem, failures=1) if problem else Health()
 
     def _strange(self, site: Site) -> str | None:
-        strange = ask(site.root, lambda: self.memory.strange(site.name, site.root), self.timeout_seconds)
+        strange = ask(site.root, partial(self.memory.strange, site.name, site.root), self.timeout_seconds)
         return None if strange is None else f"{strange} ({site.root})"
 
-    def _sighting(self, began: float, problem: str | None) -> Sighting:
+    def _sighting(self, began: float, problem: str | None, *, hangs: bool) -> Sighting:
         ended = time.monotonic()
         slow = ended - began > SLOW_SHARE * self.timeout_seconds
-        return Sighting(began=began, ended=ended, problem=problem, slow=slow)
+        return Sighting(began=began, ended=ended, problem=problem, hangs=hangs, slow=slow)
 
 
 def _write_and_read(root: str) -> None:

@@ -11,7 +11,7 @@ import socket
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +22,7 @@ from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
 from etl_assets.delta.table import Table
 from etl_assets.errors import DomainUnavailable
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.steps.hung_root import ended_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,11 +124,17 @@ class StepReport:
 def domain_watched(context: StepContext) -> Generator[None]:
     """Name the loss of the step's domain as what it is: all sorts of errors follow from it, in Python and in Spark.
 
+    Where nothing fails because the domain hangs, and tables have other domains, the process is ended (`hung_root.py`).
+
     Raises:
         DomainUnavailable: something failed, and the domain cannot be used now. The step is placed anew when repeated.
     """
+    domain = context.domain
     try:
-        yield
+        with (
+            ended_with(domain.root, timeout_seconds=domain.timeout_seconds) if domain.sites else nullcontext()
+        ):
+            yield
     except DomainUnavailable:
         raise
     except Exception as error:

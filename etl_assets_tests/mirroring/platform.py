@@ -30,6 +30,9 @@ class OneByOne:
         enough(answers)
         return answers
 
+    def gather_from_all(self, errands: Errands[T]) -> dict[str, T]:
+        return self.gather(errands, lambda _: False)
+
 
 class Platform:
     """Domains by name, each with a store and a role."""

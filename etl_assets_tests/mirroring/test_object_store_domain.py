@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from etl_assets.delta.replication import Replication
 from etl_assets.errors import NotFound, QuorumUnavailable
 from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.reading import Reading
+from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS, hanging
 from etl_assets.observability.diagnosis import diagnose
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.placement.domains import Placement
@@ -138,6 +140,41 @@ def test_a_server_that_is_gone_costs_little_and_an_emptied_bucket_does_not_vote(
     assert in_bucket(placement) == in_folder(placement, A)
     shutil.rmtree(root_of(placement, B))
     assert commit(placement, A) > 1, "the bucket counts again"
+
+
+def test_what_a_stuck_server_was_sent_is_done_late_and_harms_nothing(placement, server):
+    commit(placement, A)
+    keep_replicas(placement)
+    away = root_of(placement, B).rename(root_of(placement, B).with_name("away"))
+    server.pause()
+    began = time.monotonic()
+    with pytest.raises(QuorumUnavailable, match=f"{C}: .*did not answer within"):
+        commit(placement, A)
+    assert time.monotonic() - began < DEFAULT_TIMEOUT_SECONDS + 2
+    with pytest.raises(QuorumUnavailable):
+        leading(placement).lead()
+    assert hanging(ROOT) > 0
+    server.resume()
+    # The first thing to reach it now may be the vote that was given up.
+    deadline = time.monotonic() + 10
+    while hanging(ROOT) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert hanging(ROOT) == 0
+    placement.heal(C)
+    assert leading(placement).lead().version == 1, "the entry was in the home log, and is pushed"
+    away.rename(root_of(placement, B))
+    placement.heal(B)
+    assert keep_replicas(placement) == []
+    assert commit(placement, A) == 2
+    assert keep_replicas(placement) == []
+    assert in_bucket(placement) == in_folder(placement, A) == in_folder(placement, B)
+
+
+def leading(placement: Placement) -> Replication:
+    """The table as a process sees it that has just been started in the leading domain."""
+    domain = placement.named(A)
+    assert domain is not None
+    return Replication(TABLE, domain)
 
 
 def test_a_replica_in_the_bucket_is_verified_and_built_anew_and_never_leads(placement):

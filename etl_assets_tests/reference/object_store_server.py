@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -53,6 +54,16 @@ class ObjectStoreServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def pause(self) -> None:
+        """Let it take connections and answer nothing, as a machine that is stuck does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on: what it was sent meanwhile is done now."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def addressed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let this process reach it, as an operator would: by the environment."""

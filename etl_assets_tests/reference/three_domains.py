@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.policy import Stage
 from etl_assets.settings import load_settings
@@ -16,10 +17,11 @@ A, B, C = "local/a", "local/b", "local/c"
 TABLE = "customers"
 
 
-def three_domains(home: Path) -> Placement:
+def three_domains(home: Path, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Placement:
     """Write the platform file of an installation, and take its roots into use."""
     domains = [{"name": name, "root": name[-1]} for name in (A, B, C)]
-    (home / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+    platform = {"domains": domains, "health": {"timeout_seconds": timeout_seconds}}
+    (home / "platform.yaml").write_text(yaml.safe_dump(platform), "utf-8")
     found = load_settings().placement()
     found.place(Stage.INGEST)
     return found
