@@ -34,7 +34,7 @@ dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo
 test: setup ## Run all tests
 	@$(BIN)/python -m pytest
 
-chaos: setup ## Kill, stop and cut off the writers of mirrored tables for ROUNDS=100 rounds, from SEED
+chaos: setup ## Kill runs, and fail, cut off, empty and damage domains for ROUNDS=100 rounds, from SEED
 	@CHAOS_ROUNDS="$(or $(ROUNDS),100)" CHAOS_SEED="$(SEED)" $(BIN)/python -m pytest -q etl_assets_tests/chaos
 
 test-fast: $(INSTALLED) ## Run the unit tests: no Spark, no servers

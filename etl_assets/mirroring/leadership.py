@@ -35,6 +35,9 @@ class Leadership:
     def lead(self, *, one_copy: bool = False, anew: bool = False) -> Lead:
         """Join the domain's leadership, or take it up; then push what the home log holds beyond the head.
 
+        A home log that is not what was published, or ends in a commit that is not there in full, is built anew under a new
+        epoch.
+
         Args:
             one_copy: Set the one-copy flag with it: the other voters with data are gone, and going on with the data in
                 one domain was decided by whoever calls.
@@ -48,13 +51,23 @@ class Leadership:
         """
         held = self._mirror.held()
         state = self._mirror.joined(held)
-        if anew or state is None or (one_copy and not state.locator.one_copy):
-            try:
+        try:
+            if anew or state is None or (one_copy and not state.locator.one_copy):
                 self._take_up(held, one_copy=one_copy)
-            except Unanswered as error:
-                raise self._mirror.home_gone(error) from error
-        self._mirror.push()
+            if not self._pushed_whole():
+                self._take_up(self._mirror.held(), one_copy=False)
+                self._mirror.push()
+        except Unanswered as error:
+            raise self._mirror.home_gone(error) from error
         return self.current()
+
+    def _pushed_whole(self) -> bool:
+        """Push what the home log holds beyond the head; False if the log cannot be led from as it is."""
+        try:
+            self._mirror.push()
+        except ReplicaCorrupt:
+            return False
+        return self._mirror.has_published(self._mirror.held().record.published)
 
     def current(self) -> Lead:
         """The lead as the home register tells it, one read; to be asked again under the lock before a commit.
@@ -211,7 +224,7 @@ class Leadership:
                 reached = home.replica.publish(before_head, head)
         else:
             before_head = reached = at
-        if self._has_broken_tail(reached):
+        if not self._mirror.has_published(reached) or self._has_broken_tail(reached):
             before_head, head = home.rebuild(reached, state, sources)
             reached = home.replica.publish(before_head, head)
         return reached if at.version >= reached.version else before_head

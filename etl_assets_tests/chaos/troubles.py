@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from etl_assets.placement.memory import Standing
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 MOST_OF_A_RUN_SECONDS = 6.0
 """About as long as a run takes: troubles come at any moment of it."""
+
+MOST_OF_A_SLEEP_SECONDS = 20.0
 
 FAILPOINTS = (
     Failpoint.PLAN_AFTER_WRITE.value,
@@ -167,8 +170,12 @@ def leader_paused(world: World, dice: random.Random) -> None:
     noted = world.acknowledged()
     leader = noted[-1]["domain"] if noted else world.names[0]
     world.placement().memory.set_standing(leader, Standing.FAILED)
-    one_run(world)
+    other = world.start()
+    # The engine is shared: where it waits for an answer of the one asleep, the other one waits as well.
+    with suppress(subprocess.TimeoutExpired):
+        other.wait(MOST_OF_A_SLEEP_SECONDS)
     paused.send_signal(signal.SIGCONT)
+    world.finish(other)
     world.finish(paused)
     world.placement().memory.set_standing(leader, Standing.IN_USE)
 
