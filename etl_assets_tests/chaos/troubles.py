@@ -26,7 +26,7 @@ T = TypeVar("T")
 MOST_OF_A_RUN_SECONDS = 6.0
 """About as long as a run takes: troubles come at any moment of it."""
 
-MOST_OF_A_SLEEP_SECONDS = 20.0
+LONGEST_SLEEP_SECONDS = 20.0
 
 FAILPOINTS = (
     Failpoint.PLAN_AFTER_WRITE.value,
@@ -70,7 +70,7 @@ class Troubles:
         world.befell.update((runs, fault, loss))
         failing = dice.choice([root for root in world.roots if fault in faults_of(root)])
         losing = self._losing(loss, failing)
-        begins, lasts = dice.uniform(0.0, MOST_OF_A_RUN_SECONDS), dice.uniform(0.0, MOST_OF_A_RUN_SECONDS)
+        begins, lasts = any_moment(world, dice), any_moment(world, dice)
         to_the_end = fault != NETWORK[Fault.SILENT] and dice.random() < 0.5
         # Dice of their own: two threads that share some would make another story each time.
         theirs = random.Random(dice.getrandbits(64))
@@ -138,6 +138,11 @@ def _deck_of_faults(world: World) -> Iterator[str]:
     yield from dealt(list(everything), world.dice)
 
 
+def any_moment(world: World, dice: random.Random) -> float:
+    """A moment of a run, in seconds: one that has something to do takes about twice as long as one that has not."""
+    return dice.uniform(0.1, 1.5) * world.run_seconds
+
+
 # What happens to runs
 
 
@@ -157,7 +162,7 @@ def killed_at_a_failpoint(world: World, dice: random.Random) -> None:
 def killed_at_any_moment(world: World, dice: random.Random) -> None:
     """What Spark does for the run at that moment it brings to its end, as a Spark server would."""
     run = world.start()
-    time.sleep(dice.uniform(1.0, MOST_OF_A_RUN_SECONDS))
+    time.sleep(any_moment(world, dice))
     run.kill()
     run.wait()
 
@@ -165,7 +170,7 @@ def killed_at_any_moment(world: World, dice: random.Random) -> None:
 def leader_paused(world: World, dice: random.Random) -> None:
     """A run sleeps at any moment of its work, another one does it elsewhere, the first wakes up and goes on."""
     paused = world.start()
-    time.sleep(dice.uniform(1.0, MOST_OF_A_RUN_SECONDS))
+    time.sleep(any_moment(world, dice))
     paused.send_signal(signal.SIGSTOP)
     noted = world.acknowledged()
     leader = noted[-1]["domain"] if noted else world.names[0]
@@ -173,7 +178,7 @@ def leader_paused(world: World, dice: random.Random) -> None:
     other = world.start()
     # The engine is shared: where it waits for an answer of the one asleep, the other one waits as well.
     with suppress(subprocess.TimeoutExpired):
-        other.wait(MOST_OF_A_SLEEP_SECONDS)
+        other.wait(LONGEST_SLEEP_SECONDS)
     paused.send_signal(signal.SIGCONT)
     world.finish(other)
     world.finish(paused)

@@ -48,6 +48,8 @@ class World:
     days: list[dt.date] = field(default_factory=list)
     befell: Counter[str] = field(default_factory=Counter)
     runs: int = 0
+    run_seconds: float = 0.0
+    """How long the last run took that nothing befell: one that found little to do, on the machine as it is."""
 
     def begin(self) -> None:
         """Make the platform, and take its roots into use."""
@@ -145,8 +147,10 @@ class World:
             self.placement().heal(name, new_root=name == emptied)
         self.placement().place(Stage.INGEST)
         self.repair()
+        began = time.monotonic()
         code = self.finish(self.start())
         assert code == 0, self.last_log()
+        self.run_seconds = time.monotonic() - began
         self.repair()
 
     def repair(self) -> None:

@@ -348,10 +348,11 @@ EDITS = {
 
 
 def edited(platform: Platform, domain: str, edit: str, version: int = 1) -> None:
-    files = platform.stores[domain].files
+    store = platform.stores[domain]
+    assert isinstance(store, MemoryStore)
     key = f"tables/events/g000001/_delta_log/{version:020d}.json"
-    if (entry := EDITS[edit](files.pop(key))) is not None:
-        files[key] = entry
+    if (entry := EDITS[edit](store.files.pop(key))) is not None:
+        store.files[key] = entry
 
 
 @pytest.mark.parametrize("edit", EDITS)
