@@ -49,6 +49,7 @@ class Reading:
         self._table = table
         self._can_read = can_read
         self._proof = Proof()
+        self._told: set[tuple[str, int]] = set()
 
     def acknowledged(self) -> State:
         """The newest state that a majority holds under one epoch.
@@ -102,12 +103,14 @@ class Reading:
         except Unanswered as error:
             return error.message
         flaw = "its log is not the one that was published"
-        logger.warning(
-            "the table %s is not read from %s: %s; build it anew by `etl-assets tables repair`",
-            self._table.name,
-            domain,
-            flaw,
-        )
+        if (place := (domain, record.published.folder)) not in self._told:
+            self._told.add(place)
+            logger.warning(
+                "the table %s is not read from %s: %s; build it anew by `etl-assets tables repair`",
+                self._table.name,
+                domain,
+                flaw,
+            )
         return flaw
 
     def rebind(self, binding: Binding) -> Binding:

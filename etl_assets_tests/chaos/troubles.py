@@ -23,9 +23,6 @@ from etl_assets_tests.reference.fault_proxy import Fault
 
 T = TypeVar("T")
 
-MOST_OF_A_RUN_SECONDS = 6.0
-"""About as long as a run takes: troubles come at any moment of it."""
-
 LONGEST_SLEEP_SECONDS = 20.0
 
 FAILPOINTS = (
