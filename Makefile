@@ -35,7 +35,8 @@ test: setup ## Run all tests
 	@$(BIN)/python -m pytest
 
 chaos: setup ## Kill runs, and fail, cut off, empty and damage domains for ROUNDS=100 rounds, from SEED
-	@CHAOS_ROUNDS="$(or $(ROUNDS),100)" CHAOS_SEED="$(SEED)" $(BIN)/python -m pytest -q etl_assets_tests/chaos
+	@seed="$(or $(SEED),$$(date +%s))"; echo "seed $$seed"; CHAOS_SEED="$$seed" CHAOS_ROUNDS="$(or $(ROUNDS),100)" \
+		$(BIN)/python -m pytest -q etl_assets_tests/chaos
 
 test-fast: $(INSTALLED) ## Run the unit tests: no Spark, no servers
 	@$(BIN)/python -m pytest etl_assets_tests/unit
