@@ -6,12 +6,10 @@ Each of the three is dealt from a shuffled deck of its own, so that every kind c
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TypeVar
 
 from etl_assets.placement.memory import Standing
@@ -161,22 +159,20 @@ def killed_at_any_moment(world: World, dice: random.Random) -> None:
     run = world.start()
     time.sleep(any_moment(world, dice))
     run.kill()
-    run.wait()
 
 
 def leader_paused(world: World, dice: random.Random) -> None:
     """A run sleeps at any moment of its work, another one does it elsewhere, the first wakes up and goes on."""
     paused = world.start()
     time.sleep(any_moment(world, dice))
-    paused.send_signal(signal.SIGSTOP)
+    paused.pause()
     noted = world.acknowledged()
     leader = noted[-1]["domain"] if noted else world.names[0]
     world.placement().memory.set_standing(leader, Standing.FAILED)
     other = world.start()
     # The engine is shared: where it waits for an answer of the one asleep, the other one waits as well.
-    with suppress(subprocess.TimeoutExpired):
-        other.wait(LONGEST_SLEEP_SECONDS)
-    paused.send_signal(signal.SIGCONT)
+    other.wait(LONGEST_SLEEP_SECONDS)
+    paused.wake()
     world.finish(other)
     world.finish(paused)
     world.placement().memory.set_standing(leader, Standing.IN_USE)

@@ -9,8 +9,6 @@ import datetime as dt
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -28,6 +26,7 @@ from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.chaos.roots import Bucket, Disk, Root
+from etl_assets_tests.chaos.run_process import Run
 from etl_assets_tests.kill.dying_run import Gateway
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 
@@ -47,7 +46,7 @@ class World:
     landed: list[str] = field(default_factory=list)
     days: list[dt.date] = field(default_factory=list)
     befell: Counter[str] = field(default_factory=Counter)
-    runs: int = 0
+    runs: list[Run] = field(default_factory=list)
     run_seconds: float = 0.0
     """How long the last run took that nothing befell: one that found little to do, on the machine as it is."""
 
@@ -60,6 +59,8 @@ class World:
         self.placement().place(Stage.INGEST)
 
     def end(self) -> None:
+        for run in self.runs:
+            run.kill()
         for root in self.roots:
             root.end()
 
@@ -100,28 +101,19 @@ class World:
         self.landed += [each["event_id"] for each in events[:EVENTS_A_ROUND]]
         self.days += [day] * EVENTS_A_ROUND
 
-    def start(self, failpoint: str = "") -> subprocess.Popen[bytes]:
+    def start(self, failpoint: str = "") -> Run:
         """Start a run."""
-        self.runs += 1
-        days = ",".join(day.isoformat() for day in DAYS)
-        gateway = (str(self.gateway.port), self.gateway.secret)
-        command = [sys.executable, "-m", "etl_assets_tests.chaos.run_process", str(self.home), days, *gateway]
-        with (self.home / f"run-{self.runs:04d}.log").open("wb") as log:
-            return subprocess.Popen(
-                [*command, str(self.notes)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "ETL_ASSETS_HOME": str(self.home), "ETL_ASSETS_FAILPOINT": failpoint},
-            )
+        environment = {**os.environ, "ETL_ASSETS_HOME": str(self.home), "ETL_ASSETS_FAILPOINT": failpoint}
+        run = Run(self._log(len(self.runs)), environment, self.home, DAYS, self.gateway, self.notes)
+        self.runs.append(run)
+        return run
 
-    def finish(self, run: subprocess.Popen[bytes]) -> int:
+    def finish(self, run: Run) -> int | None:
         """Wait for a run; one that hangs is ended."""
-        try:
-            return run.wait(RUN_SECONDS)
-        except subprocess.TimeoutExpired:
+        if run.wait(RUN_SECONDS) is None:
             self.befell["hung"] += 1
             run.kill()
-            return run.wait()
+        return run.wait()
 
     @property
     def notes(self) -> Path:
@@ -131,8 +123,11 @@ class World:
         """What runs reported as acknowledged."""
         return [json.loads(line) for line in self.notes.read_text("utf-8").splitlines()]
 
+    def _log(self, number: int) -> Path:
+        return self.home / f"run-{number:04d}.log"
+
     def last_log(self) -> str:
-        return (self.home / f"run-{self.runs:04d}.log").read_text("utf-8", errors="replace")[-3_000:]
+        return self._log(len(self.runs) - 1).read_text("utf-8", errors="replace")[-3_000:]
 
     # How it comes back
 
