@@ -329,14 +329,25 @@ def test_a_commit_whose_data_file_is_cut_short_is_not_voted_for(platform):
     assert (anew.version, anew.folder > 1) == (-1, True)
 
 
-def test_a_tail_that_a_power_cut_left_in_part_stops_nobody(platform):
+@pytest.mark.parametrize(
+    ("ending", "left"),
+    [
+        (".parquet", lambda content: content[:1]),
+        (".json", lambda content: b""),
+        (".json", lambda content: bytes(len(content))),
+        (".json", lambda content: content[: len(content) // 2]),
+    ],
+    ids=["data cut", "entry empty", "entry zeros", "entry cut"],
+)
+def test_a_tail_that_a_power_cut_left_in_part_stops_nobody_and_is_not_mirrored(platform, ending, left):
     leader = platform.process("a")
     leader.commit()
     leader.spark_commit(leader.lead(), b"rows, and more")
-    data = list(platform.stores["a"].files)[-2]
-    platform.stores["a"].files[data] = b"r"
+    files = platform.stores["a"].files
+    name = [key for key in files if key.endswith(ending)][-1]
+    files[name] = left(files[name])
     lead = platform.process("a").commit()
-    assert lead.version == 1
+    assert (lead.version, lead.folder > 1) == (1, True)
     assert log_of(platform, "a", lead.folder) == log_of(platform, "b")
 
 
