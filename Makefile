@@ -31,8 +31,8 @@ demo: setup ## Run the pipeline over made-up events, or over ORDERS=folder (DAYS
 dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo
 	@$(BIN)/etl-assets dev
 
-test: setup ## Run all tests
-	@$(BIN)/python -m pytest
+test: setup ## Run all tests, in PROCESSES=2 at once
+	@$(BIN)/python -m pytest -n "$(or $(PROCESSES),2)" --dist loadfile --no-loadscope-reorder
 
 chaos: setup ## Kill runs, and fail, cut off, empty and damage domains for ROUNDS=100 rounds, from SEED
 	@seed="$(or $(SEED),$$(date +%s))"; echo "seed $$seed"; CHAOS_SEED="$$seed" CHAOS_ROUNDS="$(or $(ROUNDS),100)" \

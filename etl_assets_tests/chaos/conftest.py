@@ -6,15 +6,22 @@ from collections.abc import Callable
 
 import pytest
 
-_TOLD = pytest.StashKey[list[str]]()
+TOLD = "told"
 
 
 @pytest.fixture
 def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Says something at the end of the test run."""
-    return request.config.stash.setdefault(_TOLD, []).append
+
+    def kept(line: str) -> None:
+        # A property of the test travels with its report, whichever process ran it.
+        request.node.user_properties.append((TOLD, line))
+
+    return kept
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in config.stash.get(_TOLD, []):
-        terminalreporter.write_line(line)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, line in report.user_properties:
+            if name == TOLD and report.when == "call":
+                terminalreporter.write_line(line)
