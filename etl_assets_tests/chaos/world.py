@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,34 +142,41 @@ class World:
         for name in self.names:
             self.placement().heal(name, new_root=name == emptied)
         self.placement().place(Stage.INGEST)
-        self.repair()
+        self.repair(self._kept, self._rebuilt)
         began = time.monotonic()
         code = self.finish(self.start())
         assert code == 0, self.last_log()
         self.run_seconds = time.monotonic() - began
-        self.repair()
+        self.repair(self._kept)
 
-    def repair(self) -> None:
-        problems: list[Any] = []
+    @staticmethod
+    def repair(*rounds: Callable[[], list[str]]) -> None:
+        """Go round until nobody names a problem any more."""
         for _ in range(12):
-            placement = self.placement()
-            problems = [kept for kept in keep_replicas(placement) if kept.problem]
-            problems += [problem for table in ALL_TABLES for problem in self._rebuild(placement, table.name)]
+            problems = [problem for go_round in rounds for problem in go_round()]
             if not problems:
                 return
             time.sleep(0.3)
         raise AssertionError(f"not repaired: {problems}")
 
-    def _rebuild(self, placement: Placement, table: str) -> list[str]:
-        """Build the broken replicas of a table anew, from a domain that is whole. What is still wrong."""
-        try:
-            seen = self.replication(table, placement.reader())
-            if not seen.exists():
-                return []
-            broken = {domain: what for domain, what in seen.broken().items() if what}
-            whole = [each for each in placement.domains if each.name not in broken]
+    def _kept(self) -> list[str]:
+        """One round of the sensor."""
+        return [str(kept) for kept in keep_replicas(self.placement()) if kept.problem]
+
+    def _rebuilt(self) -> list[str]:
+        """Build the broken replicas anew, from a domain that is whole, as an operator does."""
+        placement, problems = self.placement(), []
+        for table in ALL_TABLES:
+            try:
+                self._rebuild(placement, table.name)
+            except EtlAssetsError as error:
+                problems.append(f"{table.name}: {error}")
+        return problems
+
+    def _rebuild(self, placement: Placement, table: str) -> None:
+        seen = self.replication(table, placement.reader())
+        broken = {domain for domain, what in seen.broken().items() if what} if seen.exists() else set()
+        if broken:
+            whole = next(domain for domain in placement.domains if domain.name not in broken)
             for domain in broken:
-                self.replication(table, whole[0]).rebuild(domain)
-        except EtlAssetsError as error:
-            return [f"{table}: {error}"]
-        return [f"{table}: {broken}"] if broken else []
+                self.replication(table, whole).rebuild(domain)
