@@ -145,11 +145,6 @@ def one_run(world: World, _: random.Random | None = None) -> None:
     world.finish(world.start())
 
 
-def one_after_another(world: World, _: random.Random) -> None:
-    one_run(world)
-    one_run(world)
-
-
 def killed_at_a_failpoint(world: World, dice: random.Random) -> None:
     world.finish(world.start(dice.choice(FAILPOINTS)))
 
@@ -185,7 +180,7 @@ def two_at_once(world: World, _: random.Random) -> None:
 
 
 RUNS: Mapping[str, Callable[[World, random.Random], None]] = {
-    "one run after another": one_after_another,
+    "run left alone": one_run,
     "run killed at a failpoint": killed_at_a_failpoint,
     "run killed at any moment": killed_at_any_moment,
     "leader paused": leader_paused,
