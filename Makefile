@@ -34,8 +34,9 @@ dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo
 test: setup ## Run all tests, in PROCESSES=2 at once
 	@$(BIN)/python -m pytest -n "$(or $(PROCESSES),2)" --dist loadfile --no-loadscope-reorder
 
-chaos: setup ## Kill, stop and cut off the writers of mirrored tables for ROUNDS=100 rounds, from SEED
-	@CHAOS_ROUNDS="$(or $(ROUNDS),100)" CHAOS_SEED="$(SEED)" $(BIN)/python -m pytest -q etl_assets_tests/chaos
+chaos: setup ## Kill runs, and fail, cut off, empty and damage domains for ROUNDS=100 rounds, from SEED
+	@seed="$(or $(SEED),$$(date +%s))"; echo "seed $$seed"; CHAOS_SEED="$$seed" CHAOS_ROUNDS="$(or $(ROUNDS),100)" \
+		$(BIN)/python -m pytest -q etl_assets_tests/chaos
 
 test-fast: $(INSTALLED) ## Run the unit tests: no Spark, no servers
 	@$(BIN)/python -m pytest etl_assets_tests/unit

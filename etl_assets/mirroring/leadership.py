@@ -36,6 +36,9 @@ class Leadership:
     def lead(self, *, one_copy: bool = False, anew: bool = False) -> Lead:
         """Join the domain's leadership, or take it up; then push what the home log holds beyond the head.
 
+        A home log that is not what was published, or ends in a commit that is not there in full, is built anew under a new
+        epoch.
+
         Args:
             one_copy: Set the one-copy flag with it: the other voters with data are gone, and going on with the data in
                 one domain was decided by whoever calls.
@@ -49,13 +52,24 @@ class Leadership:
         """
         held = self._mirror.held()
         state = self._mirror.joined(held)
-        if anew or state is None or (one_copy and not state.locator.one_copy):
-            try:
+        try:
+            if anew or state is None or (one_copy and not state.locator.one_copy):
                 self._take_up(held, one_copy=one_copy)
-            except Unanswered as error:
-                raise self._mirror.home_gone(error) from error
-        self._mirror.push()
+            if not self._pushed_whole():
+                self._take_up(self._mirror.held(), one_copy=False)
+                self._mirror.push()
+        except Unanswered as error:
+            raise self._mirror.home_gone(error) from error
         return self.current()
+
+    def _pushed_whole(self) -> bool:
+        """Push what the home log holds beyond the head; False if the log cannot be led from as it is."""
+        try:
+            self._mirror.push()
+        except ReplicaCorrupt:
+            return False
+        held, state = self._mirror.leading()
+        return self._mirror.has_published(held.record.published, state.base)
 
     def current(self) -> Lead:
         """The lead as the home register tells it, one read; to be asked again under the lock before a commit.
@@ -226,7 +240,11 @@ class Leadership:
         else:
             before_head = reached = at
         another_base = held.record.accepted is None or held.record.accepted.base != state.base
-        if self._has_broken_tail(reached) or (another_base and not home.holds(reached, state.base, sources)):
+        if (
+            not self._mirror.has_published(reached, state.base)
+            or self._has_broken_tail(reached)
+            or (another_base and not home.holds(reached, state.base, sources))
+        ):
             before_head, _ = home.rebuild(reached, state, sources, with_head=True)
             reached = state.published_in(before_head.folder)
         return reached if at.version >= reached.version else before_head

@@ -15,6 +15,7 @@ from etl_assets.mirroring.ballot import Ballot, fenced, quorum_unavailable
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.locator import Locator
+from etl_assets.mirroring.proof import Proof
 from etl_assets.mirroring.record import Base, Published, State
 from etl_assets.mirroring.register import Held
 from etl_assets.mirroring.replica import Replica
@@ -28,6 +29,7 @@ class Mirror:
     def __init__(self, table: MirroredTable) -> None:
         self.table = table
         self._acknowledged: State | None = None
+        self._proof = Proof()
 
     @property
     def home(self) -> Replica:
@@ -54,6 +56,14 @@ class Mirror:
                 domain=self.table.home,
             )
         return held
+
+    def has_published(self, published: Published, base: Base) -> bool:
+        """Whether the home log is what was published of it, given where it is agreed to begin.
+
+        Raises:
+            Unanswered: the home store does not answer.
+        """
+        return self._proof.holds(self.home, published, base)
 
     def joined(self, held: Held) -> State | None:
         """The state this domain leads with; None if it does not lead.

@@ -71,7 +71,10 @@ def files_removed(entry: bytes) -> frozenset[str]:
 
 
 def _actions(entry: bytes) -> list[Mapping[str, Any]]:
-    return [json.loads(line) for line in entry.splitlines() if line.strip()]
+    actions = [json.loads(line) for line in entry.splitlines() if line.strip()]
+    if not actions:
+        raise ValueError("it is empty, as a power cut leaves a file")
+    return actions
 
 
 @contextmanager

@@ -5,16 +5,20 @@ Belongs here: finding the acknowledged version and binding a reader to a folder 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from etl_assets.errors import Fenced, QuorumUnavailable, StaleGeneration
+from etl_assets.errors import Fenced, QuorumUnavailable, StaleGeneration, Unanswered
 from etl_assets.mirroring.ballot import Ballot, quorum_unavailable
 from etl_assets.mirroring.locator import Locator, Role
+from etl_assets.mirroring.proof import Proof
 from etl_assets.mirroring.record import Record, State
 from etl_assets.mirroring.table import Answer, MirroredTable
 from etl_assets.mirroring.voter import Sources, Voter
+
+logger = logging.getLogger("etl_assets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,8 @@ class Reading:
     def __init__(self, table: MirroredTable, can_read: Callable[[str], bool] = lambda uri: True) -> None:
         self._table = table
         self._can_read = can_read
+        self._proof = Proof()
+        self._told: set[tuple[str, int]] = set()
 
     def acknowledged(self) -> State:
         """The newest state that a majority holds under one epoch.
@@ -59,6 +65,8 @@ class Reading:
     def bind(self) -> Binding:
         """Bind to a replica that has the acknowledged version published: the own domain's, the leader's, any.
 
+        One whose log is not what was published is passed over, and that is logged.
+
         Raises:
             QuorumUnavailable: no majority answers, or no replica with the data does that readers can open.
         """
@@ -66,20 +74,45 @@ class Reading:
         preferred = self._preferred(state)
         for domain in preferred:
             record = records.get(domain) or self._table.read(domain, state.locator).record
-            if record is not None and record.published.version >= state.version:
+            if record is not None and self._flaw(domain, state, record) is None:
                 return self._binding(domain, state, record)
         # Its leader died between the acknowledgement and the publishing of it.
         sources = self._sources(state, records)
+        missing: dict[str, str] = {}
         for domain in preferred:
-            record = Voter(self._table, domain, state.locator).publish(state, sources).record
-            if record is not None and record.published.version >= state.version:
-                return self._binding(domain, state, record)
-        missing = dict.fromkeys(preferred, "its replica is not as far, or does not answer")
+            answer = Voter(self._table, domain, state.locator).publish(state, sources)
+            flaw = answer.problem or "does not answer"
+            if answer.record is not None:
+                flaw = self._flaw(domain, state, answer.record)
+                if flaw is None:
+                    return self._binding(domain, state, answer.record)
+            missing[domain] = flaw
         for domain in state.locator.domains(Role.VOTER, Role.LEARNER):
             record = None if domain in preferred else self._table.read(domain, state.locator).record
             if record is not None and record.published.version >= state.version:
                 missing[domain] = "has it, under a root that is not read from here"
         raise quorum_unavailable(self._table, f"version {state.version} cannot be read", missing)
+
+    def _flaw(self, domain: str, state: State, record: Record) -> str | None:
+        """Why a replica does not serve a state, None if it does."""
+        if record.published.version < state.version:
+            return "its replica is not as far"
+        replica = self._table.replica(domain, state.locator)
+        try:
+            if self._proof.holds(replica, record.published, state.base):
+                return None
+        except Unanswered as error:
+            return error.message
+        flaw = "its log is not the one that was published"
+        if (place := (domain, record.published.folder)) not in self._told:
+            self._told.add(place)
+            logger.warning(
+                "the table %s is not read from %s: %s; build it anew by `etl-assets tables repair`",
+                self._table.name,
+                domain,
+                flaw,
+            )
+        return flaw
 
     def rebind(self, binding: Binding) -> Binding:
         """The binding at the newest acknowledged version, on the same replica.

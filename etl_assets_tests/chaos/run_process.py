@@ -1,6 +1,7 @@
 """A run of the data path in a process of its own, placed as Dagster's runs are, and a note of each acknowledged commit.
 
-The Spark engine is that of the test: one for each process would cost more than everything else.
+The Spark engine is that of the test, and processes begin with everything imported: both of their own would cost more than
+everything else.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ import dataclasses
 import datetime as dt
 import hashlib
 import json
+import multiprocessing
 import os
+import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +30,52 @@ from etl_assets_tests.pipeline import Pipeline
 STEPS = ("raw_events", "normalized_orders", "warehouse_rows")
 ATTEMPTS = 6
 PAUSE_SECONDS = 0.3
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(
+    ["deltalake", "obstore.store", "pandas", "pyarrow.dataset", "pyspark.sql.functions", __name__]
+)
+
+
+class Run:
+    """A run, from outside."""
+
+    def __init__(self, log: Path, environment: Mapping[str, str], *arguments: Any) -> None:
+        """Start `main` in a process, with this environment and what it says in a file."""
+        self._process = _processes.Process(target=_run, args=(log, dict(environment), *arguments))
+        self._process.start()
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """The exit code, None if it is still running by then."""
+        self._process.join(seconds)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        """End it as the kernel would for want of memory."""
+        self._process.kill()
+        self._process.join()
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, signal_: signal.Signals) -> None:
+        if self._process.is_alive() and self._process.pid is not None:
+            os.kill(self._process.pid, signal_)
+
+
+def _run(log: Path, environment: dict[str, str], *arguments: Any) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    main(*arguments)
 
 
 def main(home: Path, days: list[dt.date], gateway: Gateway, notes: Path) -> None:
     """Run the steps, each repeated as the retry policy has it."""
-    os.environ["ETL_ASSETS_HOME"] = str(home)
     session = attached_session(gateway)
     pipeline = Pipeline(root=home, landing=home / "landing", session=lambda: session)
     for table in STEPS:
@@ -66,13 +111,3 @@ def run_step(pipeline: Pipeline, table: str, days: list[dt.date]) -> dict[str, A
         "entry": hashlib.sha256(entry).hexdigest(),
         "domain": domain.name,
     }
-
-
-if __name__ == "__main__":
-    _, home_, days_, port, secret, notes_ = sys.argv
-    main(
-        Path(home_),
-        [dt.date.fromisoformat(day) for day in days_.split(",")],
-        Gateway(port=int(port), secret=secret),
-        Path(notes_),
-    )

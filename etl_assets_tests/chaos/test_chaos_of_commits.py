@@ -27,7 +27,7 @@ from etl_assets.placement.memory import DomainsMemory
 from etl_assets_tests.chaos.commit_process import NAMES, TABLE, domain_of
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "6"))
-SEED = int(os.environ.get("CHAOS_SEED", "0") or time.time_ns() % 1_000_000)
+SEED = int(os.environ.get("CHAOS_SEED") or 0)
 ROUND_SECONDS = 1.5
 REPAIR_SECONDS = 60
 

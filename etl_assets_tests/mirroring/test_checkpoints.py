@@ -152,6 +152,7 @@ def test_a_domain_that_is_away_gets_it_once_it_is_back_and_has_caught_up(tmp_pat
 def test_of_a_log_that_was_edited_none_is_made(tmp_path):
     mirrored, *_ = three_replications(tmp_path)
     newest = commit_entries(mirrored, EVERY + 1)
+    mirrored.follow()
     edited = entry_path(folder_of(tmp_path, "a"), 3)
     edited.write_bytes(edited.read_bytes().replace(b'"size": 10', b'"size": 11'))
     with pytest.raises(ReplicaCorrupt, match="not the acknowledged one"):

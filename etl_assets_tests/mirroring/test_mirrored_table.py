@@ -391,6 +391,85 @@ def test_a_commit_whose_data_file_is_cut_short_is_not_voted_for(platform):
     assert (anew.version, anew.folder > 1) == (-1, True)
 
 
+@pytest.mark.parametrize(
+    ("ending", "left"),
+    [
+        (".parquet", lambda content: content[:1]),
+        (".json", lambda content: b""),
+        (".json", lambda content: bytes(len(content))),
+        (".json", lambda content: content[: len(content) // 2]),
+    ],
+    ids=["data cut", "entry empty", "entry zeros", "entry cut"],
+)
+def test_a_tail_that_a_power_cut_left_in_part_stops_nobody_and_is_not_mirrored(platform, ending, left):
+    leader = platform.process("a")
+    leader.commit()
+    leader.spark_commit(leader.lead(), b"rows, and more")
+    files = platform.stores["a"].files
+    name = [key for key in files if key.endswith(ending)][-1]
+    files[name] = left(files[name])
+    lead = platform.process("a").commit()
+    assert (lead.version, lead.folder > 1) == (1, True)
+    assert log_of(platform, "a", lead.folder) == log_of(platform, "b")
+
+
+EDITS = {
+    "edited": lambda entry: entry.replace(b'"', b"'", 1),
+    "cut": lambda entry: entry.splitlines()[0],
+    "gone": lambda entry: None,
+}
+
+
+def edited(platform: Platform, domain: str, edit: str, version: int = 1) -> None:
+    store = platform.stores[domain]
+    assert isinstance(store, MemoryStore)
+    key = f"tables/events/g000001/_delta_log/{version:020d}.json"
+    if (entry := EDITS[edit](store.files.pop(key))) is not None:
+        store.files[key] = entry
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("home", ["a", "b"])
+def test_nobody_leads_from_a_log_that_is_not_what_was_published(platform, home, edit):
+    for _ in range(3):
+        platform.process("a").commit()
+    edited(platform, home, edit)
+    lead = platform.process(home).lead()
+    assert (lead.version, lead.folder > 1) == (2, True)
+    assert log_of(platform, home, lead.folder) == log_of(platform, "c")
+    platform.process(home).commit()
+    assert platform.process("c").reading.acknowledged().version == 3
+
+
+def test_what_was_seen_whole_is_not_read_again_and_what_came_since_is(platform):
+    leader = platform.process("a")
+    leader.commit()
+    leader.lead()
+    edited(platform, "a", "cut", version=0)
+    assert leader.lead().folder == 1
+    leader.commit()
+    edited(platform, "a", "cut", version=1)
+    assert leader.lead().folder > 1
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_nobody_reads_a_log_that_is_not_what_was_published(platform, edit, caplog):
+    for _ in range(3):
+        platform.process("a").commit()
+    assert platform.process("b").reading.bind().domain == "b"
+    edited(platform, "b", edit)
+    reading = platform.process("b").reading
+    assert [reading.bind().domain, reading.bind().domain] == ["a", "a"]
+    assert [record.message for record in caplog.records] == [
+        "the table events is not read from b: its log is not the one that was published; build it anew by"
+        " `etl-assets tables repair`"
+    ]
+    edited(platform, "a", edit)
+    edited(platform, "c", edit)
+    with pytest.raises(QuorumUnavailable, match="b: its log is not the one that was published"):
+        platform.process("b").reading.bind()
+
+
 def test_what_is_wrong_with_a_replica_is_told(platform):
     leader = platform.process("a")
     leader.commit()

@@ -23,17 +23,17 @@ class ObjectStoreServer:
     def __init__(self) -> None:
         with closing(socket.socket()) as taken:
             taken.bind(("127.0.0.1", 0))
-            self._port = int(taken.getsockname()[1])
+            self.port = int(taken.getsockname()[1])
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start it with one empty bucket."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)],
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -67,8 +67,11 @@ class ObjectStoreServer:
 
     def addressed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let this process reach it, as an operator would: by the environment."""
+
+    def addressed(self, monkeypatch: pytest.MonkeyPatch, *, port: int | None = None) -> None:
+        """Let this process reach it, as an operator would: by the environment; through another port if one is given."""
         for name, value in {
-            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ENDPOINT_URL": self.endpoint if port is None else f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "somebody",
             "AWS_SECRET_ACCESS_KEY": "not-to-be-shown",
             "AWS_REGION": "us-east-1",
