@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from etl_assets.mirroring.lead import Lead
+    from etl_assets.mirroring.locator import Locator
     from etl_assets.mirroring.record import State
     from etl_assets.mirroring.register import Held
     from etl_assets.mirroring.stores import Store
@@ -67,6 +68,8 @@ class TableStanding:
         version: The acknowledged version, -1 for none.
         one_copy: Commits are acknowledged with the data in one domain.
         behind: For each domain with a replica how many acknowledged versions it lacks; None where it does not answer.
+        roles: What each replica is for.
+        whole: Domains that hold the acknowledged version with all its rows, published or voted for: it survives there.
         problem: Why the rest is not known, None if it is.
     """
 
@@ -76,12 +79,24 @@ class TableStanding:
     version: int
     one_copy: bool
     behind: Mapping[str, int | None]
+    roles: Mapping[str, Role]
+    whole: tuple[str, ...]
     problem: str | None = None
 
     @classmethod
     def unknown(cls, problem: str) -> TableStanding:
         """Nothing can be told."""
-        return cls(leader=None, epoch=0, generation=0, version=-1, one_copy=False, behind={}, problem=problem)
+        return cls(
+            leader=None,
+            epoch=0,
+            generation=0,
+            version=-1,
+            one_copy=False,
+            behind={},
+            roles={},
+            whole=(),
+            problem=problem,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +244,12 @@ class Replication:
         return self._reading.acknowledged() if self.exists() else None
 
     def problem(self, state: State) -> str | None:
-        """Why this process's domain cannot lead the table as things stand: its register is lost, or does not answer."""
+        """Why this process's domain cannot lead the table as things stand: its register is lost, or does not answer, or it
+        is to have a replica that may lead and has not yet.
+        """
+        agreed = state.locator.replica(self._table.home)
+        if agreed is not None and agreed.role is not Role.VOTER:
+            return f"it is a {agreed.role} of the table {self._table.name}"
         return self._table.read(self._table.home, state.locator).problem or None
 
     def standing(self) -> TableStanding | None:
@@ -242,12 +262,18 @@ class Replication:
         if state is None:
             return None
         behind: dict[str, int | None] = {}
-        domains = [replica.domain for replica in state.locator.replicas]
+        whole = []
+        roles = {replica.domain: replica.role for replica in state.locator.replicas}
+        domains = list(roles)
         reads = {domain: functools.partial(self._table.read, domain, state.locator) for domain in domains}
         answers = self._table.couriers.gather(reads, lambda _: False)
         for domain in domains:
             record = answers.get(domain, Answer(None)).record
             behind[domain] = None if record is None else max(0, state.version - record.published.version)
+            voted = record is not None and record.accepted is not None and record.accepted.covers(state)
+            # A vote is given for durable data only, and for nothing before everything up to it is there.
+            if roles[domain] is not Role.WITNESS and (behind[domain] == 0 or voted):
+                whole.append(domain)
         return TableStanding(
             leader=state.epoch.domain or None,
             epoch=state.epoch.number,
@@ -255,6 +281,8 @@ class Replication:
             version=state.version,
             one_copy=state.locator.one_copy,
             behind=behind,
+            roles=roles,
+            whole=tuple(whole),
         )
 
     def bind(self) -> Binding | None:
@@ -319,6 +347,21 @@ class Replication:
                 )
             )
         return sorted(found, key=lambda holding: holding.domain != self._table.home)
+
+    def locator(self) -> Locator | None:
+        """The replicas as this domain's own register has them, agreed on or not; None if it does not say."""
+        with suppress(MirrorError):
+            accepted = self.mirror.held().record.accepted
+            return None if accepted is None else accepted.locator
+        return None
+
+    def roles(self) -> dict[str, Role]:
+        """The domains with a replica and what each is for, as the leading domain has it.
+
+        Raises:
+            Fenced: this domain does not lead.
+        """
+        return {each.domain: each.role for each in self.mirror.leading()[1].locator.replicas}
 
     @property
     def membership(self) -> Membership:

@@ -124,9 +124,17 @@ class Placement:
 
         Before any root was used there is no table, and nobody to ask.
         """
-        if all(self.memory.of(each.name).root_id is None for each in self.sites):
+        if self.watch.is_new(self.sites):
             return replace(self.domains[0], sites=())
         return next((each for each in self.domains if self.unusable(each) is None), self.domains[0])
+
+    def stopped(self, stage: Stage) -> str | None:
+        """Why a stage can run nowhere now, None if it can somewhere. Looks only; takes nothing into use."""
+        allowed = [domain for domain in self._leaders() if self.policy.allows(stage, domain.name)]
+        problems = {domain.name: self.problem(domain) for domain in allowed}
+        if any(problem is None for problem in problems.values()):
+            return None
+        return "; ".join(f"{name}: {why}" for name, why in problems.items())
 
     def expect_allowed(self, stage: Stage, domain: str) -> None:
         """Refuse a stage that is asked to run where it may not.
@@ -177,6 +185,7 @@ class Placement:
         Returns:
             Why the domain's own root cannot be taken; that of another one stops only what needs it.
         """
+        self.watch.take_over(self.sites)
         problems = {each.name: self.watch.take(each) for each in self.sites}
         return problems[site.name]
 

@@ -1,8 +1,7 @@
-"""Looking after mirrored tables between runs: replicas brought up to date, lost memories replaced, leaders moved,
-checkpoints made.
+"""Looking after mirrored tables between runs: replicas brought up to date, leaders moved, checkpoints made.
 
-Belongs here: one round of it, bounded and safe to repeat, without Spark. Does not belong here: when a round is due
-(`sensors/failure_domains.py`).
+Belongs here: one round of it, bounded and safe to repeat, without Spark. Does not belong here: which replicas a table is to
+have (`members.py`), and when a round is due (`sensors/failure_domains.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, Unanswered
+from etl_assets.errors import DomainUnavailable, MirrorError, QuorumUnavailable, Unanswered
+from etl_assets.steps.members import ask_for_two_copies, go_on_with_one_copy, keep_members
 from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from etl_assets.delta.replication import Replication
     from etl_assets.placement.domains import Placement
 
@@ -25,17 +27,28 @@ class Kept:
     """What a round did to one table, or why it could not.
 
     `moved` is the domain that leads now where that is another one than before; `rejoined` are domains whose lost memory
-    was replaced, and which were brought up to date from nothing.
+    was replaced, and which were brought up to date from nothing; `joined` those that got the role now that the platform file
+    gives them; `one_copy` whether the one-copy flag was set or taken back.
     """
 
     table: str
     moved: str | None = None
     rejoined: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+    one_copy: bool | None = None
     problem: str | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether there is anything to tell."""
+        return self != Kept(table=self.table)
 
     def __str__(self) -> str:
         parts = [f"led by {self.moved} from now on"] if self.moved else []
         parts += [f"{domain} was rebuilt" for domain in self.rejoined]
+        parts += [f"{domain} joined" for domain in self.joined]
+        if self.one_copy is not None:
+            parts.append("goes on with one copy" if self.one_copy else "has two copies again")
         parts += [self.problem] if self.problem else []
         return f"{self.table}: {', '.join(parts) or 'nothing to do'}"
 
@@ -48,12 +61,20 @@ def keep_replicas(placement: Placement) -> list[Kept]:
             kept.append(_keep(placement, contract.name))
         except (MirrorError, Unanswered, DomainUnavailable) as error:
             kept.append(Kept(table=contract.name, problem=error.message))
-    return [each for each in kept if each.moved or each.rejoined or each.problem]
+    return [each for each in kept if each.told]
 
 
 def _keep(placement: Placement, table: str) -> Kept:
     seen = platform_table(table, placement.reader()).replication
-    state = None if seen is None else seen.acknowledged()
+    if seen is None:
+        return Kept(table=table)
+    one_copy = None
+    try:
+        state = seen.acknowledged()
+    except QuorumUnavailable:
+        if not go_on_with_one_copy(placement, table):
+            raise
+        one_copy, state = True, seen.acknowledged()
     if state is None or not state.epoch.domain:
         return Kept(table=table)
     domain = place(placement, STAGE_OF[table], table)
@@ -61,33 +82,22 @@ def _keep(placement: Placement, table: str) -> Kept:
     if mirrored is None:
         return Kept(table=table)
     mirrored.lead()
-    rejoined = tuple(_rejoin(placement, mirrored))
+    members = keep_members(placement, mirrored)
     mirrored.follow()
-    moved = domain.name if domain.name != state.epoch.domain else None
-    return Kept(table=table, moved=moved, rejoined=rejoined, problem=_checkpoint(mirrored))
+    problems = [*members.problems, *_checkpoint(mirrored)]
+    return Kept(
+        table=table,
+        moved=domain.name if domain.name != state.epoch.domain else None,
+        rejoined=members.rejoined,
+        joined=members.joined,
+        one_copy=False if ask_for_two_copies(mirrored) else one_copy,
+        problem="; ".join(problems) or None,
+    )
 
 
-def _checkpoint(mirrored: Replication) -> str | None:
+def _checkpoint(mirrored: Replication) -> Iterator[str]:
     """Give replicas the checkpoint that is due; why not, where it could not be made. Readers do without."""
     try:
         mirrored.checkpoint()
     except (MirrorError, Unanswered) as error:
-        return error.message
-    return None
-
-
-def _rejoin(placement: Placement, mirrored: Replication) -> list[str]:
-    """Let domains vote again whose register was lost with their root, once their root is theirs again."""
-    membership = mirrored.membership
-    rejoined = []
-    for name in membership.forgotten():
-        site = next((site for site in placement.sites if site.name == name), None)
-        if site is None or placement.unusable(site) is not None:
-            continue
-        membership.add(name)
-        try:
-            membership.promote(name)
-        except MembershipRefused:
-            continue  # it has not caught up: the next round goes on
-        rejoined.append(name)
-    return rejoined
+        yield error.message

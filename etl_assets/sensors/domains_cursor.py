@@ -1,0 +1,60 @@
+"""What one tick of the sensor of the failure domains leaves for the next one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from etl_assets.observability.domain_changes import Noted
+from etl_assets.observability.lag import Behind
+from etl_assets.placement.observations import boot_id
+
+
+class DomainsCursor(BaseModel):
+    """The cursor. Its times are those of the machine's monotonic clock; those of another boot are forgotten.
+
+    Attributes:
+        boot: The boot the times are of.
+        seen: A hash of what the last observation showed.
+        told: Conditions that were told of, with why.
+        waiting: Conditions that are told of if they still hold.
+        tables: Where each table stood.
+        behind: For each table which replicas are behind, and since when.
+        observed_at: When the last observation was made; None for never.
+        rows: Rows acknowledged since then, by table.
+        flowing: Whether the last observation had any.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    boot: str = ""
+    seen: str = ""
+    told: Mapping[str, str] = {}
+    waiting: Mapping[str, str] = {}
+    tables: Mapping[str, Noted] = {}
+    behind: Mapping[str, Mapping[str, Behind]] = {}
+    observed_at: float | None = None
+    rows: Mapping[str, int] = {}
+    flowing: bool = False
+
+    @classmethod
+    def load(cls, text: str | None) -> DomainsCursor:
+        """From the text; one of no known form is that of a first tick."""
+        try:
+            found = cls.model_validate_json(text or "{}")
+        except ValidationError:
+            found = cls()
+        if found.boot == boot_id():
+            return found
+        return found.model_copy(update={"boot": boot_id(), "behind": {}, "observed_at": None})
+
+    def dump(self) -> str:
+        """As text for Dagster."""
+        return self.model_dump_json()
+
+
+def fingerprint(*parts: object) -> str:
+    """A short text that is the same for the same things."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
