@@ -43,7 +43,7 @@ class PlatformResource(dg.ConfigurableResource):
         except Exception as error:
             raise as_failure(error) from error
         placed = {tags.DOMAIN: domain.name, tags.domain_of(stage): domain.name}
-        context.instance.add_run_tags(context.run_id, placed)
+        context.instance.add_run_tags(context.run.run_id, placed)
         return StepContext(
             session=lambda: self.spark.spark_session,
             domain=domain,

@@ -13,8 +13,10 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
+from etl_assets import tags
 from etl_assets.instance import open_instance
 from etl_assets.observability.pending import unread_days
+from etl_assets.placement.policy import Stage
 from etl_assets.runs import materialize_days
 from etl_assets.settings import Settings, load_settings
 from etl_assets.steps.step import ReadMode, platform_table
@@ -90,9 +92,9 @@ def test_it_reads_nothing_twice_loses_nothing_and_goes_on(use, pipeline, tmp_pat
     assert sorted(row["offset"] for row in rows(second, "raw_events")) == list(range(7))
     assert run(second) == []
     with open_instance(second) as instance:
-        assert instance.get_runs_count() == 2
-        record = instance.get_latest_materialization_event(dg.AssetKey("raw_events"))
-        assert record is not None
+        (taken_over,) = instance.get_runs()
+        assert {taken_over.tags[tags.domain_of(stage)] for stage in Stage} == {"rack/b"}
+        assert instance.get_latest_materialization_event(dg.AssetKey("raw_events")) is not None
 
     # The first one comes back with its old home: it finds nothing to do, and everything there once.
     away.rename(tmp_path / "a")
