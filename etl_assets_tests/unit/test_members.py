@@ -16,7 +16,7 @@ from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, Sighting
+from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, HealthState, Sighting
 from etl_assets.placement.policy import Stage
 from etl_assets.steps.keep_replicas import Kept, keep_replicas
 from etl_assets.steps.members import plan_members
@@ -59,9 +59,13 @@ def gone(placement: Placement, name: str) -> Path:
     root = root_of(placement, name)
     root.rename(root.with_name(f"away-{name[-1]}"))
     for _ in range(FAILURES_TO_UNAVAILABLE):
-        now = time.monotonic()
-        placement.watch.observations.add(name, Sighting(began=now, ended=now, problem="away"))
+        fails_once(placement, name)
     return root
+
+
+def fails_once(placement: Placement, name: str) -> None:
+    now = time.monotonic()
+    placement.watch.observations.add(name, Sighting(began=now, ended=now, problem="away"))
 
 
 def back(placement: Placement, name: str) -> None:
@@ -241,7 +245,8 @@ def test_two_voters_and_a_witness_go_on_without_one_voter_and_say_so(home):
 def test_one_copy_is_not_enough_while_the_other_voter_may_only_be_slow(home):
     placement = begun(home, {A: "voter", B: "voter", C: "witness"})
     root_of(placement, A).rename(root_of(placement, A).with_name("away-a"))
-    assert placement.unusable(placement.site(A)) is not None
+    fails_once(placement, A)
+    assert placement.watch.observations.of(A).state is HealthState.DEGRADED
     found = kept(placement)
     assert found.one_copy is None
     assert found.problem is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etl_assets.errors import DomainUnavailable, SettingsError
+from etl_assets.errors import DomainUnavailable, SettingsError, Unanswered
 from etl_assets.placement.memory import DomainsMemory, Standing
 from etl_assets.placement.policy import PlacementPolicy, Stage, covers
 from etl_assets.settings import Settings, load_settings
@@ -161,6 +161,16 @@ def test_a_new_home_folder_takes_the_roots_of_a_platform_over_and_makes_none_tha
     assert taken.place(Stage.INGEST).name == "aws/eu-1/a"
     (home / "a" / "domain.json").unlink()
     assert "emptied" in (taken.problem(taken.domains[0]) or ""), "from now on it is known by its id"
+
+
+def test_a_root_that_is_expected_to_be_marked_is_not_marked_anew(home):
+    memory, root = DomainsMemory(home / "domains.json"), home / "a"
+    memory.take_over({"rack/a": None, "rack/b": "its id"})
+    with pytest.raises(Unanswered):
+        memory.take("rack/a", str(root))
+    assert not root.exists()
+    memory.take_over({"rack/a": "another", "rack/b": "another"})
+    assert memory.of("rack/b").root_id == "its id", "what is remembered stays"
 
 
 def test_a_lost_disk_of_a_platform_that_was_taken_over_is_replaced_by_an_operator_only(home, monkeypatch):
