@@ -25,6 +25,7 @@ class DomainsCursor(BaseModel):
         observed_at: When the last observation was made; None for never.
         rows: Rows acknowledged since then, by table.
         flowing: Whether the last observation had any.
+        begin: The table that the next round begins with; None for the first one.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -38,6 +39,7 @@ class DomainsCursor(BaseModel):
     observed_at: float | None = None
     rows: Mapping[str, int] = {}
     flowing: bool = False
+    begin: str | None = None
 
     @classmethod
     def load(cls, text: str | None) -> DomainsCursor:

@@ -26,6 +26,8 @@ from etl_assets.steps.step import platform_table
 ASSET = "failure_domains"
 CHECK = "losing_any_one_domain_loses_nothing"
 INTERVAL_SECONDS = 15
+ROUND_SECONDS = 20.0
+"""How long a tick goes on to look after one table after the other: Dagster gives a tick a minute."""
 OBSERVED_SECONDS = 60.0
 """While rows flow, or a replica is behind, figures are observed once in that time: enough for a chart."""
 MEASURED = (RAW_EVENTS.name, WAREHOUSE_ROWS.name)
@@ -77,7 +79,7 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
         try:
             # First of all: what follows asks no domain that is known not to answer.
             lost = _lost(placement.watch.probe_all(placement.sites))
-            kept = keep_replicas(placement)
+            round_ = keep_replicas(placement, begin=last.begin, seconds=ROUND_SECONDS)
             tables = table_standings(placement)
             states = domain_states(placement, tables)
         except EtlAssetsError as error:
@@ -85,13 +87,14 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
             known = {key: why for key, why in last.told.items() if parts(key)[0] is not AlertKind.DOMAIN_LOST}
             cursor = _tell(settings, last, {**known, **lost} if lost else last.told)
             return dg.SensorResult(skip_reason=str(error), cursor=cursor.dump())
-        now = monotonic()
+        now, kept = monotonic(), [each for each in round_ if not each.left]
         noted = {name: Noted.of(each) for name, each in tables.items() if each.problem is None}
         cursor = last.model_copy(
             update={
                 "tables": {**last.tables, **noted},
                 "behind": _behind(last, tables, now),
                 "rows": _rows(placement, last, noted),
+                "begin": next((each.table for each in round_ if each.left), None),
             }
         )
         report = DomainsReport(

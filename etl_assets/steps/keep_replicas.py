@@ -6,6 +6,8 @@ have (`members.py`), and when a round is due (`sensors/failure_domains.py`).
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,6 @@ from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from etl_assets.delta.replication import Replication
     from etl_assets.placement.domains import Placement
 
@@ -28,7 +28,7 @@ class Kept:
 
     `moved` is the domain that leads now where that is another one than before; `rejoined` are domains whose lost memory
     was replaced, and which were brought up to date from nothing; `joined` those that got the role now that the platform file
-    gives them; `one_copy` whether the one-copy flag was set or taken back.
+    gives them; `one_copy` whether the one-copy flag was set or taken back; `left` whether it is for the next round.
     """
 
     table: str
@@ -36,6 +36,7 @@ class Kept:
     rejoined: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
     one_copy: bool | None = None
+    left: bool = False
     problem: str | None = None
 
     @property
@@ -49,18 +50,30 @@ class Kept:
         parts += [f"{domain} joined" for domain in self.joined]
         if self.one_copy is not None:
             parts.append("goes on with one copy" if self.one_copy else "has two copies again")
+        parts += ["looked after in the next round"] if self.left else []
         parts += [self.problem] if self.problem else []
         return f"{self.table}: {', '.join(parts) or 'nothing to do'}"
 
 
-def keep_replicas(placement: Placement) -> list[Kept]:
-    """One round over all tables. A table that cannot be helped now is named, and does not stop the others."""
-    kept = []
-    for contract in ALL_TABLES:
+def keep_replicas(placement: Placement, *, begin: str | None = None, seconds: float = math.inf) -> list[Kept]:
+    """One round over all tables. A table that cannot be helped now is named, and does not stop the others.
+
+    Args:
+        placement: The failure domains.
+        begin: The table to begin with, so that a round goes on where another one ended.
+        seconds: After that time no further table is begun: those are `left`. One that was begun is finished.
+    """
+    names = [contract.name for contract in ALL_TABLES]
+    first = names.index(begin) if begin in names else 0
+    until, kept = time.monotonic() + seconds, []
+    for number, table in enumerate((*names[first:], *names[:first])):
+        if number and time.monotonic() > until:
+            kept.append(Kept(table=table, left=True))
+            continue
         try:
-            kept.append(_keep(placement, contract.name))
+            kept.append(_keep(placement, table))
         except (MirrorError, Unanswered, DomainUnavailable) as error:
-            kept.append(Kept(table=contract.name, problem=error.message))
+            kept.append(Kept(table=table, problem=error.message))
     return [each for each in kept if each.told]
 
 
@@ -84,7 +97,7 @@ def _keep(placement: Placement, table: str) -> Kept:
     mirrored.lead()
     members = keep_members(placement, mirrored)
     mirrored.follow()
-    problems = [*members.problems, *_checkpoint(mirrored)]
+    problems = filter(None, [*members.problems, _checkpoint(mirrored)])
     return Kept(
         table=table,
         moved=domain.name if domain.name != state.epoch.domain else None,
@@ -95,9 +108,10 @@ def _keep(placement: Placement, table: str) -> Kept:
     )
 
 
-def _checkpoint(mirrored: Replication) -> Iterator[str]:
+def _checkpoint(mirrored: Replication) -> str | None:
     """Give replicas the checkpoint that is due; why not, where it could not be made. Readers do without."""
     try:
         mirrored.checkpoint()
     except (MirrorError, Unanswered) as error:
-        yield error.message
+        return error.message
+    return None

@@ -9,11 +9,13 @@ import dagster as dg
 import pytest
 
 from etl_assets.build import build_definitions
+from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.memory import Standing
 from etl_assets.sensors import failure_domains
 from etl_assets.sensors.alerts import AlertKind
 from etl_assets.sensors.conditions import OVER
+from etl_assets.sensors.domains_cursor import DomainsCursor
 from etl_assets.sensors.failure_domains import ASSET, CHECK, failure_domains_sensor
 from etl_assets.settings import load_settings
 from etl_assets.steps.members import take_out
@@ -238,6 +240,17 @@ def test_a_stage_that_may_run_only_where_nothing_can_is_told_of_once(tmp_path, m
     placement.heal(B)
     tick(result.cursor)
     assert kinds(tmp_path) == ["StageStopped", "StageRuns"]
+
+
+def test_a_tick_does_a_bounded_amount_of_work_and_the_next_one_goes_on(placement, monkeypatch):
+    commit(placement, A)
+    monkeypatch.setattr(failure_domains, "ROUND_SECONDS", -1.0)
+    result, begun = tick(), []
+    for _ in range(3):
+        begun.append(DomainsCursor.load(result.cursor).begin)
+        result = tick(result.cursor)
+    names = [contract.name for contract in ALL_TABLES]
+    assert begun == names[1:4]
 
 
 def test_every_condition_that_begins_can_be_over():
