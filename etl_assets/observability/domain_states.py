@@ -148,7 +148,8 @@ def one_loss(states: Sequence[DomainState]) -> str | None:
         return "There is one failure domain: losing its disk loses everything."
     for name in dict.fromkeys(name for state in states for name in state.behind):
         whole = [state.name for state in states if name in state.whole]
-        if len(whole) < 2:
-            where = f"only in {whole[0]}" if whole else "in no domain that answers"
-            return f"The newest version of {name} is whole {where}: losing that domain would lose data."
+        if not whole:
+            return f"The newest version of {name} is in no domain that answers: nothing can be told of it."
+        if len(whole) == 1:
+            return f"The newest version of {name} is whole only in {whole[0]}: losing that domain would lose data."
     return None
