@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.checkpoint import make_checkpoint
-from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, QuorumUnavailable, Unanswered
+from etl_assets.errors import (
+    DomainUnavailable,
+    MembershipRefused,
+    MirrorError,
+    QuorumUnavailable,
+    ReplicaCorrupt,
+    Unanswered,
+)
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.checkpoints import Checkpoints, checkpoint_replicas
 from etl_assets.mirroring.couriers import ThreadCouriers
@@ -142,6 +149,11 @@ class Replication:
         self._bound: Binding | None = None
         self._created = False
 
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._table.name
+
     def exists(self) -> bool:
         """Whether the table was made mirrored.
 
@@ -183,7 +195,8 @@ class Replication:
                 return _Presence(held=held)
             if replica.store.get(MARKER) is None:
                 return _Presence(silent=f"{site.root} was emptied, or its disk or bucket is not there")
-        except Unanswered as error:
+        except (Unanswered, ReplicaCorrupt) as error:
+            # A register that cannot be read says as little as a store that does not answer.
             return _Presence(silent=error.message)
         return _Presence()
 
@@ -397,12 +410,18 @@ class Replication:
     def rebuild(self, domain: str) -> None:
         """Build another domain's replica anew from those that are whole; until it has everything, it does not vote.
 
+        A register that cannot be read is written over.
+
         Raises:
             MembershipRefused: it leads, or too few voters with data would be left meanwhile.
             QuorumUnavailable: too few voters answer.
+            ReplicaCorrupt: its register is that of another table.
+            Unanswered: it does not answer.
         """
         self.lead()
-        agreed = self.mirror.leading()[1].locator.replica(domain)
+        locator = self.mirror.leading()[1].locator
+        agreed = locator.replica(domain)
+        self._table.replica(domain, locator).register.expect_own()
         self.membership.remove(domain)
         self._add_again(domain)
         if agreed is None or agreed.role is not Role.LEARNER:
@@ -413,7 +432,7 @@ class Replication:
         """Let a domain join that was just taken out: what was on its way to it may still change its register."""
         for attempt in range(1, _JOIN_ATTEMPTS + 1):
             try:
-                self.membership.add(domain)
+                self.membership.add(domain, remake=True)
             except MembershipRefused:
                 if attempt == _JOIN_ATTEMPTS:
                     raise

@@ -101,6 +101,10 @@ def keep_members(placement: Placement, mirrored: Replication) -> Members:
         except (MirrorError, Unanswered) as error:
             problems.append(f"{name} cannot join: {error.message}")
     problems += [
+        f"{why}: `etl-assets tables repair {mirrored.name}`"
+        for why in mirrored.membership.unreadable().values()
+    ]
+    problems += [
         f"{name} holds a replica and is not in the platform file: put it back, or `etl-assets domains remove {name}`"
         for name in plan.strays
     ]

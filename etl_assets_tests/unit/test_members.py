@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
+from etl_assets.cli.tables import tables
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import InputError
 from etl_assets.mirroring.locator import Role
@@ -35,10 +37,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def begun(home: Path, roles: dict[str, str]) -> Placement:
-    """A platform with one commit."""
+    """A platform with one commit, which every domain has."""
     placement = named_domains(home, roles)
     placement.place(Stage.INGEST)
     commit(placement, A)
+    assert keep_replicas(placement) == []
     return placement
 
 
@@ -259,3 +262,38 @@ def test_two_voters_without_a_witness_do_not_go_on_with_one(home):
     back(placement, A)
     assert keep_replicas(placement) == []
     assert commit(placement, A) == 1
+
+
+@pytest.mark.parametrize("domain", [A, C], ids=["of the leader", "of another voter"])
+def test_a_register_that_was_edited_or_cut_stops_nothing_and_is_made_anew_by_an_operator(home, domain):
+    placement = begun(home, VOTERS)
+    register = root_of(placement, domain) / "register" / f"{TABLE}.json"
+    register.write_bytes(register.read_bytes()[:40])
+    found = kept(placement)
+    assert found.moved == (B if domain == A else None)
+    assert f"{domain}: register/{TABLE}.json cannot be read" in (found.problem or "")
+    assert f"`etl-assets tables repair {TABLE}`" in (found.problem or "")
+    assert commit(placement, B) == 1
+    # By itself nothing is written over what cannot be read: a newer release may be able to.
+    assert len(register.read_bytes()) == 40
+    runner = CliRunner()
+    assert runner.invoke(tables, ["verify", TABLE]).exit_code == 1
+    repaired = runner.invoke(tables, ["repair", TABLE])
+    assert repaired.exit_code == 0, repaired.output
+    assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
+    assert roles(placement) == VOTERS
+    assert keep_replicas(placement) == []
+
+
+def test_the_register_of_another_table_is_named_and_left_as_it_is(home):
+    placement = begun(home, VOTERS)
+    register = root_of(placement, C) / "register" / f"{TABLE}.json"
+    other = json.dumps({**json.loads(register.read_text()), "table": "raw_events"})
+    register.write_text(other)
+    assert "is that of the table raw_events" in (kept(placement).problem or "")
+    assert commit(placement, A) == 1
+    repaired = CliRunner().invoke(tables, ["repair", TABLE])
+    assert repaired.exit_code == 1
+    assert "not repaired" in repaired.output
+    assert roles(placement) == VOTERS, "it was not even taken out"
+    assert register.read_text() == other
