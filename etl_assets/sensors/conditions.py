@@ -5,7 +5,7 @@ Belongs here: when a line is due. Does not belong here: what is wrong (`failure_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from etl_assets.sensors.alerts import AlertKind
@@ -33,6 +33,17 @@ def parts(key: str) -> tuple[AlertKind, str]:
     """The kind and the subject of a condition."""
     kind, _, subject = key.partition(" ")
     return AlertKind(kind), subject
+
+
+def of_domains(told: Conditions, domains: Collection[str]) -> dict[str, str]:
+    """What was told, without what an older release wrote otherwise, and without domains that are not there any more."""
+    kinds = {kind.value for kind in OVER}
+    lost = {condition(AlertKind.DOMAIN_LOST, name) for name in domains}
+    return {
+        key: why
+        for key, why in told.items()
+        if key in lost or key.partition(" ")[0] in kinds - {AlertKind.DOMAIN_LOST.value}
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

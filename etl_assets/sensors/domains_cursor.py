@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -56,7 +55,26 @@ class DomainsCursor(BaseModel):
         """As text for Dagster."""
         return self.model_dump_json()
 
+    def seconds_behind(self, now: float) -> dict[str, dict[str, float]]:
+        """For each table how long each replica that is behind has been so."""
+        return {
+            table: {domain: each.seconds(now) for domain, each in found.items()}
+            for table, found in self.behind.items()
+        }
 
-def fingerprint(*parts: object) -> str:
-    """A short text that is the same for the same things."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    def rows_per_minute(self, now: float) -> dict[str, int]:
+        """Rows acknowledged a minute since the last observation, by table; empty if there was none."""
+        if self.observed_at is None or now <= self.observed_at:
+            return {}
+        minutes = (now - self.observed_at) / 60
+        return {name: round(rows / minutes) for name, rows in self.rows.items()}
+
+    def is_due(self, now: float, *, every: float) -> bool:
+        """Whether figures are to be observed though nothing else has changed: also the first that fall to nothing."""
+        moving = self.flowing or any(self.rows.values()) or any(self.behind.values())
+        return moving and (self.observed_at is None or now - self.observed_at >= every)
+
+    def observed(self, seen: str, now: float) -> DomainsCursor:
+        """The cursor after an observation."""
+        flowing = any(self.rows_per_minute(now).values())
+        return self.model_copy(update={"seen": seen, "observed_at": now, "rows": {}, "flowing": flowing})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,6 +41,15 @@ class DomainsReport:
     def danger(self) -> str | None:
         """What losing one domain now would lose, None if nothing."""
         return one_loss(self.states)
+
+    def fingerprint(self) -> str:
+        """A short text that changes with whatever is worth an observation of its own; figures that flow are not."""
+        standings = [
+            (name, each.leader, each.epoch, each.generation, each.one_copy, sorted(each.roles.items()))
+            for name, each in self.tables.items()
+        ]
+        seen = [each.as_json() for each in self.states], list(map(str, self.kept)), standings
+        return hashlib.sha256(repr(seen).encode()).hexdigest()
 
     def seconds(self, domain: str) -> float:
         """The longest that any replica of a domain has been behind."""

@@ -1,6 +1,6 @@
 """The sensor of the failure domains: probes them, looks after the replicas, and tells what became of domains and tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import monotonic
 
 import dagster as dg
@@ -16,8 +16,8 @@ from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import Health, HealthState
 from etl_assets.placement.policy import Stage
 from etl_assets.sensors.alerts import AlertKind, write_alert
-from etl_assets.sensors.conditions import OVER, Conditions, condition, news, parts
-from etl_assets.sensors.domains_cursor import DomainsCursor, fingerprint
+from etl_assets.sensors.conditions import OVER, Conditions, condition, news, of_domains, parts
+from etl_assets.sensors.domains_cursor import DomainsCursor
 from etl_assets.sensors.domains_metadata import SAFE, DomainsReport
 from etl_assets.settings import Settings
 from etl_assets.steps.keep_replicas import Kept, keep_replicas
@@ -74,51 +74,37 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
         description="Moves leaders away from lost domains, brings replicas up to date. On by default.",
     )
     def failure_domains(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        placement, last = settings.placement(), DomainsCursor.load(context.cursor)
+        placement = settings.placement()
+        last = _remembered(context.cursor, placement)
         lost: Conditions = {}
         try:
             # First of all: what follows asks no domain that is known not to answer.
             lost = _lost(placement.watch.probe_all(placement.sites))
-            round_ = keep_replicas(placement, begin=last.begin, seconds=ROUND_SECONDS)
+            kept = keep_replicas(placement, begin=last.begin, seconds=ROUND_SECONDS)
             tables = table_standings(placement)
             states = domain_states(placement, tables)
         except EtlAssetsError as error:
             # What this tick could not find out stays as it was told.
-            known = {key: why for key, why in last.told.items() if parts(key)[0] is not AlertKind.DOMAIN_LOST}
-            cursor = _tell(settings, last, {**known, **lost} if lost else last.told)
+            cursor = _tell(settings, last, {**last.told, **lost})
             return dg.SensorResult(skip_reason=str(error), cursor=cursor.dump())
-        now, kept = monotonic(), [each for each in round_ if not each.left]
-        noted = {name: Noted.of(each) for name, each in tables.items() if each.problem is None}
-        cursor = last.model_copy(
-            update={
-                "tables": {**last.tables, **noted},
-                "behind": _behind(last, tables, now),
-                "rows": _rows(placement, last, noted),
-                "begin": next((each.table for each in round_ if each.left), None),
-            }
-        )
+        now = monotonic()
+        cursor = _noted(placement, last, kept, tables, now)
         report = DomainsReport(
             states=states,
             tables=tables,
-            kept=kept,
-            changed=list(changes(last.tables, noted)),
-            seconds_behind={
-                table: {domain: each.seconds(now) for domain, each in found.items()}
-                for table, found in cursor.behind.items()
-            },
-            rows_per_minute=_rates(cursor, now),
+            kept=[each for each in kept if not each.left],
+            changed=list(changes(last.tables, cursor.tables)),
+            seconds_behind=cursor.seconds_behind(now),
+            rows_per_minute=cursor.rows_per_minute(now),
         )
         unsafe = {condition(AlertKind.ONE_LOSS_LOSES): report.danger} if report.danger else {}
-        cursor = _tell(
-            settings, cursor, {**lost, **_stopped(placement), **unsafe, **_troubled(last, lost, kept)}
-        )
-        seen = fingerprint([each.as_json() for each in states], list(map(str, kept)), _standings(tables))
-        if seen == last.seen and not _is_due(cursor, now):
+        troubles = {**_stopped(placement), **unsafe, **_troubled(last, lost, report.kept)}
+        cursor = _tell(settings, cursor, {**lost, **troubles})
+        if report.fingerprint() == last.seen and not cursor.is_due(now, every=OBSERVED_SECONDS):
             reason = "; ".join(map(str, kept)) or "every replica is up to date"
             return dg.SensorResult(skip_reason=reason, cursor=cursor.dump())
-        flowing = any(report.rows_per_minute.values())
-        done = {"seen": seen, "observed_at": now, "rows": {}, "flowing": flowing}
-        return dg.SensorResult(asset_events=_events(report), cursor=cursor.model_copy(update=done).dump())
+        cursor = cursor.observed(report.fingerprint(), now)
+        return dg.SensorResult(asset_events=_events(report), cursor=cursor.dump())
 
     return failure_domains
 
@@ -141,7 +127,7 @@ def _lost(health: Mapping[str, Health]) -> dict[str, str]:
     }
 
 
-def _troubled(last: DomainsCursor, lost: Conditions, kept: list[Kept]) -> Conditions:
+def _troubled(last: DomainsCursor, lost: Conditions, kept: Sequence[Kept]) -> Conditions:
     """Tables that cannot be looked after. While a domain is lost that follows from it, for all of them, and is not news."""
     if lost:
         return {key: why for key, why in last.told.items() if parts(key)[0] is AlertKind.TABLE_TROUBLED}
@@ -153,15 +139,35 @@ def _stopped(placement: Placement) -> dict[str, str]:
     return {condition(AlertKind.STAGE_STOPPED, stage): why for stage, why in stopped.items() if why}
 
 
-def _behind(
-    last: DomainsCursor, tables: Mapping[str, TableStanding], now: float
-) -> dict[str, Mapping[str, object]]:
-    return {
-        name: last.behind.get(name, {})
-        if each.problem is not None
-        else still_behind(last.behind.get(name, {}), each.version, each.behind, now)
-        for name, each in tables.items()
+def _remembered(text: str | None, placement: Placement) -> DomainsCursor:
+    last = DomainsCursor.load(text)
+    names = [site.name for site in placement.sites]
+    return last.model_copy(
+        update={"told": of_domains(last.told, names), "waiting": of_domains(last.waiting, names)}
+    )
+
+
+def _noted(
+    placement: Placement,
+    last: DomainsCursor,
+    kept: Sequence[Kept],
+    tables: Mapping[str, TableStanding],
+    now: float,
+) -> DomainsCursor:
+    """The cursor with what this tick saw. Of a table of which nothing can be told the last sight stays."""
+    noted = {name: Noted.of(each) for name, each in tables.items() if each.problem is None}
+    behind = {
+        name: still_behind(last.behind.get(name, {}), each.version, tables[name].behind, now)
+        for name, each in noted.items()
     }
+    return last.model_copy(
+        update={
+            "tables": {**last.tables, **noted},
+            "behind": {**last.behind, **behind},
+            "rows": _rows(placement, last, noted),
+            "begin": next((each.table for each in kept if each.left), None),
+        }
+    )
 
 
 def _rows(placement: Placement, last: DomainsCursor, noted: Mapping[str, Noted]) -> dict[str, int]:
@@ -172,26 +178,6 @@ def _rows(placement: Placement, last: DomainsCursor, noted: Mapping[str, Noted])
         more = rows_acknowledged(table, last.tables[name].version, noted[name].version)
         rows[name] = rows.get(name, 0) + more
     return rows
-
-
-def _rates(cursor: DomainsCursor, now: float) -> dict[str, int]:
-    if cursor.observed_at is None or now <= cursor.observed_at:
-        return {}
-    minutes = (now - cursor.observed_at) / 60
-    return {name: round(rows / minutes) for name, rows in cursor.rows.items()}
-
-
-def _is_due(cursor: DomainsCursor, now: float) -> bool:
-    """Whether figures are to be observed though nothing else has changed: also the first that fall to nothing."""
-    moving = cursor.flowing or any(cursor.rows.values()) or any(cursor.behind.values())
-    return moving and (cursor.observed_at is None or now - cursor.observed_at >= OBSERVED_SECONDS)
-
-
-def _standings(tables: Mapping[str, TableStanding]) -> list[tuple[object, ...]]:
-    return [
-        (name, each.leader, each.epoch, each.generation, each.one_copy, sorted(each.roles.items()))
-        for name, each in tables.items()
-    ]
 
 
 def _tell(settings: Settings, cursor: DomainsCursor, now: Conditions) -> DomainsCursor:

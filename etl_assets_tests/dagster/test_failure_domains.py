@@ -253,6 +253,24 @@ def test_a_tick_does_a_bounded_amount_of_work_and_the_next_one_goes_on(placement
     assert begun == names[1:4]
 
 
+@pytest.mark.parametrize(
+    "cursor", ["", "no json", '{"seen": "x", "told": {"local/c": "away"}}', '{"told": {"Nonsense x": "y"}}']
+)
+def test_a_cursor_of_another_release_is_no_obstacle(placement, tmp_path, cursor):
+    commit(placement, A)
+    assert observed(tick(cursor))["usable_domains"] == 3
+    assert alerts(tmp_path) == []
+
+
+def test_a_lost_domain_that_is_taken_out_of_the_platform_file_is_not_told_to_be_back(placement, tmp_path):
+    commit(placement, A)
+    root_of(placement, C).rename(root_of(placement, C).with_name("away"))
+    result = tick()
+    named_domains(tmp_path, dict.fromkeys((A, B), "voter"))
+    tick(result.cursor)
+    assert kinds(tmp_path) == ["DomainLost"]
+
+
 def test_every_condition_that_begins_can_be_over():
     runs = {AlertKind.RUN_FAILED}
     assert {*OVER, *OVER.values()} == set(AlertKind) - runs
