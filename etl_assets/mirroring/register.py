@@ -13,6 +13,9 @@ from etl_assets.mirroring.record import Record
 from etl_assets.mirroring.record_codec import decode, encode
 from etl_assets.mirroring.stores import Store
 
+REGISTERS = "register"
+"""The folder of all registers under a root."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -32,7 +35,7 @@ class Register:
 
     @property
     def key(self) -> str:
-        return f"register/{self._table}.json"
+        return f"{REGISTERS}/{self._table}.json"
 
     def read(self) -> Held | None:
         """The record; None where there is none.

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from etl_assets.errors import DomainUnavailable
+from etl_assets.mirroring.register import REGISTERS
 from etl_assets.placement.health import HealthState
 from etl_assets.placement.memory import DomainsMemory, Standing
 from etl_assets.placement.observations import Observations
@@ -105,6 +106,7 @@ class Placement:
                 unfit.get(domain.name)
                 or self._said(domain.name)
                 or self.watch.make_sure(site)
+                or self._left_alone(site)
                 or self._take(site)
             )
             if problem is None:
@@ -159,7 +161,17 @@ class Placement:
 
     def unusable(self, domain: FailureDomain | Site) -> str | None:
         """What is wrong with a domain's root, whatever an operator says of it."""
-        return self.watch.look(self.site(domain.name))
+        site = self.site(domain.name)
+        return self.watch.look(site) or self._left_alone(site)
+
+    def _left_alone(self, site: Site) -> str | None:
+        """Why a root cannot be the only one: commits to tables that others vote on would be lost to them."""
+        if len(self.sites) > 1 or not (Path(site.root) / REGISTERS).is_dir():
+            return None
+        return (
+            f"its tables are mirrored over several failure domains, and the platform file names one ({site.root}):"
+            " name the others again"
+        )
 
     def heal(self, name: str, *, new_root: bool = False) -> None:
         """Take a domain back into use, and look at it with fresh eyes; with `new_root` its old root is given up."""

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
 from etl_assets.delta.replication import Replication
-from etl_assets.errors import InputError
+from etl_assets.errors import DomainUnavailable, InputError
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.observability.domain_states import domain_states, one_loss
@@ -261,6 +261,17 @@ def test_two_voters_without_a_witness_do_not_go_on_with_one(home):
     assert all(each.problem and not each.one_copy for each in keep_replicas(placement))
     back(placement, A)
     assert keep_replicas(placement) == []
+    assert commit(placement, A) == 1
+
+
+def test_a_platform_file_that_forgets_all_other_domains_stops_the_stages_and_changes_nothing(home):
+    begun(home, VOTERS)
+    alone = named_domains(home, {A: "voter"})
+    with pytest.raises(DomainUnavailable, match="mirrored over several failure domains") as refused:
+        alone.place(Stage.INGEST)
+    assert "name the others again" in refused.value.message
+    assert "names one" in (alone.stopped(Stage.SINK) or "")
+    placement = named_domains(home, VOTERS)
     assert commit(placement, A) == 1
 
 
