@@ -23,7 +23,11 @@ from etl_assets.contracts import tables as contracts
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.resources.spark import SparkResource, spark_config
-from etl_assets.sensors.failure_domains import failure_domains_asset, failure_domains_sensor
+from etl_assets.sensors.failure_domains import (
+    failure_domains_asset,
+    failure_domains_check,
+    failure_domains_sensor,
+)
 from etl_assets.sensors.failures import failure_sensor
 from etl_assets.sensors.landing import landing_sensor
 from etl_assets.settings import Settings
@@ -62,7 +66,7 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
     mirrored = len(settings.domains) > 1
     return dg.Definitions(
         assets=[*assets, failure_domains_asset(settings)] if mirrored else assets,
-        asset_checks=[*invariants, *full_contracts],
+        asset_checks=[*invariants, *full_contracts, *([failure_domains_check(settings)] if mirrored else [])],
         sensors=[
             landing_sensor(settings, assets, invariants),
             automation_sensor(settings.runs.sensor_interval_seconds),

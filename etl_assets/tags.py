@@ -5,6 +5,11 @@ from __future__ import annotations
 READ_MODE = "etl_assets/read"
 """`incremental` on runs that automation asks for; by hand and in backfills absent, and the partition is read whole."""
 DOMAIN = "etl_assets/domain"
-"""Failure domain the run's stages were placed in."""
+"""Failure domain the run's newest stage was placed in."""
 REQUEST = "etl_assets/request"
 """What the landing sensor asked for: days and cursor; all attempts at the same have the same value."""
+
+
+def domain_of(stage: str) -> str:
+    """The tag with the failure domain a run placed a stage in: those of one run may differ."""
+    return f"etl_assets/{stage}_domain"

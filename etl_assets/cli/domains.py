@@ -89,6 +89,35 @@ def heal(name: str, new_root: bool) -> None:
     _tell(placement, name)
 
 
+@domains.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Take the replicas of a domain out of every table, after it was taken out of the platform file.
+
+    What lies under its root stays. May be repeated; exit code 1 if a table still has a replica there.
+    """
+    from etl_assets.errors import InputError
+    from etl_assets.settings import load_settings
+    from etl_assets.steps.members import take_out
+
+    placement = load_settings().placement()
+    if name in [site.name for site in placement.sites]:
+        raise InputError(
+            f"{name} is in the platform file: it would join again",
+            fix=f"take it out of `domains` there, reload the code location or restart `etl-assets dev`, then "
+            f"`etl-assets domains remove {name}`",
+            domain=name,
+        )
+    told = list(take_out(placement, name))
+    if not told:
+        click.echo(f"no table has a replica in {name}")
+    for table, problem in told:
+        click.echo(f"{table}: {f'not taken out: {problem}' if problem else f'has no replica in {name} now'}")
+    if any(problem for _, problem in told):
+        sys.exit(1)
+    placement.memory.forget(name)
+
+
 def _set(name: str, standing: Standing) -> None:
     placement = _placement(name)
     placement.memory.set_standing(name, standing)

@@ -112,7 +112,7 @@ def repair(names: tuple[str, ...]) -> None:
 
     Exit code 1 if one could not be repaired. The leader's own is not touched: relocate the table first.
     """
-    from etl_assets.errors import MirrorError
+    from etl_assets.errors import MirrorError, Unanswered
 
     done = True
     for table, mirrored in _all_mirrored(names, leading=True):
@@ -121,7 +121,7 @@ def repair(names: tuple[str, ...]) -> None:
                 continue
             try:
                 mirrored.rebuild(domain)
-            except MirrorError as error:
+            except (MirrorError, Unanswered) as error:
                 done = False
                 click.echo(f"{table} in {domain}: {problems[0]}; not repaired: {error.message} ({error.fix})")
             else:

@@ -122,6 +122,8 @@ def _what(happening: Happening) -> str:
         parts.append(f"{'/'.join(happening.file.rsplit('/', 2)[1:])}, line {happening.line}")
     if happening.reason is not None:
         parts.append(f"{happening.reason}: {happening.error}")
+    elif happening.error is not None:
+        parts.append(happening.error)
     if happening.attempt > 1:
         parts.append(f"attempt {happening.attempt}")
     if happening.audited is False:

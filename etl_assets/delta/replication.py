@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.checkpoint import live_files, make_checkpoint
-from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, QuorumUnavailable, Unanswered
+from etl_assets.errors import (
+    DomainUnavailable,
+    MembershipRefused,
+    MirrorError,
+    QuorumUnavailable,
+    ReplicaCorrupt,
+    Unanswered,
+)
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.checkpoints import checkpoint_replicas
 from etl_assets.mirroring.clean_up import Outdated, clean, find_outdated, move_base
@@ -36,6 +43,7 @@ from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from etl_assets.mirroring.lead import Lead
+    from etl_assets.mirroring.locator import Locator
     from etl_assets.mirroring.record import State
     from etl_assets.mirroring.register import Held
     from etl_assets.mirroring.stores import Store
@@ -66,6 +74,8 @@ class TableStanding:
         version: The acknowledged version, -1 for none.
         one_copy: Commits are acknowledged with the data in one domain.
         behind: For each domain with a replica how many acknowledged versions it lacks; None where it does not answer.
+        roles: What each replica is for.
+        whole: Domains that hold the acknowledged version with all its rows, published or voted for: it survives there.
         problem: Why the rest is not known, None if it is.
     """
 
@@ -75,12 +85,24 @@ class TableStanding:
     version: int
     one_copy: bool
     behind: Mapping[str, int | None]
+    roles: Mapping[str, Role]
+    whole: tuple[str, ...]
     problem: str | None = None
 
     @classmethod
     def unknown(cls, problem: str) -> TableStanding:
         """Nothing can be told."""
-        return cls(leader=None, epoch=0, generation=0, version=-1, one_copy=False, behind={}, problem=problem)
+        return cls(
+            leader=None,
+            epoch=0,
+            generation=0,
+            version=-1,
+            one_copy=False,
+            behind={},
+            roles={},
+            whole=(),
+            problem=problem,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +150,11 @@ class Replication:
         self._bound: Binding | None = None
         self._created = False
 
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._table.name
+
     def exists(self) -> bool:
         """Whether the table was made mirrored.
 
@@ -169,7 +196,8 @@ class Replication:
                 return _Presence(held=held)
             if replica.store.get(MARKER) is None:
                 return _Presence(silent=f"{site.root} was emptied, or its disk or bucket is not there")
-        except Unanswered as error:
+        except (Unanswered, ReplicaCorrupt) as error:
+            # A register that cannot be read says as little as a store that does not answer.
             return _Presence(silent=error.message)
         return _Presence()
 
@@ -230,7 +258,12 @@ class Replication:
         return self._reading.acknowledged() if self.exists() else None
 
     def problem(self, state: State) -> str | None:
-        """Why this process's domain cannot lead the table as things stand: its register is lost, or does not answer."""
+        """Why this process's domain cannot lead the table as things stand: its register is lost, or does not answer, or it
+        is to have a replica that may lead and has not yet.
+        """
+        agreed = state.locator.replica(self._table.home)
+        if agreed is not None and agreed.role is not Role.VOTER:
+            return f"it is a {agreed.role} of the table {self._table.name}"
         return self._table.read(self._table.home, state.locator).problem or None
 
     def standing(self) -> TableStanding | None:
@@ -243,12 +276,18 @@ class Replication:
         if state is None:
             return None
         behind: dict[str, int | None] = {}
-        domains = [replica.domain for replica in state.locator.replicas]
+        whole = []
+        roles = {replica.domain: replica.role for replica in state.locator.replicas}
+        domains = list(roles)
         reads = {domain: functools.partial(self._table.read, domain, state.locator) for domain in domains}
         answers = self._table.couriers.gather_from_all(reads)
         for domain in domains:
             record = answers.get(domain, Answer(None)).record
             behind[domain] = None if record is None else max(0, state.version - record.published.version)
+            voted = record is not None and record.accepted is not None and record.accepted.covers(state)
+            # A vote is given for durable data only, and for nothing before everything up to it is there.
+            if roles[domain] is not Role.WITNESS and (behind[domain] == 0 or voted):
+                whole.append(domain)
         return TableStanding(
             leader=state.epoch.domain or None,
             epoch=state.epoch.number,
@@ -256,6 +295,8 @@ class Replication:
             version=state.version,
             one_copy=state.locator.one_copy,
             behind=behind,
+            roles=roles,
+            whole=tuple(whole),
         )
 
     def bind(self) -> Binding | None:
@@ -348,6 +389,21 @@ class Replication:
             )
         return sorted(found, key=lambda holding: holding.domain != self._table.home)
 
+    def locator(self) -> Locator | None:
+        """The replicas as this domain's own register has them, agreed on or not; None if it does not say."""
+        with suppress(MirrorError):
+            accepted = self.mirror.held().record.accepted
+            return None if accepted is None else accepted.locator
+        return None
+
+    def roles(self) -> dict[str, Role]:
+        """The domains with a replica and what each is for, as the leading domain has it.
+
+        Raises:
+            Fenced: this domain does not lead.
+        """
+        return {each.domain: each.role for each in self.mirror.leading()[1].locator.replicas}
+
     @property
     def membership(self) -> Membership:
         """The replicas, to be changed from this process's domain."""
@@ -367,12 +423,18 @@ class Replication:
     def rebuild(self, domain: str) -> None:
         """Build another domain's replica anew from those that are whole; until it has everything, it does not vote.
 
+        A register that cannot be read is written over.
+
         Raises:
             MembershipRefused: it leads, or too few voters with data would be left meanwhile.
             QuorumUnavailable: too few voters answer.
+            ReplicaCorrupt: its register is that of another table.
+            Unanswered: it does not answer.
         """
         self.lead()
-        agreed = self.mirror.leading()[1].locator.replica(domain)
+        locator = self.mirror.leading()[1].locator
+        agreed = locator.replica(domain)
+        self._table.replica(domain, locator).register.expect_own()
         self.membership.remove(domain)
         self._add_again(domain)
         if agreed is None or agreed.role is not Role.LEARNER:
@@ -383,7 +445,7 @@ class Replication:
         """Let a domain join that was just taken out: what was on its way to it may still change its register."""
         for attempt in range(1, _JOIN_ATTEMPTS + 1):
             try:
-                self.membership.add(domain)
+                self.membership.add(domain, remake=True)
             except MembershipRefused:
                 if attempt == _JOIN_ATTEMPTS:
                     raise

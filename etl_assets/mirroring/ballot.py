@@ -72,11 +72,16 @@ class Ballot:
         }
         self._table.couriers.gather(errands, lambda answers: voted <= set(answers))
 
+    def _voter(self, domain: str) -> Voter:
+        """A domain that is taken out is found where the locator before says."""
+        known = self._before is None or self._state.locator.replica(domain) is not None
+        return Voter(self._table, domain, self._state.locator if known else self._before)
+
     def _vote(self, domain: str) -> Answer:
-        return Voter(self._table, domain, self._state.locator).vote(self._state, self._sources)
+        return self._voter(domain).vote(self._state, self._sources)
 
     def _publish(self, domain: str) -> Answer:
-        voter = Voter(self._table, domain, self._state.locator)
+        voter = self._voter(domain)
         if not self._voted(domain):
             voter.vote(self._state, self._sources)
         return voter.publish(self._state, self._sources)

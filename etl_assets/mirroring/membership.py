@@ -7,10 +7,11 @@ Only the leading domain changes them, after its lead was acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.ballot import quorum_unavailable
@@ -19,6 +20,8 @@ from etl_assets.mirroring.locator import Locator, Replica, Role
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.record import NOTHING_PUBLISHED, Record
 from etl_assets.mirroring.register import Held
+
+T = TypeVar("T")
 
 
 class Membership:
@@ -29,18 +32,30 @@ class Membership:
         self._table = mirror.table
         self._new_incarnation = new_incarnation
 
-    def add(self, domain: str, *, witness: bool = False) -> Locator:
+    def add(self, domain: str, *, witness: bool = False, remake: bool = False) -> Locator:
         """Let a domain join with a blank memory: a learner, or the first step of a witness.
 
         A voter whose root was emptied or replaced goes this way too: it stops counting, in the same change in which it
         gets a new incarnation. Until it is promoted the table has a voter less. A replica whose memory is intact is left
         as it is.
 
+        Args:
+            domain: The domain.
+            witness: Let it be a witness.
+            remake: Write over a register that cannot be read.
+
         Raises:
             MembershipRefused: it would leave one copy of the data, and the one-copy flag is not set.
             QuorumUnavailable: the domain, or too few voters, answer.
+            ReplicaCorrupt: its register cannot be read, or is that of another table.
         """
-        held = self._read(domain, self._locator())
+        unreadable = False
+        try:
+            held = self._read(domain, self._locator())
+        except ReplicaCorrupt:
+            if not remake:
+                raise
+            held, unreadable = None, True
         # Read afterwards: it knows every memory that had voted by then. One that somebody else has just let rejoin would
         # look foreign to an older one, and be wiped out.
         locator = self._mirror.leading()[1].locator
@@ -51,7 +66,7 @@ class Membership:
             others = [replica for replica in locator.replicas if replica.domain != domain]
             changed = locator.next(replicas=sorted((*others, joining), key=lambda replica: replica.domain))
             self._expect_copies(locator, changed)
-            self._write_blank(joining, changed, held)
+            self._write_blank(joining, changed, held, unreadable=unreadable)
             locator = self._change(changed)
         return self.promote(domain, witness=True) if witness else locator
 
@@ -80,7 +95,7 @@ class Membership:
     def forgotten(self) -> tuple[str, ...]:
         """Domains whose register is gone or is another one's: they do not count, and are to be added again.
 
-        Domains that do not answer are not among them.
+        Domains that do not answer are not among them, nor those whose register cannot be read.
         """
         locator = self._locator()
 
@@ -89,10 +104,32 @@ class Membership:
                 return self._table.disqualified(self._read(domain, locator), domain, locator) is not None
             return False
 
-        # One that hangs is one that does not answer.
+        return tuple(domain for domain, found in self._of_each(locator, lost, silent=False) if found)
+
+    def unreadable(self) -> dict[str, str]:
+        """Domains whose register cannot be read or is another table's, and what is wrong with it.
+
+        They do not count, and are not made anew by themselves: what cannot be read may be a newer release's.
+        """
+        locator = self._locator()
+
+        def problem(domain: str) -> str:
+            try:
+                self._read(domain, locator)
+            except ReplicaCorrupt as error:
+                return error.message
+            except QuorumUnavailable:
+                return ""
+            return ""
+
+        return {domain: found for domain, found in self._of_each(locator, problem, silent="") if found}
+
+    def _of_each(self, locator: Locator, look: Callable[[str], T], *, silent: T) -> Iterator[tuple[str, T]]:
+        """Look at all replicas at once, and not for ever: one that hangs is one that does not answer."""
         domains = locator.domains(*Role)
-        answers = self._table.couriers.gather_from_all({each: partial(lost, each) for each in domains})
-        return tuple(domain for domain in domains if answers.get(domain, False))
+        answers = self._table.couriers.gather_from_all({each: partial(look, each) for each in domains})
+        for domain in domains:
+            yield domain, answers.get(domain, silent)
 
     def remove(self, domain: str) -> Locator:
         """Take a replica out. What lies under its root stays.
@@ -147,7 +184,9 @@ class Membership:
         self._mirror.settle(changed, held.record.published.folder, before=state.locator)
         return locator
 
-    def _write_blank(self, joining: Replica, locator: Locator, held: Held | None) -> None:
+    def _write_blank(
+        self, joining: Replica, locator: Locator, held: Held | None, *, unreadable: bool
+    ) -> None:
         """Give a domain a register that remembers nothing and counts for nothing until the locator names it.
 
         Only over what was found not to count: somebody else may let the domain rejoin at the same time, and it may have
@@ -162,7 +201,10 @@ class Membership:
             published=replace(NOTHING_PUBLISHED, folder=folder),
         )
         try:
-            done = register.create(blank) if held is None else register.write(held, blank)
+            if unreadable:
+                done = register.remake(blank)
+            else:
+                done = register.create(blank) if held is None else register.write(held, blank)
         except Unanswered as error:
             raise quorum_unavailable(
                 self._table, "it cannot join", {joining.domain: error.message}

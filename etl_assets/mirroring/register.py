@@ -13,6 +13,9 @@ from etl_assets.mirroring.record import Record
 from etl_assets.mirroring.record_codec import decode, encode
 from etl_assets.mirroring.stores import Store
 
+REGISTERS = "register"
+"""The folder of all registers under a root."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -32,7 +35,7 @@ class Register:
 
     @property
     def key(self) -> str:
-        return f"register/{self._table}.json"
+        return f"{REGISTERS}/{self._table}.json"
 
     def read(self) -> Held | None:
         """The record; None where there is none.
@@ -53,6 +56,38 @@ class Register:
                 domain=self._domain,
             )
         return Held(record, found.etag)
+
+    def expect_own(self) -> None:
+        """Refuse the register of another table; one that cannot be read at all may be this one's.
+
+        Raises:
+            ReplicaCorrupt: it is that of another table.
+            Unanswered: the store did not answer.
+        """
+        if self._unreadable() is None:
+            self.read()
+
+    def remake(self, record: Record) -> bool:
+        """Replace what is there and cannot be read; False if it can be, or changes at this moment.
+
+        To be asked for by an operator only: a newer release may be able to read it.
+
+        Raises:
+            Unanswered: it may have been done, or may be done later.
+        """
+        etag = self._unreadable()
+        return etag is not None and self._store.replace(self.key, encode(record), etag)
+
+    def _unreadable(self) -> str | None:
+        """The tag of content that is no register; None if there is none, or if it is one."""
+        found = self._store.get(self.key)
+        if found is None:
+            return None
+        try:
+            decode(found.content, self.key)
+        except ReplicaCorrupt:
+            return found.etag
+        return None
 
     def create(self, record: Record) -> bool:
         """Write the first record; False if there is one already, whatever it says."""

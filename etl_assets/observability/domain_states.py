@@ -1,4 +1,4 @@
-"""Where every failure domain stands: its health, what it leads, how far its replicas are behind. No JVM."""
+"""Where every failure domain and every mirrored table stands: health, leaders, how far replicas are behind. No JVM."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class DomainState:
         problem: Why no stage can be placed there, None if nothing stands against it.
         leads: Tables it leads.
         behind: For each table how many acknowledged versions its replica lacks; None where it does not answer.
+        whole: Tables whose newest acknowledged version it holds with all its rows.
     """
 
     name: str
@@ -42,6 +43,7 @@ class DomainState:
     problem: str | None
     leads: tuple[str, ...]
     behind: Mapping[str, int | None]
+    whole: tuple[str, ...]
 
     @property
     def told(self) -> str:
@@ -51,13 +53,44 @@ class DomainState:
 
     def as_json(self) -> dict[str, Any]:
         """The state as JSON has it."""
-        return {**dataclasses.asdict(self), "leads": list(self.leads), "behind": dict(self.behind)}
+        lists = {"leads": list(self.leads), "whole": list(self.whole)}
+        return {**dataclasses.asdict(self), **lists, "behind": dict(self.behind)}
 
 
-def domain_states(placement: Placement) -> list[DomainState]:
-    """Every configured domain, in the order of the platform file."""
-    tables = {name: standing for name, standing in _tables(placement).items() if standing is not None}
-    return [_state(placement, site, tables) for site in placement.sites]
+def table_standings(placement: Placement) -> dict[str, TableStanding]:
+    """Every mirrored table of the platform that exists; with a problem instead of figures where too few domains answer."""
+    found: dict[str, TableStanding] = {}
+    for contract in ALL_TABLES:
+        mirrored = platform_table(contract.name, placement.reader()).replication
+        if mirrored is None:
+            continue
+        try:
+            standing = mirrored.standing()
+        except MirrorError as error:
+            standing = TableStanding.unknown(error.message)
+        if standing is not None:
+            found[contract.name] = standing
+    return found
+
+
+def domain_states(
+    placement: Placement, tables: Mapping[str, TableStanding] | None = None
+) -> list[DomainState]:
+    """Every configured domain, in the order of the platform file, then those that hold replicas and are not in it.
+
+    Args:
+        placement: The domains.
+        tables: Where the tables stand, if that is known already.
+    """
+    tables = table_standings(placement) if tables is None else tables
+    configured = [site.name for site in placement.sites]
+    strays = dict.fromkeys(
+        name for standing in tables.values() for name in standing.roles if name not in configured
+    )
+    return [
+        *(_state(placement, site, tables) for site in placement.sites),
+        *(_stray(name, tables) for name in strays),
+    ]
 
 
 def _state(placement: Placement, site: Site, tables: Mapping[str, TableStanding]) -> DomainState:
@@ -74,9 +107,36 @@ def _state(placement: Placement, site: Site, tables: Mapping[str, TableStanding]
         health=state.value if standing is Standing.IN_USE else standing.value,
         why=health.why,
         problem=problem,
-        leads=tuple(name for name, standing in tables.items() if standing.leader == site.name),
-        behind={name: standing.behind.get(site.name) for name, standing in tables.items()},
+        **_replicas(site.name, tables),
     )
+
+
+def _stray(name: str, tables: Mapping[str, TableStanding]) -> DomainState:
+    roles = dict.fromkeys(
+        standing.roles[name].value for standing in tables.values() if name in standing.roles
+    )
+    return DomainState(
+        name=name,
+        root="",
+        role=", ".join(roles),
+        health="not in the platform file",
+        why=None,
+        problem=f"put it back there, or `etl-assets domains remove {name}`",
+        **_replicas(name, tables),
+    )
+
+
+def _replicas(domain: str, tables: Mapping[str, TableStanding]) -> dict[str, Any]:
+    """What a domain has of the tables; of one that it is to join yet it does not count as behind."""
+    return {
+        "leads": tuple(name for name, standing in tables.items() if standing.leader == domain),
+        "behind": {
+            name: standing.behind.get(domain)
+            for name, standing in tables.items()
+            if domain in standing.roles or standing.problem is not None
+        },
+        "whole": tuple(name for name, standing in tables.items() if domain in standing.whole),
+    }
 
 
 def one_loss(states: Sequence[DomainState]) -> str | None:
@@ -86,23 +146,10 @@ def one_loss(states: Sequence[DomainState]) -> str | None:
     """
     if len(states) == 1:
         return "There is one failure domain: losing its disk loses everything."
-    names = [name for state in states for name in state.behind]
-    for name in dict.fromkeys(names):
-        whole = [s.name for s in states if s.role != "witness" and s.behind.get(name) == 0]
-        if len(whole) < 2:
-            where = f"only in {whole[0]}" if whole else "in no single domain"
-            return f"The newest version of {name} is whole {where}: losing that domain would lose data."
+    for name in dict.fromkeys(name for state in states for name in state.behind):
+        whole = [state.name for state in states if name in state.whole]
+        if not whole:
+            return f"The newest version of {name} is in no domain that answers: nothing can be told of it."
+        if len(whole) == 1:
+            return f"The newest version of {name} is whole only in {whole[0]}: losing that domain would lose data."
     return None
-
-
-def _tables(placement: Placement) -> dict[str, TableStanding | None]:
-    found: dict[str, TableStanding | None] = {}
-    for contract in ALL_TABLES:
-        mirrored = platform_table(contract.name, placement.reader()).replication
-        if mirrored is None:
-            continue
-        try:
-            found[contract.name] = mirrored.standing()
-        except MirrorError as error:
-            found[contract.name] = TableStanding.unknown(error.message)
-    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import Outcome
@@ -20,7 +21,9 @@ from etl_assets.contracts.tables import (
     WAREHOUSE_ROWS,
 )
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
-from etl_assets.delta.log import entry_path
+from etl_assets.delta.cursor import REMEMBERED_COMMITS, cursor_name
+from etl_assets.delta.log import commit_notes, entry_path
+from etl_assets.delta.replacement import UNDO
 from etl_assets.errors import NotFound
 from etl_assets.observability import happenings
 from etl_assets.observability.happenings import Happening, SourceFolders
@@ -28,6 +31,7 @@ from etl_assets.observability.letters import Letter, read_letters
 from etl_assets.observability.rows import find_rows
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import INGEST, NORMALIZE, replays_folder
+from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -114,6 +118,7 @@ class _Teller:
                 happenings.accepted(event, self._folders),
                 *self._orders(event, told),
                 *self._commits(event),
+                *self._undone(event),
             ]
         days = {row["partition_date"] for row in (event, *(row for _, row in exceptions)) if row is not None}
         accepted = next((each for each in told if each.table == RAW_EVENTS.name), None)
@@ -186,6 +191,28 @@ class _Teller:
         columns = ("normalized_offset", "sink_domain", "committed_at")
         return [happenings.committed(row) for row in self._rows_of(event, WAREHOUSE_ROWS.name, columns)]
 
+    def _undone(self, event: dict[str, Any]) -> list[Happening]:
+        """Undos that took the event's day out of a table since it was accepted, as far as commits are remembered."""
+        found = []
+        for table, stage, position in (
+            (NORMALIZED_ORDERS.name, NORMALIZE, event["offset"]),
+            (WAREHOUSE_ROWS.name, happenings.COMMIT, event["offset"]),
+        ):
+            there = platform_table(table, self._domain)
+            rewound = {
+                cursor_name(source, day)
+                for source in INPUTS.get(table, ())
+                for day in (event["partition_date"], None)
+            }
+            found += [
+                happenings.taken_back(note, table, stage, str(position))
+                for note in islice(commit_notes(there.path, there.version()), REMEMBERED_COMMITS)
+                if UNDO in note.user_metadata
+                and any((note.user_metadata.get("cursors") or {}).get(name) == -1 for name in rewound)
+                and note.at >= event["ingested_at"]
+            ]
+        return found
+
     def _audited(self, told: Sequence[Happening], days: Iterable[dt.date]) -> list[Happening]:
         """Each happening with whether audit_log has it by now; where its time is not known, with audit_log's."""
         columns = ("stage", "source_position", "outcome", "recorded_at")
@@ -196,7 +223,7 @@ class _Teller:
         }
         return [
             each
-            if each.outcome == happenings.HANDED_IN
+            if each.outcome in (happenings.HANDED_IN, happenings.TAKEN_BACK)
             else replace(each, audited=each.audit_key in recorded, at=each.at or recorded.get(each.audit_key))
             for each in told
         ]

@@ -11,11 +11,14 @@ from typing import Any
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.tables import NORMALIZED_ORDERS, RAW_EVENTS, WAREHOUSE_ROWS
+from etl_assets.delta.log import CommitNote
+from etl_assets.delta.replacement import UNDO
 from etl_assets.sources.landing import LANDING, REPLAYS
 from etl_assets.sources.replays import INGEST, NORMALIZE
 
 COMMIT = "commit"
 HANDED_IN = "handed in"
+TAKEN_BACK = "taken back"
 _IN_ONE_INSTANT = (
     HANDED_IN,
     Outcome.ACCEPTED,
@@ -25,6 +28,7 @@ _IN_ONE_INSTANT = (
     Outcome.REJECTED,
     Outcome.NORMALIZED,
     Outcome.COMMITTED,
+    TAKEN_BACK,
 )
 
 
@@ -54,14 +58,15 @@ class Happening:
     Attributes:
         at: When, by the platform's clock (UTC); None where it is not known any more.
         stage: `ingest`, `normalize`, `commit`.
-        outcome: One of `contracts.reasons.Outcome`, or `handed in` for a dead letter put before a stage again.
+        outcome: One of `contracts.reasons.Outcome`, or `handed in` for a dead letter put before a stage again, or `taken
+            back` for an undo of the event's day.
         position: What the stage read: source position at ingest, else the offset in its input table.
         table: Table that tells it; None for a handing-in.
         offset: Offset of the row the event became there; of the accepted event for a duplicate or conflict.
         file: File it came from; None where the stage reads a table.
         line: Line in that file, from 1.
         reason: Why it was refused.
-        error: What exactly is wrong.
+        error: What exactly is wrong; of an undo, what was asked for.
         attempt: 1, and 1 more for each replay.
         domain: Failure domain in which the stage ran.
         audited: Whether audit_log says the same by now; None where it does not speak of it.
@@ -172,6 +177,19 @@ def handed_in(stage: str, file: Path) -> Happening:
         file=str(file),
         line=1,
         attempt=replay_of(position)[1],
+    )
+
+
+def taken_back(note: CommitNote, table: str, stage: str, position: str) -> Happening:
+    """From the commit of an undo, which says what was asked for."""
+    undo = note.user_metadata.get(UNDO) or {}
+    return Happening(
+        at=note.at,
+        stage=stage,
+        outcome=TAKEN_BACK,
+        position=position,
+        table=table,
+        error=f"by {undo.get('kind', 'an undo')} of {undo.get('table') or table}, version {note.version}",
     )
 
 

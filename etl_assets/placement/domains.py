@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from etl_assets.errors import DomainUnavailable
+from etl_assets.mirroring.register import REGISTERS
 from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.health import HealthState
 from etl_assets.placement.memory import DomainsMemory, Standing
@@ -107,6 +108,7 @@ class Placement:
                 unfit.get(domain.name)
                 or self._said(domain.name)
                 or self.watch.make_sure(site)
+                or self._left_alone(site)
                 or self._take(site)
             )
             if problem is None:
@@ -126,9 +128,17 @@ class Placement:
 
         Before any root was used there is no table, and nobody to ask.
         """
-        if all(self.memory.of(each.name).root_id is None for each in self.sites):
+        if self.watch.is_new(self.sites):
             return replace(self.domains[0], sites=())
         return next((each for each in self.domains if self.unusable(each) is None), self.domains[0])
+
+    def stopped(self, stage: Stage) -> str | None:
+        """Why a stage can run nowhere now, None if it can somewhere. Looks only; takes nothing into use."""
+        allowed = [domain for domain in self._leaders() if self.policy.allows(stage, domain.name)]
+        problems = {domain.name: self.problem(domain) for domain in allowed}
+        if any(problem is None for problem in problems.values()):
+            return None
+        return "; ".join(f"{name}: {why}" for name, why in problems.items())
 
     def expect_allowed(self, stage: Stage, domain: str) -> None:
         """Refuse a stage that is asked to run where it may not.
@@ -153,7 +163,17 @@ class Placement:
 
     def unusable(self, domain: FailureDomain | Site) -> str | None:
         """What is wrong with a domain's root, whatever an operator says of it."""
-        return self.watch.look(self.site(domain.name))
+        site = self.site(domain.name)
+        return self.watch.look(site) or self._left_alone(site)
+
+    def _left_alone(self, site: Site) -> str | None:
+        """Why a root cannot be the only one: commits to tables that others vote on would be lost to them."""
+        if len(self.sites) > 1 or not (Path(site.root) / REGISTERS).is_dir():
+            return None
+        return (
+            f"its tables are mirrored over several failure domains, and the platform file names one ({site.root}):"
+            " name the others again"
+        )
 
     def heal(self, name: str, *, new_root: bool = False) -> None:
         """Take a domain back into use, and look at it with fresh eyes; with `new_root` its old root is given up."""
@@ -179,6 +199,7 @@ class Placement:
         Returns:
             Why the domain's own root cannot be taken; that of another one stops only what needs it.
         """
+        self.watch.take_over(self.sites)
         problems = {each.name: self.watch.take(each) for each in self.sites}
         return problems[site.name]
 

@@ -21,6 +21,8 @@ from etl_assets.mirroring.opening import open_store
 from etl_assets.placement.site import is_folder
 
 MARKER = "domain.json"
+EXPECTED = ""
+"""Instead of a root's id: it was used by another home folder, and its marker has not been seen from this one."""
 _GONE = "the root was emptied, or its disk is not mounted"
 _EMPTIED = "the bucket was emptied, or is another one"
 
@@ -40,7 +42,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """One domain: the id of its root (None before its first use), and its standing."""
+    """One domain: the id of its root (None before its first use, `EXPECTED` before its first sight), and its standing."""
 
     root_id: str | None = None
     standing: Standing = Standing.IN_USE
@@ -56,6 +58,34 @@ class DomainsMemory:
         """What is remembered of a domain."""
         return self._read().get(domain, Remembered())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no root was used from this home folder."""
+        return all(each.root_id is None for each in self._read().values())
+
+    def marked(self, domain: str, root: str) -> str | None:
+        """The id that a root carries for a domain, None if it carries none.
+
+        Raises:
+            Unanswered: the root cannot be read.
+        """
+        found = _read_marker(root)
+        return found["id"] if found is not None and found["domain"] == domain else None
+
+    def take_over(self, marked: Mapping[str, str | None]) -> None:
+        """Remember the roots of a platform that another home folder used, if this one remembers none.
+
+        A root that carries no mark is a disk that is not mounted, or was lost: it is not made anew, and is taken for what it
+        was once it is back.
+
+        Args:
+            marked: The id that each domain's root carries.
+        """
+        with self._alone():
+            if self.is_empty:
+                for domain, found in marked.items():
+                    self._write(domain, replace(self.of(domain), root_id=found or EXPECTED))
+
     def set_standing(self, domain: str, standing: Standing) -> None:
         """Remember what the operator says."""
         with self._alone():
@@ -70,7 +100,7 @@ class DomainsMemory:
         known, found = self.of(domain).root_id, _read_marker(root)
         if found is None:
             return None if known is None else _GONE if is_folder(root) else _EMPTIED
-        if known is None:
+        if not known:
             return None if found["domain"] == domain else f"the root belongs to the domain {found['domain']}"
         return None if found["id"] == known else "the root was replaced by another one"
 
@@ -83,19 +113,20 @@ class DomainsMemory:
             OSError: it cannot be made.
             Unanswered: it cannot be marked.
         """
-        if self.of(domain).root_id is not None:
+        if known := self.of(domain).root_id:
             return
-        if is_folder(root):
-            Path(root).mkdir(parents=True, exist_ok=True)
-        marker = json.dumps({"domain": domain, "id": uuid.uuid4().hex}).encode()
-        open_store(root).create(MARKER, marker)
+        if known is None:
+            if is_folder(root):
+                Path(root).mkdir(parents=True, exist_ok=True)
+            marker = json.dumps({"domain": domain, "id": uuid.uuid4().hex}).encode()
+            open_store(root).create(MARKER, marker)
         found = _read_marker(root)
         if found is None:
             raise Unanswered(
                 f"{root}: it could not be marked", fix="see that the bucket is there", store=root, key=MARKER
             )
         with self._alone():
-            if self.of(domain).root_id is None:
+            if not self.of(domain).root_id:
                 self._write(domain, replace(self.of(domain), root_id=found["id"]))
 
     def forget(self, domain: str) -> None:

@@ -96,7 +96,9 @@ class Observations:
         # Not fsynced: it means nothing after the next boot.
         temporary = self.file.with_name(f".{self.file.name}.{uuid.uuid4().hex}")
         try:
-            temporary.write_text(json.dumps({"boot": _boot(), "domains": domains}, indent=2) + "\n", "utf-8")
+            temporary.write_text(
+                json.dumps({"boot": boot_id(), "domains": domains}, indent=2) + "\n", "utf-8"
+            )
             temporary.replace(self.file)
         finally:
             temporary.unlink(missing_ok=True)
@@ -105,7 +107,7 @@ class Observations:
 def _load(file: Path) -> Mapping[str, Health]:
     try:
         content = json.loads(file.read_text("utf-8"))
-        if content["boot"] != _boot():
+        if content["boot"] != boot_id():
             return {}
         return {name: _decoded(each) for name, each in content["domains"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -130,7 +132,7 @@ def _parsed(file: Path, _stamp: tuple[int, int, int]) -> Mapping[str, Health]:
 
 
 @cache
-def _boot() -> str:
+def boot_id() -> str:
     """What tells this boot of this machine from any other."""
     try:
         return _BOOT_ID.read_text("ascii").strip()

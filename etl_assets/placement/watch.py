@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -113,9 +113,18 @@ class Watch:
             time.sleep(max(0.0, max(found[site.name].next_probe for site in todo) - time.monotonic()))
         return found
 
+    def is_new(self, sites: Sequence[Site]) -> bool:
+        """Whether nobody has used any of the roots yet, from this home folder or from another one."""
+        return self.memory.is_empty and not any(self._marked(sites).values())
+
+    def take_over(self, sites: Sequence[Site]) -> None:
+        """Remember the roots of a platform that another home folder used, if this one remembers none."""
+        if self.memory.is_empty and any((marked := self._marked(sites)).values()):
+            self.memory.take_over(marked)
+
     def take(self, site: Site) -> str | None:
         """Take a root into use that never was; why that cannot be done, None if it was or need not be."""
-        if self.memory.of(site.name).root_id is not None:
+        if self.memory.of(site.name).root_id:
             return None
         try:
             problem = self._strange(site)
@@ -140,6 +149,19 @@ class Watch:
             return health
         until = time.monotonic() + self.timeout_seconds + FIRST_PAUSE_SECONDS
         return self.probe(site) if self.observations.claim(site.name, until) else health
+
+    def _marked(self, sites: Sequence[Site]) -> dict[str, str | None]:
+        """The id that each root carries; none for one that does not answer. All are asked at once."""
+
+        def marked(site: Site) -> str | None:
+            try:
+                return ask(site.root, lambda: self.memory.marked(site.name, site.root), self.timeout_seconds)
+            except Unanswered:
+                return None
+
+        with ThreadPoolExecutor(len(sites)) as threads:
+            found = threads.map(marked, sites)
+            return {site.name: mark for site, mark in zip(sites, found, strict=True)}
 
     def _unused(self, site: Site, problem: str | None) -> Health:
         if self.observations.of(site.name) != Health():

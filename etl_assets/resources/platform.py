@@ -42,7 +42,8 @@ class PlatformResource(dg.ConfigurableResource):
             domain = place(settings.placement(), stage, context.asset_key.to_user_string())
         except Exception as error:
             raise as_failure(error) from error
-        context.instance.add_run_tags(context.run_id, {tags.DOMAIN: domain.name})
+        placed = {tags.DOMAIN: domain.name, tags.domain_of(stage): domain.name}
+        context.instance.add_run_tags(context.run.run_id, placed)
         return StepContext(
             session=lambda: self.spark.spark_session,
             domain=domain,

@@ -1,42 +1,38 @@
 """The sensor of the failure domains: probes them, looks after the replicas, and tells what became of domains and tables."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from time import monotonic
 
 import dagster as dg
 
+from etl_assets.contracts.tables import RAW_EVENTS, WAREHOUSE_ROWS
+from etl_assets.delta.replication import TableStanding
 from etl_assets.errors import EtlAssetsError
-from etl_assets.observability.domain_states import DomainState, domain_states, one_loss
+from etl_assets.observability.domain_changes import Noted, changes
+from etl_assets.observability.domain_states import domain_states, one_loss, table_standings
+from etl_assets.observability.lag import still_behind
+from etl_assets.observability.throughput import rows_acknowledged
+from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import Health, HealthState
-from etl_assets.sensors.alerts import write_alert
+from etl_assets.placement.policy import Stage
+from etl_assets.sensors.alerts import AlertKind, write_alert
+from etl_assets.sensors.conditions import OVER, Conditions, condition, news, of_domains, parts
+from etl_assets.sensors.domains_cursor import DomainsCursor
+from etl_assets.sensors.domains_metadata import SAFE, DomainsReport
 from etl_assets.settings import Settings
 from etl_assets.steps.keep_replicas import Kept, keep_replicas
+from etl_assets.steps.step import platform_table
 
 ASSET = "failure_domains"
+CHECK = "losing_any_one_domain_loses_nothing"
 INTERVAL_SECONDS = 15
-LOST, BACK = "DomainLost", "DomainBack"
-"""Kinds of alerts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cursor:
-    """What the last tick saw, and which domains were told to be unavailable, with why."""
-
-    seen: str = ""
-    told: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, text: str | None) -> "_Cursor":
-        """A cursor that is of no known form is that of a first tick."""
-        try:
-            found = json.loads(text or "")
-            return cls(seen=found["seen"], told=dict(found["told"]))
-        except (ValueError, KeyError, TypeError):
-            return cls()
-
-    def __str__(self) -> str:
-        return json.dumps({"seen": self.seen, "told": dict(self.told)})
+ROUND_SECONDS = 20.0
+"""How long a tick goes on to look after one table after the other: Dagster gives a tick a minute."""
+OBSERVED_SECONDS = 60.0
+"""While rows flow, or a replica is behind, figures are observed once in that time: enough for a chart."""
+MEASURED = (RAW_EVENTS.name, WAREHOUSE_ROWS.name)
+"""Tables whose throughput is told: what came in, and what came out."""
+RUNBOOK = "see docs/operations.md"
 
 
 def failure_domains_asset(settings: Settings) -> dg.AssetSpec:
@@ -53,8 +49,23 @@ def failure_domains_asset(settings: Settings) -> dg.AssetSpec:
     )
 
 
+def failure_domains_check(settings: Settings) -> dg.AssetChecksDefinition:
+    """Build the check: the one glance. The sensor evaluates it with every observation."""
+
+    @dg.asset_check(
+        asset=ASSET,
+        name=CHECK,
+        description="Passes while every acknowledged row is in two failure domains at least.",
+    )
+    def losing_any_one_domain_loses_nothing() -> dg.AssetCheckResult:
+        danger = one_loss(domain_states(settings.placement()))
+        return dg.AssetCheckResult(passed=danger is None, description=danger or SAFE)
+
+    return losing_any_one_domain_loses_nothing
+
+
 def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Build the sensor. A tick starts no Spark; it observes only what has changed since the last."""
+    """Build the sensor. A tick starts no Spark; it observes what has changed since the last, and figures now and then."""
 
     @dg.sensor(
         name=ASSET,
@@ -64,76 +75,147 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
     )
     def failure_domains(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         placement = settings.placement()
-        last = _Cursor.read(context.cursor)
-        told = dict(last.told)
+        last = _remembered(context.cursor, placement)
+        lost: Conditions = {}
         try:
             # First of all: what follows asks no domain that is known not to answer.
-            told = _tell(settings, told, placement.watch.probe_all(placement.sites))
-            kept = keep_replicas(placement, keep_log_versions=settings.upkeep.keep_log_versions)
-            states = domain_states(placement)
+            lost = _lost(placement.watch.probe_all(placement.sites))
+            kept = keep_replicas(
+                placement,
+                begin=last.begin,
+                seconds=ROUND_SECONDS,
+                keep_log_versions=settings.upkeep.keep_log_versions,
+            )
+            tables = table_standings(placement)
+            states = domain_states(placement, tables)
         except EtlAssetsError as error:
-            return dg.SensorResult(skip_reason=str(error), cursor=str(_Cursor(seen=last.seen, told=told)))
-        seen = json.dumps([[state.as_json() for state in states], [str(each) for each in kept]])
-        cursor = str(_Cursor(seen=seen, told=told))
-        if seen == last.seen:
+            # What this tick could not find out stays as it was told.
+            cursor = _tell(settings, last, {**last.told, **lost})
+            return dg.SensorResult(skip_reason=str(error), cursor=cursor.dump())
+        now = monotonic()
+        cursor = _noted(placement, last, kept, tables, now)
+        report = DomainsReport(
+            states=states,
+            tables=tables,
+            kept=[each for each in kept if not each.left],
+            changed=list(changes(last.tables, cursor.tables)),
+            seconds_behind=cursor.seconds_behind(now),
+            rows_per_minute=cursor.rows_per_minute(now),
+        )
+        unsafe = {condition(AlertKind.ONE_LOSS_LOSES): report.danger} if report.danger else {}
+        troubles = {**_stopped(placement), **unsafe, **_troubled(last, lost, report.kept)}
+        cursor = _tell(settings, cursor, {**lost, **troubles})
+        if report.fingerprint() == last.seen and not cursor.is_due(now, every=OBSERVED_SECONDS):
             reason = "; ".join(map(str, kept)) or "every replica is up to date"
-            return dg.SensorResult(skip_reason=reason, cursor=cursor)
-        observation = dg.AssetObservation(ASSET, metadata=observed(states, kept))
-        return dg.SensorResult(asset_events=[observation], cursor=cursor)
+            return dg.SensorResult(skip_reason=reason, cursor=cursor.dump())
+        cursor = cursor.observed(report.fingerprint(), now)
+        return dg.SensorResult(asset_events=_events(report), cursor=cursor.dump())
 
     return failure_domains
 
 
-def _tell(settings: Settings, told: Mapping[str, str], health: Mapping[str, Health]) -> dict[str, str]:
-    """Write an alert for each domain that became unavailable, and for each that is back; returns those that are not."""
-    now = dict(told)
-    for name, each in health.items():
-        if each.state is HealthState.UNAVAILABLE and name not in told:
-            now[name] = each.why or "it does not answer"
-            _alert(settings, name, LOST, f"the failure domain {name} is unavailable: {now[name]}")
-        elif each.state is not HealthState.UNAVAILABLE and name in told:
-            del now[name]
-            _alert(settings, name, BACK, f"the failure domain {name} is back; it was lost: {told[name]}")
-    return {name: why for name, why in now.items() if name in health}
-
-
-def _alert(settings: Settings, domain: str, kind: str, error: str) -> None:
-    fix = (
-        "see docs/operations.md, An alert of a failure domain"
-        if kind == LOST
-        else "nothing: its replicas are brought up"
+def _events(report: DomainsReport) -> list[dg.AssetObservation | dg.AssetCheckEvaluation]:
+    evaluation = dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(ASSET),
+        check_name=CHECK,
+        passed=report.danger is None,
+        description=report.danger or SAFE,
     )
-    write_alert(settings.home, {"kind": kind, "domain": domain, "error": f"{error}\n  fix: {fix}"})
+    return [dg.AssetObservation(ASSET, metadata=report.metadata()), evaluation]
 
 
-def observed(states: list[DomainState], kept: list[Kept]) -> dict[str, dg.MetadataValue]:
-    """The states as metadata: figures that Dagster plots over time, and tables for people."""
-    danger = one_loss(states)
-    lags = [lag for state in states for lag in state.behind.values()]
-    rows = [f"| {state.name} | {state.told} | {_leads(state)} | {_behind(state)} |" for state in states]
-    table = "\n".join(["| domain | state | leads | behind |", "| --- | --- | --- | --- |", *rows])
+def _lost(health: Mapping[str, Health]) -> dict[str, str]:
     return {
-        "domains": dg.MetadataValue.md(table),
-        "one_loss": dg.MetadataValue.text(danger or "losing any one domain now would lose nothing"),
-        "safe_from_one_loss": dg.MetadataValue.bool(danger is None),
-        "usable_domains": dg.MetadataValue.int(sum(state.problem is None for state in states)),
-        "versions_behind": dg.MetadataValue.int(sum(lag or 0 for lag in lags)),
-        "replicas_not_answering": dg.MetadataValue.int(sum(lag is None for lag in lags)),
-        "done": dg.MetadataValue.md("\n".join(f"- {each}" for each in kept) or "nothing"),
+        condition(AlertKind.DOMAIN_LOST, name): each.why or "it does not answer"
+        for name, each in health.items()
+        if each.state is HealthState.UNAVAILABLE
     }
 
 
-def _leads(state: DomainState) -> str:
-    if state.leads and len(state.leads) == len(state.behind):
-        return "every table"
-    return ", ".join(state.leads) or "-"
+def _troubled(last: DomainsCursor, lost: Conditions, kept: Sequence[Kept]) -> Conditions:
+    """Tables that cannot be looked after. While a domain is lost that follows from it, for all of them, and is not news."""
+    if lost:
+        return {key: why for key, why in last.told.items() if parts(key)[0] is AlertKind.TABLE_TROUBLED}
+    return {condition(AlertKind.TABLE_TROUBLED, each.table): each.problem for each in kept if each.problem}
 
 
-def _behind(state: DomainState) -> str:
-    if state.behind and all(lag is None for lag in state.behind.values()):
-        return "does not answer"
-    return ", ".join(_lag(name, lag) for name, lag in state.behind.items() if lag != 0) or "nothing"
+def _stopped(placement: Placement) -> dict[str, str]:
+    stopped = {stage: placement.stopped(stage) for stage in Stage}
+    return {condition(AlertKind.STAGE_STOPPED, stage): why for stage, why in stopped.items() if why}
 
 
-def _lag(table: str, lag: int | None) -> str:
-    return f"{table} does not answer" if lag is None else f"{table} by {lag:,}"
+def _remembered(text: str | None, placement: Placement) -> DomainsCursor:
+    last = DomainsCursor.load(text)
+    names = [site.name for site in placement.sites]
+    return last.model_copy(
+        update={"told": of_domains(last.told, names), "waiting": of_domains(last.waiting, names)}
+    )
+
+
+def _noted(
+    placement: Placement,
+    last: DomainsCursor,
+    kept: Sequence[Kept],
+    tables: Mapping[str, TableStanding],
+    now: float,
+) -> DomainsCursor:
+    """The cursor with what this tick saw. Of a table of which nothing can be told the last sight stays."""
+    noted = {name: Noted.of(each) for name, each in tables.items() if each.problem is None}
+    behind = {
+        name: still_behind(last.behind.get(name, {}), each.version, tables[name].behind, now)
+        for name, each in noted.items()
+    }
+    return last.model_copy(
+        update={
+            "tables": {**last.tables, **noted},
+            "behind": {**last.behind, **behind},
+            "rows": _rows(placement, last, noted),
+            "begin": next((each.table for each in kept if each.left), None),
+        }
+    )
+
+
+def _rows(placement: Placement, last: DomainsCursor, noted: Mapping[str, Noted]) -> dict[str, int]:
+    """Rows acknowledged since the last observation: those of the ticks before, and those of this one."""
+    rows = dict(last.rows)
+    for name in [name for name in MEASURED if name in noted and name in last.tables]:
+        table = platform_table(name, placement.reader())
+        more = rows_acknowledged(table, last.tables[name].version, noted[name].version)
+        rows[name] = rows.get(name, 0) + more
+    return rows
+
+
+def _tell(settings: Settings, cursor: DomainsCursor, now: Conditions) -> DomainsCursor:
+    """Write a line for each condition that begins or is over; the cursor remembers what was told."""
+    found = news(cursor.told, cursor.waiting, now)
+    for key, why in found.begun.items():
+        _alert(settings, *parts(key), why)
+    for key, why in found.over.items():
+        kind, subject = parts(key)
+        _alert(settings, OVER[kind], subject, f"it was: {why}")
+    return cursor.model_copy(update={"told": found.told, "waiting": found.waiting})
+
+
+_SENTENCES = {
+    AlertKind.DOMAIN_LOST: "the failure domain {} is unavailable: {}",
+    AlertKind.DOMAIN_BACK: "the failure domain {} is back; {}",
+    AlertKind.STAGE_STOPPED: "no failure domain that may run the stage {} can: {}",
+    AlertKind.STAGE_RUNS: "the stage {} has a failure domain again; {}",
+    AlertKind.ONE_LOSS_LOSES: "{}{}",
+    AlertKind.ONE_LOSS_SAFE: "{}" + SAFE + "; {}",
+    AlertKind.TABLE_TROUBLED: "the replicas of the table {} cannot be looked after: {}",
+    AlertKind.TABLE_WELL: "the replicas of the table {} are looked after again; {}",
+}
+_SUBJECTS = {
+    AlertKind.DOMAIN_LOST: "domain",
+    AlertKind.STAGE_STOPPED: "stage",
+    AlertKind.TABLE_TROUBLED: "table",
+}
+
+
+def _alert(settings: Settings, kind: AlertKind, subject: str, why: str) -> None:
+    begins = next((begin for begin, over in OVER.items() if over is kind), kind)
+    fix = f"{RUNBOOK}, {kind}" if kind in OVER else "nothing"
+    named = {_SUBJECTS[begins]: subject} if begins in _SUBJECTS else {}
+    error = _SENTENCES[kind].format(subject, why)
+    write_alert(settings.home, kind, {**named, "error": f"{error}\n  fix: {fix}"})

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from etl_assets.sensors.alerts import write_alert
+from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.settings import Settings
 
 
@@ -18,7 +18,7 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
     def run_failures(context: dg.RunFailureSensorContext) -> None:
         alert = _alert(context)
         context.log.error(alert["error"])
-        write_alert(settings.home, alert)
+        write_alert(settings.home, AlertKind.RUN_FAILED, alert)
 
     return run_failures
 

@@ -1,18 +1,20 @@
-"""Looking after mirrored tables between runs: replicas brought up to date, lost memories replaced, leaders moved,
-checkpoints made, logs shortened.
+"""Looking after mirrored tables between runs: replicas brought up to date, leaders moved, checkpoints made, logs shortened.
 
-Belongs here: one round of it, bounded and safe to repeat, without Spark. Does not belong here: when a round is due
-(`sensors/failure_domains.py`).
+Belongs here: one round of it, bounded and safe to repeat, without Spark. Does not belong here: which replicas a table is to
+have (`members.py`), and when a round is due (`sensors/failure_domains.py`).
 """
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, Unanswered
+from etl_assets.errors import DomainUnavailable, MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.checkpoints import EVERY
+from etl_assets.steps.members import ask_for_two_copies, go_on_with_one_copy, keep_members
 from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import platform_table
 
@@ -29,40 +31,74 @@ class Kept:
     """What a round did to one table, or why it could not.
 
     `moved` is the domain that leads now where that is another one than before; `rejoined` are domains whose lost memory
-    was replaced, and which were brought up to date from nothing.
+    was replaced, and which were brought up to date from nothing; `joined` those that got the role now that the platform file
+    gives them; `one_copy` whether the one-copy flag was set or taken back; `left` whether it is for the next round.
     """
 
     table: str
     moved: str | None = None
     rejoined: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+    one_copy: bool | None = None
+    left: bool = False
     problem: str | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether there is anything to tell."""
+        return self != Kept(table=self.table)
 
     def __str__(self) -> str:
         parts = [f"led by {self.moved} from now on"] if self.moved else []
         parts += [f"{domain} was rebuilt" for domain in self.rejoined]
+        parts += [f"{domain} joined" for domain in self.joined]
+        if self.one_copy is not None:
+            parts.append("goes on with one copy" if self.one_copy else "has two copies again")
+        parts += ["looked after in the next round"] if self.left else []
         parts += [self.problem] if self.problem else []
         return f"{self.table}: {', '.join(parts) or 'nothing to do'}"
 
 
-def keep_replicas(placement: Placement, *, keep_log_versions: int | None = None) -> list[Kept]:
+def keep_replicas(
+    placement: Placement,
+    *,
+    begin: str | None = None,
+    seconds: float = math.inf,
+    keep_log_versions: int | None = None,
+) -> list[Kept]:
     """One round over all tables. A table that cannot be helped now is named, and does not stop the others.
 
     Args:
         placement: The failure domains.
+        begin: The table to begin with, so that a round goes on where another one ended.
+        seconds: After that time no further table is begun: those are `left`. One that was begun is finished.
         keep_log_versions: So many versions of each log stay, and older ones go; None: all stay.
     """
-    kept = []
-    for contract in ALL_TABLES:
+    names = [contract.name for contract in ALL_TABLES]
+    first = names.index(begin) if begin in names else 0
+    until, kept = time.monotonic() + seconds, []
+    for number, table in enumerate((*names[first:], *names[:first])):
+        if number and time.monotonic() > until:
+            kept.append(Kept(table=table, left=True))
+            continue
         try:
-            kept.append(_keep(placement, contract.name, keep_log_versions))
+            kept.append(_keep(placement, table, keep_log_versions))
         except (MirrorError, Unanswered, DomainUnavailable) as error:
-            kept.append(Kept(table=contract.name, problem=error.message))
-    return [each for each in kept if each.moved or each.rejoined or each.problem]
+            kept.append(Kept(table=table, problem=error.message))
+    return [each for each in kept if each.told]
 
 
 def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Kept:
     seen = platform_table(table, placement.reader()).replication
-    state = None if seen is None else seen.acknowledged()
+    if seen is None:
+        return Kept(table=table)
+    one_copy = None
+    try:
+        state = seen.acknowledged()
+    except QuorumUnavailable:
+        if not go_on_with_one_copy(placement, table):
+            raise
+        one_copy, state = True, seen.acknowledged()
     if state is None or not state.epoch.domain:
         return Kept(table=table)
     domain = place(placement, STAGE_OF[table], table)
@@ -70,10 +106,17 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Ke
     if mirrored is None:
         return Kept(table=table)
     mirrored.lead()
-    rejoined = tuple(_rejoin(placement, mirrored))
+    members = keep_members(placement, mirrored)
     mirrored.follow()
-    moved = domain.name if domain.name != state.epoch.domain else None
-    return Kept(table=table, moved=moved, rejoined=rejoined, problem=_tidy(mirrored, keep_log_versions))
+    problems = filter(None, [*members.problems, _tidy(mirrored, keep_log_versions)])
+    return Kept(
+        table=table,
+        moved=domain.name if domain.name != state.epoch.domain else None,
+        rejoined=members.rejoined,
+        joined=members.joined,
+        one_copy=False if ask_for_two_copies(mirrored) else one_copy,
+        problem="; ".join(problems) or None,
+    )
 
 
 def _tidy(mirrored: Replication, keep_log_versions: int | None) -> str | None:
@@ -85,20 +128,3 @@ def _tidy(mirrored: Replication, keep_log_versions: int | None) -> str | None:
     except (MirrorError, Unanswered) as error:
         return error.message
     return None
-
-
-def _rejoin(placement: Placement, mirrored: Replication) -> list[str]:
-    """Let domains vote again whose register was lost with their root, once their root is theirs again."""
-    membership = mirrored.membership
-    rejoined = []
-    for name in membership.forgotten():
-        site = next((site for site in placement.sites if site.name == name), None)
-        if site is None or placement.unusable(site) is not None:
-            continue
-        membership.add(name)
-        try:
-            membership.promote(name)
-        except MembershipRefused:
-            continue  # it has not caught up: the next round goes on
-        rejoined.append(name)
-    return rejoined

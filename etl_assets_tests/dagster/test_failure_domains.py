@@ -9,10 +9,26 @@ import dagster as dg
 import pytest
 
 from etl_assets.build import build_definitions
+from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.placement.domains import Placement
-from etl_assets.sensors.failure_domains import ASSET, failure_domains_sensor
+from etl_assets.placement.memory import Standing
+from etl_assets.sensors import failure_domains
+from etl_assets.sensors.alerts import AlertKind
+from etl_assets.sensors.conditions import OVER
+from etl_assets.sensors.domains_cursor import DomainsCursor
+from etl_assets.sensors.failure_domains import ASSET, CHECK, failure_domains_sensor
 from etl_assets.settings import load_settings
-from etl_assets_tests.reference.three_domains import A, B, C, commit, root_of, three_domains
+from etl_assets.steps.members import take_out
+from etl_assets_tests.reference.three_domains import (
+    TABLE,
+    A,
+    B,
+    C,
+    commit,
+    named_domains,
+    root_of,
+    three_domains,
+)
 
 
 @pytest.fixture
@@ -22,16 +38,22 @@ def placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Placement:
 
 
 def tick(cursor: str | None = None) -> dg.SensorResult:
-    with dg.instance_for_test() as instance:
-        context = dg.build_sensor_context(instance=instance, cursor=cursor)
-        result = failure_domains_sensor(load_settings())(context)
+    result = failure_domains_sensor(load_settings())(dg.build_sensor_context(cursor=cursor))
     assert isinstance(result, dg.SensorResult)
     return result
 
 
 def observed(result: dg.SensorResult) -> dict[str, object]:
-    (event,) = result.asset_events
-    return {name: value.value for name, value in event.metadata.items()}
+    observation, _ = result.asset_events
+    assert isinstance(observation, dg.AssetObservation)
+    return {name: value.value for name, value in observation.metadata.items()}
+
+
+def passed(result: dg.SensorResult) -> bool:
+    _, evaluation = result.asset_events
+    assert isinstance(evaluation, dg.AssetCheckEvaluation)
+    assert evaluation.asset_check_key == dg.AssetCheckKey(dg.AssetKey(ASSET), CHECK)
+    return evaluation.passed
 
 
 def test_they_are_there_with_several_domains_and_not_with_one(placement, tmp_path, monkeypatch):
@@ -50,15 +72,26 @@ def test_they_are_there_with_several_domains_and_not_with_one(placement, tmp_pat
 def test_a_tick_tells_what_changed_and_only_that(placement):
     commit(placement, A)
     first = tick()
-    assert observed(first) | {"domains": "", "done": ""} == {
+    each = {f"{figure}_behind/{name}": 0 for figure in ("versions", "seconds") for name in (A, B, C)}
+    assert observed(first) | {"domains": "", "tables": ""} == {
         "domains": "",
-        "done": "",
+        "tables": "",
+        "happened": "nothing",
         "one_loss": "losing any one domain now would lose nothing",
         "safe_from_one_loss": True,
         "usable_domains": 3,
         "versions_behind": 0,
+        "seconds_behind": 0,
         "replicas_not_answering": 0,
+        "relocations": 0,
+        "rebinds": 0,
+        "repairs": 0,
+        **each,
     }
+    assert f"| {TABLE} | {A} | 1 | 2 | 0 | {A} up to date, {B} up to date, {C} up to date |" in str(
+        observed(first)["tables"]
+    )
+    assert passed(first)
     again = tick(first.cursor)
     assert not again.asset_events
     assert "up to date" in str(again.skip_reason)
@@ -70,8 +103,11 @@ def test_a_lost_leader_is_replaced_and_told_of(placement):
     root_of(placement, A).rename(root_of(placement, A).with_name("away"))
     lost = observed(tick(first.cursor))
     assert (lost["usable_domains"], lost["replicas_not_answering"]) == (2, 1)
-    assert f"led by {B} from now on" in str(lost["done"])
+    assert (lost["relocations"], lost["rebinds"]) == (1, 1)
+    assert f"{TABLE}: led by {B} under epoch 2, before by {A} under epoch 1" in str(lost["happened"])
+    assert "generation 3, before 2: its readers bind again" in str(lost["happened"])
     assert "not mounted" in str(lost["domains"])
+    assert lost["safe_from_one_loss"], "two whole copies are left"
 
 
 def alerts(tmp_path: Path) -> list[dict[str, str]]:
@@ -108,3 +144,154 @@ def test_a_lost_domain_stays_told_when_a_tick_fails(placement, tmp_path):
     (tmp_path / "domains.json.away").rename(tmp_path / "domains.json")
     tick(failed.cursor)
     assert [each["kind"] for each in alerts(tmp_path)] == ["DomainLost"]
+
+
+def test_a_replica_that_stays_away_is_behind_by_versions_and_by_seconds_of_this_machine(
+    placement, monkeypatch
+):
+    commit(placement, A)
+    result = tick()
+    root_of(placement, C).rename(root_of(placement, C).with_name("away"))
+    clock = Clock(monkeypatch)
+    result = tick(result.cursor)
+    assert observed(result)[f"seconds_behind/{C}"] == 0
+    assert not tick(result.cursor).asset_events, "the same is not told again at once"
+    clock.seconds += 90
+    later = observed(tick(result.cursor))
+    assert (later[f"seconds_behind/{C}"], later[f"seconds_behind/{B}"], later["seconds_behind"]) == (
+        90,
+        0,
+        90,
+    )
+    assert f"{C} does not answer, for 90 s" in str(later["tables"])
+
+
+def test_rows_that_are_acknowledged_are_told_by_the_minute_and_so_is_their_absence(placement, monkeypatch):
+    monkeypatch.setattr(failure_domains, "MEASURED", (TABLE,))
+    clock = Clock(monkeypatch)
+    commit(placement, A, rows=5)
+    result = tick()
+    assert f"rows_per_minute/{TABLE}" not in observed(result), "since when is not known"
+    commit(placement, A, rows=40)
+    clock.seconds += 15
+    waits = tick(result.cursor)
+    assert not waits.asset_events, "an observation for each commit would be too many"
+    commit(placement, A, rows=20)
+    clock.seconds += 45
+    flows = tick(waits.cursor)
+    assert observed(flows)[f"rows_per_minute/{TABLE}"] == 60
+    clock.seconds += 60
+    dip = tick(flows.cursor)
+    assert observed(dip)[f"rows_per_minute/{TABLE}"] == 0
+    clock.seconds += 600
+    assert not tick(dip.cursor).asset_events, "and then nothing more, until something flows again"
+
+
+def test_the_check_fails_while_one_more_loss_would_lose_data_and_somebody_is_told(placement, tmp_path):
+    commit(placement, A)
+    result = tick()
+    # Neither a majority nor a second copy is left.
+    away = [
+        root_of(placement, name).rename(root_of(placement, name).with_name(f"away-{name[-1]}"))
+        for name in (B, C)
+    ]
+    result = tick(result.cursor)
+    assert not passed(result)
+    assert kinds(tmp_path) == ["DomainLost", "DomainLost"]
+    result = tick(result.cursor)
+    assert kinds(tmp_path)[2:] == ["OneLossLoses"]
+    for each, name in zip(away, (B, C), strict=True):
+        each.rename(root_of(placement, name))
+    for _ in range(4):
+        for name in (B, C):
+            placement.watch.probe(placement.site(name))
+        result = tick(result.cursor)
+    assert set(kinds(tmp_path)[3:]) == {"DomainBack", "OneLossSafe"}
+
+
+def test_a_table_whose_replicas_are_not_those_of_the_platform_file_is_told_of(placement, tmp_path):
+    commit(placement, A)
+    domains = named_domains(tmp_path, dict.fromkeys((A, B), "voter"))
+    result = tick()
+    assert f"{C} | voter | not in the platform file" in str(observed(result)["domains"])
+    again = tick(result.cursor)
+    (told,) = alerts(tmp_path)
+    assert (told["kind"], told["table"]) == ("TableTroubled", TABLE)
+    assert f"`etl-assets domains remove {C}`" in told["error"]
+    assert "docs/operations.md, TableTroubled" in told["error"]
+    assert dict(take_out(domains, C)) == {TABLE: None}
+    tick(again.cursor)
+    assert kinds(tmp_path) == ["TableTroubled", "TableWell"]
+
+
+def test_a_stage_that_may_run_only_where_nothing_can_is_told_of_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    placement = three_domains(tmp_path)
+    file = tmp_path / "platform.yaml"
+    file.write_text(file.read_text("utf-8") + f"placement_policy: {{sink: [{B}]}}\n", "utf-8")
+    placement.memory.set_standing(B, Standing.DRAINED)
+    result = tick()
+    assert kinds(tmp_path) == [], "a stage that waits for one tick is nobody's business"
+    for _ in range(3):
+        result = tick(result.cursor)
+    (stopped,) = alerts(tmp_path)
+    assert (stopped["kind"], stopped["stage"]) == ("StageStopped", "sink")
+    assert f"{B}: drained by an operator" in stopped["error"]
+    placement.heal(B)
+    tick(result.cursor)
+    assert kinds(tmp_path) == ["StageStopped", "StageRuns"]
+
+
+def test_a_tick_does_a_bounded_amount_of_work_and_the_next_one_goes_on(placement, monkeypatch):
+    commit(placement, A)
+    monkeypatch.setattr(failure_domains, "ROUND_SECONDS", -1.0)
+    result, begun = tick(), []
+    for _ in range(3):
+        begun.append(DomainsCursor.load(result.cursor).begin)
+        result = tick(result.cursor)
+    names = [contract.name for contract in ALL_TABLES]
+    assert begun == names[1:4]
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "no json", '{"seen": "x", "told": {"local/c": "away"}}', '{"told": {"Nonsense x": "y"}}']
+)
+def test_a_cursor_of_another_release_is_no_obstacle(placement, tmp_path, cursor):
+    commit(placement, A)
+    assert observed(tick(cursor))["usable_domains"] == 3
+    assert alerts(tmp_path) == []
+
+
+def test_a_lost_domain_that_is_taken_out_of_the_platform_file_is_not_told_to_be_back(placement, tmp_path):
+    commit(placement, A)
+    root_of(placement, C).rename(root_of(placement, C).with_name("away"))
+    result = tick()
+    named_domains(tmp_path, dict.fromkeys((A, B), "voter"))
+    tick(result.cursor)
+    assert kinds(tmp_path) == ["DomainLost"]
+
+
+def test_every_condition_that_begins_can_be_over():
+    runs = {AlertKind.RUN_FAILED}
+    assert {*OVER, *OVER.values()} == set(AlertKind) - runs
+
+
+def test_the_check_can_be_run_by_hand(placement):
+    commit(placement, A)
+    definitions = build_definitions(load_settings())
+    (check,) = [each for each in definitions.asset_checks or () if each.check_key.name == CHECK]
+    result = check()
+    assert isinstance(result, dg.AssetCheckResult)
+    assert result.passed
+
+
+def kinds(tmp_path: Path) -> list[str]:
+    return [each["kind"] for each in alerts(tmp_path)]
+
+
+class Clock:
+    """The sensor's monotonic clock, moved on by hand. What is observed of domains goes by the real one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 1_000.0
+        monkeypatch.setattr(failure_domains, "monotonic", lambda: self.seconds)

@@ -14,6 +14,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from etl_assets import tags
 from etl_assets.build import ASSETS
+from etl_assets.placement.memory import Standing
 from etl_assets.sensors.landing import landing_sensor
 from etl_assets.settings import LandingSettings, RunSettings, Settings
 
@@ -125,6 +126,15 @@ def test_a_failed_run_is_asked_for_again_under_a_new_key_after_a_pause(settings,
 def test_without_files_the_reason_names_the_folder(settings, tick):
     settings.landing_path.mkdir(parents=True)
     assert reason(tick()) == f"no unread files in {settings.landing_path}"
+
+
+def test_where_no_domain_may_and_can_ingest_the_reason_names_each(settings, tick):
+    land(settings, TODAY)
+    domain = settings.placement().domains[0].name
+    settings.placement().memory.set_standing(domain, Standing.DRAINED)
+    assert f"no failure domain can run stage ingest: {domain}: drained by an operator" in reason(tick())
+    settings.placement().heal(domain)
+    assert len(keys(tick())) == 1
 
 
 def test_a_file_that_is_being_written_is_waited_for(settings, tick):

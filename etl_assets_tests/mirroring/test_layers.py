@@ -10,6 +10,16 @@ import pytest
 import etl_assets.mirroring
 
 FOLDER = Path(etl_assets.mirroring.__file__).parent
+PACKAGE = FOLDER.parent
+NO_CLOCK = [
+    *FOLDER.glob("*.py"),
+    *(PACKAGE / "placement").glob("*.py"),
+    *(PACKAGE / "delta" / f"{name}.py" for name in ("replication", "checkpoint", "commit")),
+    *(PACKAGE / "steps" / f"{name}.py" for name in ("keep_replicas", "members", "placing")),
+    *(PACKAGE / "observability" / f"{name}.py" for name in ("domain_states", "domain_changes", "lag")),
+]
+"""Where whatever is decided for several domains is decided. The clocks of their machines may differ by hours."""
+CLOCK = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
 ALLOWED = ("etl_assets.contracts", "etl_assets.errors", "etl_assets.mirroring", "etl_assets.placement")
 
 
@@ -31,3 +41,16 @@ def test_mirroring_knows_neither_spark_nor_dagster_nor_the_layers_above(module):
 @pytest.mark.parametrize("module", sorted(FOLDER.glob("*.py")), ids=lambda module: module.stem)
 def test_only_the_object_store_needs_a_library(module):
     assert (module.stem == "object_store") == any(name.startswith("obstore") for name in imported(module))
+
+
+@pytest.mark.parametrize("module", NO_CLOCK, ids=lambda module: f"{module.parent.name}.{module.stem}")
+def test_nothing_that_several_domains_agree_on_depends_on_what_time_it_is(module):
+    tree = ast.parse(module.read_text())
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    taken = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in ("time", "datetime")
+        for alias in node.names
+    }
+    assert not (read | taken) & CLOCK, "a monotonic clock of one machine measures how long something takes"

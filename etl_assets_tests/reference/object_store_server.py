@@ -65,9 +65,6 @@ class ObjectStoreServer:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
-    def addressed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let this process reach it, as an operator would: by the environment."""
-
     def addressed(self, monkeypatch: pytest.MonkeyPatch, *, port: int | None = None) -> None:
         """Let this process reach it, as an operator would: by the environment; through another port if one is given."""
         for name, value in {

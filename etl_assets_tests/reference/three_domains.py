@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -19,15 +20,22 @@ TABLE = "customers"
 
 def three_domains(home: Path, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Placement:
     """Write the platform file of an installation, and take its roots into use."""
-    domains = [{"name": name, "root": name[-1]} for name in (A, B, C)]
-    platform = {"domains": domains, "health": {"timeout_seconds": timeout_seconds}}
-    (home / "platform.yaml").write_text(yaml.safe_dump(platform), "utf-8")
-    found = load_settings().placement()
+    found = named_domains(home, dict.fromkeys((A, B, C), "voter"), timeout_seconds=timeout_seconds)
     found.place(Stage.INGEST)
     return found
 
 
-def commit(placement: Placement, name: str) -> int:
+def named_domains(
+    home: Path, roles: Mapping[str, str], *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+) -> Placement:
+    """Write the platform file of an installation with these domains; roots are not touched."""
+    domains = [{"name": name, "root": name[-1], "role": role} for name, role in roles.items()]
+    platform = {"domains": domains, "health": {"timeout_seconds": timeout_seconds}}
+    (home / "platform.yaml").write_text(yaml.safe_dump(platform), "utf-8")
+    return load_settings().placement()
+
+
+def commit(placement: Placement, name: str, *, rows: int = 0) -> int:
     """Commit one data file to the table from a domain, as Spark would, and have it acknowledged."""
     domain = placement.named(name)
     assert domain is not None
@@ -38,7 +46,8 @@ def commit(placement: Placement, name: str) -> int:
     version, folder = lead.version + 1, mirrored.folder(lead)
     (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
     (folder / f"part-{version}.parquet").write_bytes(b"rows" * version)
-    add = {"add": {"path": f"part-{version}.parquet", "size": 4 * version, "partitionValues": {}}}
+    file = {"path": f"part-{version}.parquet", "size": 4 * version, "partitionValues": {}}
+    add = {"add": {**file, "stats": json.dumps({"numRecords": rows})}}
     entry = f"{json.dumps({'commitInfo': {'by': name}})}\n{json.dumps(add)}\n".encode()
     (folder / "_delta_log" / f"{version:020d}.json").write_bytes(entry)
     mirrored.acknowledge(lead, entry)

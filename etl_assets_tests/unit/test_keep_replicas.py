@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
+from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.cursor import REMEMBERED_COMMITS
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, NotFound
@@ -203,6 +204,20 @@ def test_a_checkpoint_that_cannot_be_made_is_named_and_stops_nothing(placement):
     assert kept.problem is not None
     assert "checkpoint" in kept.problem
     assert commit(placement, B) == EVERY + 1
+
+
+def test_a_round_that_takes_too_long_is_gone_on_with_where_it_ended(placement):
+    commit(placement, A)
+    names = [contract.name for contract in ALL_TABLES]
+    left = [each.table for each in keep_replicas(placement, seconds=-1)]
+    assert left == names[1:], "one table is looked after in any case"
+    away = root_of(placement, A).rename(root_of(placement, A).with_name("away"))
+    (first, *rest) = keep_replicas(placement, begin=TABLE, seconds=-1)
+    assert (first.table, first.moved) == (TABLE, B)
+    assert [each.table for each in rest] == [*names[names.index(TABLE) + 1 :], *names[: names.index(TABLE)]]
+    assert all(each.left for each in rest)
+    away.rename(root_of(placement, A))
+    assert keep_replicas(placement, begin="a table that is no more") == []
 
 
 def test_a_table_is_relocated_only_to_a_domain_that_may_and_can(placement):

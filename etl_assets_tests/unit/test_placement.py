@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etl_assets.errors import DomainUnavailable, SettingsError
+from etl_assets.errors import DomainUnavailable, SettingsError, Unanswered
 from etl_assets.placement.memory import DomainsMemory, Standing
 from etl_assets.placement.policy import PlacementPolicy, Stage, covers
 from etl_assets.settings import Settings, load_settings
@@ -120,6 +120,82 @@ def test_the_root_of_another_domain_is_refused(home):
     (home / "domains.json").unlink()
     other = settings(home, domains=[{"name": "other", "root": "a"}]).placement()
     assert "belongs to the domain aws/eu-1/a" in (other.problem(other.domains[0]) or "")
+
+
+def test_a_root_that_two_domains_reach_by_different_paths_is_the_first_ones(home):
+    (home / "a").mkdir()
+    (home / "b").symlink_to(home / "a")
+    placement = settings(home).placement()
+    assert placement.place(Stage.INGEST).name == "aws/eu-1/a"
+    assert "belongs to the domain aws/eu-1/a" in (placement.problem(placement.domains[1]) or "")
+
+
+def test_two_disks_that_were_mounted_in_each_others_place_are_not_used(home):
+    placement = settings(home).placement()
+    placement.place(Stage.INGEST)
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+        (home / old).rename(home / new)
+    assert placement.place(Stage.INGEST).name == "aws/eu-1/c"
+    for domain in placement.domains[:2]:
+        assert "replaced by another one" in (placement.problem(domain) or "")
+
+
+def test_a_new_home_folder_takes_the_roots_of_a_platform_over_and_makes_none_that_is_missing(
+    home, monkeypatch
+):
+    placement = settings(home).placement()
+    placement.place(Stage.INGEST)
+    (home / "a").rename(home / "away")
+    shared = [{**each, "root": str(home / each["root"])} for each in DOMAINS]
+    second = home / "second"
+    second.mkdir()
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(second))
+    taken = settings(second, domains=shared).placement()
+    assert taken.reader().sites, "there is a platform, though nothing of it is remembered here"
+    for _ in range(2):
+        assert taken.place(Stage.INGEST).name == "aws/eu-1/b"
+        assert "not mounted" in (taken.problem(taken.domains[0]) or "")
+    assert not (home / "a").exists()
+    (home / "away").rename(home / "a")
+    taken.heal("aws/eu-1/a")
+    assert taken.place(Stage.INGEST).name == "aws/eu-1/a"
+    (home / "a" / "domain.json").unlink()
+    assert "emptied" in (taken.problem(taken.domains[0]) or ""), "from now on it is known by its id"
+
+
+def test_a_root_that_is_expected_to_be_marked_is_not_marked_anew(home):
+    memory, root = DomainsMemory(home / "domains.json"), home / "a"
+    memory.take_over({"rack/a": None, "rack/b": "its id"})
+    with pytest.raises(Unanswered):
+        memory.take("rack/a", str(root))
+    assert not root.exists()
+    memory.take_over({"rack/a": "another", "rack/b": "another"})
+    assert memory.of("rack/b").root_id == "its id", "what is remembered stays"
+
+
+def test_a_lost_disk_of_a_platform_that_was_taken_over_is_replaced_by_an_operator_only(home, monkeypatch):
+    settings(home).placement().place(Stage.INGEST)
+    shutil.rmtree(home / "c")
+    (home / "c").mkdir()
+    (home / "domains.json").unlink()
+    placement = settings(home).placement()
+    placement.place(Stage.INGEST)
+    assert "not mounted" in (placement.problem(placement.domains[2]) or "")
+    assert list((home / "c").iterdir()) == []
+    placement.heal("aws/eu-1/c", new_root=True)
+    placement.place(Stage.INGEST)
+    assert placement.problem(placement.domains[2]) is None
+
+
+def test_a_stage_is_stopped_only_when_none_that_may_can(home):
+    placement = settings(home, placement_policy={"sink": ["aws/eu-1/b", "aws/eu-1/c"]}).placement()
+    assert placement.stopped(Stage.SINK) is None
+    placement.memory.set_standing("aws/eu-1/b", Standing.FAILED)
+    assert placement.stopped(Stage.SINK) is None
+    placement.memory.set_standing("aws/eu-1/c", Standing.DRAINED)
+    assert "aws/eu-1/b: failed by an operator" in (placement.stopped(Stage.SINK) or "")
+    assert placement.stopped(Stage.INGEST) is None
+    assert not (home / "a").exists(), "looking makes nothing"
 
 
 def test_a_memory_that_cannot_be_read_is_named(home):

@@ -18,6 +18,7 @@ from etl_assets import runs
 from etl_assets.checks.invariants import all_committed, dense_offsets, nothing_lost
 from etl_assets.cli.reprocess import reprocess
 from etl_assets.cli.restore import restore
+from etl_assets.cli.trace import trace
 from etl_assets.delta.content import content_of
 from etl_assets.delta.cursor import read_cursors, taken_back
 from etl_assets.delta.key_index import KeyIndex
@@ -440,3 +441,28 @@ def test_killed_anywhere_and_called_again_it_is_done(domain, tmp_path, processes
     assert days(domain, "dead_letters") == {FIRST: 2, SECOND: 1}
     assert cursor(domain, "normalized_orders", "raw_events") == -1
     assert cursor(domain, "warehouse_rows", "normalized_orders") == -1
+
+
+def test_the_story_of_an_event_tells_that_its_day_was_taken_back(domain):
+    def told(event_id: str) -> list[tuple[str, str]]:
+        story = json.loads(call(trace, event_id, "--json").stdout)
+        return [(each["stage"], each["outcome"]) for each in story["happenings"]]
+
+    before = told("event-1")
+    assert "taken back" not in {outcome for _, outcome in before}
+    other = told("event-0")
+    call(restore, "normalized_orders", "--to-version", "0", "--yes")
+    taken = [("normalize", "taken back"), ("commit", "taken back")]
+    assert sorted(told("event-1")) == sorted([("ingest", "accepted"), *taken, *_refusals(before)])
+    assert told("event-0") == other, "its day was left alone"
+    shown = call(trace, "event-1").stdout
+    assert "by restore of normalized_orders" in " ".join(shown.replace("│", " ").split())
+    # Made again: what was taken back stays told, and what is there now comes after it.
+    made = {"event_id": "event-1", "partition_date": SECOND, "offset": 4, "raw_offset": 1}
+    write_table(domain, "normalized_orders", [{**made, "batch_id": version(domain, "normalized_orders") + 1}])
+    again = told("event-1")
+    assert again.index(taken[0]) < again.index(("normalize", "normalized"))
+
+
+def _refusals(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [each for each in told if each[1] == "rejected"]
