@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import shutil
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
+from etl_assets.delta.scratch import scratch_folder
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoint
 from etl_assets.mirroring.named_files import NamedFile, files_added
-
-_SCRATCH = "etl-assets-checkpoint-"
-_SCRATCH_SECONDS = 3600.0
 
 logger = logging.getLogger("etl_assets")
 
@@ -44,10 +37,8 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
 
     before, chain = (-1, GENESIS) if base is None else (base.version, base.chain)
     version = before + len(entries)
-    _sweep()
     # A folder that holds nothing else: what else lies in the table's log, above all a tail, cannot get in.
-    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as scratch:
-        log = Path(scratch)
+    with scratch_folder("checkpoint") as log:
         entry_path(log, 0).parent.mkdir()
         if base is not None:
             checkpoint_path(log, before).write_bytes(base.content)
@@ -82,15 +73,6 @@ def checkpoint_in_place(table_path: Path, version: int) -> None:
         table.cleanup_metadata()
     except (DeltaError, OSError) as error:
         logger.warning("%s has no checkpoint of version %d: %s", table_path, version, error)
-
-
-def _sweep() -> None:
-    """Remove what processes left that were killed while they made one. A live one is done within seconds."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        with suppress(OSError):
-            found = folder.lstat()
-            if found.st_uid == os.getuid() and found.st_mtime < time.time() - _SCRATCH_SECONDS:
-                shutil.rmtree(folder)
 
 
 def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:

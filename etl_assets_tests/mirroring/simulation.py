@@ -496,7 +496,9 @@ class Oracle:
         return any(r.accepted is not None and r.accepted.locator.one_copy for r in self._seen.values())
 
     def is_whole(self, locator: Locator) -> bool:
-        """Whether every replica has its agreed memory and its role again."""
+        """Whether every replica has its agreed memory and its role again; a change under way is not agreed yet."""
+        if self._newest is None or self._newest.locator != locator:
+            return False
         records = {replica.domain: self.record(replica.domain) for replica in locator.replicas}
         return all(
             (record := records[replica.domain]) is not None

@@ -1,0 +1,32 @@
+"""Folders for what is made and taken away at once, outside of any table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PREFIX = "etl-assets-"
+_LEFT_SECONDS = 3600.0
+
+
+@contextmanager
+def scratch_folder(purpose: str) -> Generator[Path]:
+    """An empty folder of this machine, gone afterwards. What killed processes left for the same purpose goes as well."""
+    prefix = f"{_PREFIX}{purpose}-"
+    _sweep(prefix)
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+        yield Path(folder)
+
+
+def _sweep(prefix: str) -> None:
+    """Remove old ones of this user. A live one is done within seconds."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):
+            found = folder.lstat()
+            if found.st_uid == os.getuid() and found.st_mtime < time.time() - _LEFT_SECONDS:
+                shutil.rmtree(folder)
