@@ -102,7 +102,7 @@ def clean_log(table: str, keep_versions: int | None, delete: bool) -> None:
     mirrored = platform_table(table, _where_written(settings, table)).replication
     if mirrored is None:
         raise InputError(
-            "there is one failure domain: Delta shortens the log itself, with every checkpoint that it writes",
+            "there is one failure domain: its log is shortened with every checkpoint that is written",
             fix="nothing needs to be done",
         )
     if not mirrored.exists():

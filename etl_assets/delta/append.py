@@ -11,8 +11,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,36 +108,54 @@ def write_files(
     Raises:
         NullRefused: there is no value where the contract wants one; no file was added.
     """
-    from pyspark.sql import functions as F
-
     contract = table.contract
     assert contract is not None
-    rows, folders = rows.select(*contract.names), list(snapshot.partition_columns())
-    if known is not None:
-        # Those left out are written too, apart: so that they are counted without evaluating anything twice.
-        marked = rows.join(known.withColumn(_KNOWN, F.lit(True)), known.columns, "left")
-        rows = marked.select(*contract.names, F.col(_KNOWN).isNotNull().alias(_KNOWN))
-        folders = [_KNOWN, *folders]
-    staging = path / STAGING
-    shutil.rmtree(staging, ignore_errors=True)
-    with scoped_settings(rows.sparkSession, _WRITE_SETTINGS):
-        writer = rows.write.mode("error").partitionBy(*folders)
-        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(staging))
-    left_out, kept = (
-        (staging, staging) if known is None else (staging / f"{_KNOWN}=true", staging / f"{_KNOWN}=false")
-    )
-    look = partial(_staged, kept, contract=contract, statistics=snapshot.statistics_columns())
-    with ThreadPoolExecutor(_READERS) as readers:
-        files = tuple(file for file in readers.map(look, _data_files(kept)) if file.rows)
-    ignored = 0 if known is None else sum(_count(left_out / name) for name in _data_files(left_out))
-    for file in files:
-        target = path / file.path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (kept / file.path).rename(target)
-    shutil.rmtree(staging, ignore_errors=True)
+    look = partial(_staged, contract=contract, statistics=snapshot.statistics_columns())
+    with _staging(path) as staging:
+        kept, left_out = _write(rows.select(*contract.names), known, staging, snapshot.partition_columns())
+        with ThreadPoolExecutor(_READERS) as readers:
+            staged = readers.map(partial(look, kept), _data_files(kept))
+            files = tuple(file for file in staged if file.rows)
+        ignored = sum(_count(left_out / name) for name in _data_files(left_out))
+        for file in files:
+            target = path / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (kept / file.path).rename(target)
     # Before an entry names them: a power loss must not leave one that lasts beside files that did not.
     sync_files(path, [path / file.path for file in files])
     return NewFiles(files=files, source_rows=ignored + sum(file.rows for file in files))
+
+
+@contextmanager
+def _staging(path: Path) -> Generator[Path]:
+    """A folder for one append, gone afterwards; what a killed one left goes first."""
+    staging = path / STAGING
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _write(
+    rows: DataFrame, known: DataFrame | None, staging: Path, partition_columns: Sequence[str]
+) -> tuple[Path, Path]:
+    """Write rows as Parquet, those with known keys apart, so that they are counted without evaluating anything twice.
+
+    Returns:
+        The folder of the rows that are new, and that of those that are known.
+    """
+    from pyspark.sql import functions as F
+
+    kept, left_out = f"{_KNOWN}=false", f"{_KNOWN}=true"
+    names = [*rows.columns, F.lit(False).alias(_KNOWN)]
+    if known is not None:
+        rows = rows.join(known.withColumn(_KNOWN, F.lit(True)), known.columns, "left")
+        names[-1] = F.col(_KNOWN).isNotNull().alias(_KNOWN)
+    with scoped_settings(rows.sparkSession, _WRITE_SETTINGS):
+        writer = rows.select(*names).write.mode("error").partitionBy(_KNOWN, *partition_columns)
+        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(staging))
+    return staging / kept, staging / left_out
 
 
 def _data_files(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
+from etl_assets.delta.durability import sync_files
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.scratch import scratch_folder
 from etl_assets.errors import ReplicaCorrupt
@@ -70,6 +71,8 @@ def checkpoint_in_place(table_path: Path, version: int) -> None:
     try:
         table = DeltaTable(str(table_path), version=version)
         table.create_checkpoint()
+        # Before anything goes on the strength of it.
+        sync_files(table_path, [checkpoint_path(table_path, version), last_checkpoint_path(table_path)])
         table.cleanup_metadata()
     except (DeltaError, OSError) as error:
         logger.warning("%s has no checkpoint of version %d: %s", table_path, version, error)

@@ -229,7 +229,7 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
             added=new.files,
             transactions={transaction.app_id: transaction.version},
             user_metadata=commit_metadata(place, writer, write.cursors, write.facts),
-        ).put(place.path, snapshot)
+        ).put(place.path, stamped=snapshot.has_commit_timestamps)
         if (write.base_version + 1) % snapshot.checkpoint_interval == 0:
             checkpoint_in_place(place.path, write.base_version + 1)
         return

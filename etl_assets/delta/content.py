@@ -121,15 +121,23 @@ class KeptRows:
 
 def rows_kept(folder: Path, file: StoredFile, column: str, values: frozenset[str]) -> KeptRows:
     """The rows of a file with one of some values in a text column."""
-    import pyarrow as pa
     import pyarrow.dataset
     import pyarrow.parquet as pq
 
     wanted = pyarrow.dataset.field(column).isin(sorted(values))
     rows = pq.read_table(folder / file.path, partitioning=None, filters=wanted)
-    # Spark may have written times in its old form, which pyarrow reads as nanoseconds without a zone.
+    return KeptRows(partition=file.partition, rows=with_utc_times(rows))
+
+
+def with_utc_times(rows: pa.Table) -> pa.Table:
+    """Rows of a data file with their times as contracts have them.
+
+    Spark may have written them in its old form, which pyarrow reads as nanoseconds without a zone.
+    """
+    import pyarrow as pa
+
     fields = [
         field.with_type(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(field.type) else field
         for field in rows.schema
     ]
-    return KeptRows(partition=file.partition, rows=rows.cast(pa.schema(fields)))
+    return rows.cast(pa.schema(fields))

@@ -12,14 +12,11 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etl_assets.delta.content import StoredFile
 from etl_assets.delta.log import commit_notes, entry_path
 from etl_assets.mirroring.local_store import LocalStore
-
-if TYPE_CHECKING:
-    from etl_assets.delta.table import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +59,19 @@ class NewEntry:
         ]
         return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
 
-    def put(self, table_path: Path, snapshot: Snapshot | None) -> bool:
+    def put(self, table_path: Path, *, stamped: bool) -> bool:
         """Put the entry into a table's log as a whole and durably, if there is none of that version.
 
         Args:
             table_path: Folder of the table.
-            snapshot: Its base version.
+            stamped: Its entries carry the time of their commit.
 
         Returns:
             Whether it was put. Where it was not, there is one of another program.
         """
         at = time.time_ns() // 1_000_000
         stamp = None
-        if snapshot is not None and snapshot.has_commit_timestamps:
+        if stamped:
             before = next(commit_notes(table_path, self.base_version), None)
             last = None if before is None else before.in_commit_timestamp
             stamp = max(at, (last or 0) + 1)

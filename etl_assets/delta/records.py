@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.commit import Place, commit_metadata, write_version
-from etl_assets.delta.content import KeptRows, StoredFile
-from etl_assets.delta.log import commit_notes, entry_path
+from etl_assets.delta.content import KeptRows, StoredFile, with_utc_times
+from etl_assets.delta.log import entry_path
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.replication import TABLE_PROPERTIES
 from etl_assets.errors import Fenced
@@ -92,7 +92,8 @@ def commit_rows(
             added=tuple(added),
             user_metadata=commit_metadata(place, writer, {}, facts),
         )
-        _put(place.path, entry, stamped=table.replication is not None)
+        # Where there is one already it is another program's, and the verification of the commit says so.
+        entry.put(place.path, stamped=table.replication is not None)
 
     write_version(None, table, base_version + 1, execute)
     if table.replication is None and (base_version + 1) % CHECKPOINT_EVERY == 0:
@@ -105,7 +106,7 @@ def read_files(folder: Path, files: Iterable[StoredFile]) -> Iterator[dict[str, 
     import pyarrow.parquet as pq
 
     for file in files:
-        yield from pq.read_table(folder / file.path, partitioning=None).to_pylist()
+        yield from with_utc_times(pq.read_table(folder / file.path, partitioning=None)).to_pylist()
 
 
 def _by_partition(contract: TableContract, rows: Rows) -> Iterator[KeptRows]:
@@ -140,17 +141,6 @@ def arrow_schema(contract: TableContract, *, without: Sequence[str] = ()) -> pa.
             if column.name not in without
         ]
     )
-
-
-def _put(path: Path, entry: NewEntry, *, stamped: bool) -> None:
-    """Put an entry in place. `NewEntry.put` asks the log for what is known here: tables made here have times if mirrored."""
-    at, version = time.time_ns() // 1_000_000, entry.base_version
-    before = next(commit_notes(path, version), None) if stamped else None
-    last = None if before is None else before.in_commit_timestamp
-    content = entry.as_bytes(at=at, in_commit_timestamp=max(at, (last or 0) + 1) if stamped else None)
-    key = entry_path(path, version + 1).relative_to(path).as_posix()
-    # Where there is one already it is another program's, and the verification of the commit says so.
-    LocalStore(path).create(key, content)
 
 
 def _create(table: Table, place: Place, writer: str) -> None:

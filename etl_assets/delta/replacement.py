@@ -107,4 +107,5 @@ def _put_undo(replacement: Replacement, place: Place, writer: str) -> None:
         },
     )
     # Where there is one already it is another program's, and the verification of the commit says so.
-    entry.put(place.path, replacement.table.snapshot(replacement.base_version))
+    snapshot = replacement.table.snapshot(replacement.base_version)
+    entry.put(place.path, stamped=snapshot is not None and snapshot.has_commit_timestamps)

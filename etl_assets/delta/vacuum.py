@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from etl_assets.delta.append import STAGING
 from etl_assets.delta.replication import Holding
 from etl_assets.errors import InputError
 from etl_assets.mirroring.local_store import LocalStore
@@ -200,11 +201,12 @@ def _older_folders(holding: Holding) -> dict[str, set[str]]:
 
 
 def _old_files(holding: Holding, needed: frozenset[str], before: float) -> Iterator[tuple[str, int]]:
-    """Files older than a time that are not needed, with their bytes. Hidden ones are not data."""
+    """Files older than a time that are not needed, with their bytes. Hidden ones are not data, but for what appends left."""
     prefix = f"{holding.folder}/"
     for key in holding.store.list(prefix):
         path = key.removeprefix(prefix)
-        if path in needed or any(part.startswith(("_", ".")) for part in path.split("/")):
+        hidden = any(part.startswith(("_", ".")) for part in path.split("/"))
+        if path in needed or (hidden and not path.startswith(f"{STAGING}/")):
             continue
         modified, size = holding.store.modified(key), holding.store.size(key)
         if modified is not None and size is not None and modified <= before:

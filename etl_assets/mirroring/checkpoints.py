@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -96,10 +95,17 @@ class Checkpoints:
         return found.content if found is not None and digest(found.content) == base.checkpoint else None
 
     def keep(self, base: Base, content: bytes) -> bool:
-        """Have the checkpoint that a log begins with here, durable; False: another file is in its place, which stays."""
+        """Have the checkpoint that a log begins with here, durable; False: another file is in its place, which stays.
+
+        Raises:
+            Unanswered: the store does not answer, or did not and does not have it.
+        """
         key = self._key(base.first)
-        with suppress(Unanswered):  # it may be there all the same
+        try:
             self._store.create(key, content)
+        except Unanswered:
+            if not self.exists(base.first):  # it may be there all the same
+                raise
         if self.of(base) is None:
             return False
         self._store.persist([key])

@@ -31,8 +31,11 @@ class Proof:
         """
         place = replica.store.name, published.folder
         proven = self._proven.get(place)
-        if proven is None or proven.version > published.version:
+        # What was seen goes on only from where the log still begins, and while it is not set back.
+        if proven is None or not base.first - 1 <= proven.version <= published.version:
             proven = _start(replica, published, base)
+        if proven is None:
+            return False
         chain = proven.chain
         for version in range(proven.version + 1, published.version + 1):
             if (entry := replica.entry(published.folder, version)) is None:
@@ -44,11 +47,15 @@ class Proof:
         return True
 
 
-def _start(replica: Replica, published: Published, base: Base) -> Published:
-    """Where a reader starts: at the newest checkpoint that is what it was made as, else at the beginning."""
-    newest = Checkpoints(replica, published.folder).newest()
+def _start(replica: Replica, published: Published, base: Base) -> Published | None:
+    """Where a reader starts: at the newest checkpoint, else at the beginning. None: it would believe a wrong checkpoint."""
+    checkpoints = Checkpoints(replica, published.folder)
+    newest = checkpoints.newest()
+    if newest is None and checkpoints.problem() is not None:
+        return None
     if newest is not None and newest.version <= published.version:
         return newest.at(published.folder)
-    # A replica that is not as far as the base has the log of before it.
-    begins = base if base.first <= published.version + 1 else WHOLE_LOG
+    # A log that begins with a checkpoint is not to be had without it. A replica that has not come as far as the base, or
+    # not made it its own yet, has the log of before it.
+    begins = base if checkpoints.of(base) is not None else WHOLE_LOG
     return begins.start(published.folder)

@@ -103,7 +103,7 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
             rows_per_minute=cursor.rows_per_minute(now),
         )
         unsafe = {condition(AlertKind.ONE_LOSS_LOSES): report.danger} if report.danger else {}
-        troubles = {**_stopped(placement), **unsafe, **_troubled(last, lost, report.kept)}
+        troubles = {**_stopped(placement), **unsafe, **_troubled(last, lost, kept)}
         cursor = _tell(settings, cursor, {**lost, **troubles})
         if report.fingerprint() == last.seen and not cursor.is_due(now, every=OBSERVED_SECONDS):
             reason = "; ".join(map(str, kept)) or "every replica is up to date"
@@ -136,7 +136,14 @@ def _troubled(last: DomainsCursor, lost: Conditions, kept: Sequence[Kept]) -> Co
     """Tables that cannot be looked after. While a domain is lost that follows from it, for all of them, and is not news."""
     if lost:
         return {key: why for key, why in last.told.items() if parts(key)[0] is AlertKind.TABLE_TROUBLED}
-    return {condition(AlertKind.TABLE_TROUBLED, each.table): each.problem for each in kept if each.problem}
+    known = {**last.waiting, **last.told}
+    found = {}
+    for each in kept:
+        key = condition(AlertKind.TABLE_TROUBLED, each.table)
+        # One that this round did not come to is as it was.
+        if why := known.get(key) if each.left else each.problem:
+            found[key] = why
+    return found
 
 
 def _stopped(placement: Placement) -> dict[str, str]:

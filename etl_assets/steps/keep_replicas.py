@@ -99,7 +99,7 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Ke
         if not go_on_with_one_copy(placement, table):
             raise
         one_copy, state = True, seen.acknowledged()
-    if state is None or not state.epoch.domain:
+    if state is None or (not state.epoch.domain and _is_as_made(placement, seen)):
         return Kept(table=table)
     domain = place(placement, STAGE_OF[table], table)
     mirrored = platform_table(table, domain).replication
@@ -111,12 +111,21 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Ke
     problems = filter(None, [*members.problems, _tidy(mirrored, keep_log_versions)])
     return Kept(
         table=table,
-        moved=domain.name if domain.name != state.epoch.domain else None,
+        moved=domain.name if state.epoch.domain not in ("", domain.name) else None,
         rejoined=members.rejoined,
         joined=members.joined,
         one_copy=False if ask_for_two_copies(mirrored) else one_copy,
         problem="; ".join(problems) or None,
     )
+
+
+def _is_as_made(placement: Placement, seen: Replication) -> bool:
+    """Whether a table that nobody has led yet has a register in every domain of the platform file: it needs no leader."""
+    standing = seen.standing()
+    if standing is None:
+        return True
+    there = {domain for domain, behind in standing.behind.items() if behind is not None}
+    return there == {site.name for site in placement.sites}
 
 
 def _tidy(mirrored: Replication, keep_log_versions: int | None) -> str | None:

@@ -14,11 +14,13 @@ from etl_assets.contracts.reasons import DeadLetterState
 from etl_assets.contracts.tables import (
     CUSTOMERS,
     DEAD_LETTERS,
+    EFFECTS,
     NORMALIZED_ORDERS,
     NORMALIZED_ORDERS_EXCEPTIONS,
     ORDER_STATUS_VIEW,
     RAW_EVENTS,
     RAW_EVENTS_EXCEPTIONS,
+    REPLAYS,
 )
 from etl_assets.delta.content import KeptRows, StoredFile, content_of, rows_kept
 from etl_assets.delta.cursor import cursor_name, read_cursors, remembered_cursors
@@ -119,6 +121,12 @@ def existing(domains: Domains, name: str) -> Table:
             f"{name} is not restored: what it has was acknowledged, and its files would not be read again",
             fix="to make the tables after it again: `etl-assets reprocess`; to take an event back send one that says"
             " so; to go back to a backup see docs/operations.md",
+            table=name,
+        )
+    if name in (EFFECTS.name, REPLAYS.name):
+        raise InputError(
+            f"{name} is not restored: it says what was done and handed in, and that is not undone by forgetting it",
+            fix="leave it as it is; to correct a dead letter again: `etl-assets dead-letters replay`",
             table=name,
         )
     if name == NORMALIZED_ORDERS_EXCEPTIONS.name:

@@ -14,7 +14,7 @@ from etl_assets.placement.domains import Placement
 from etl_assets.placement.memory import Standing
 from etl_assets.sensors import failure_domains
 from etl_assets.sensors.alerts import AlertKind
-from etl_assets.sensors.conditions import OVER
+from etl_assets.sensors.conditions import OVER, condition
 from etl_assets.sensors.domains_cursor import DomainsCursor
 from etl_assets.sensors.failure_domains import ASSET, CHECK, failure_domains_sensor
 from etl_assets.settings import load_settings
@@ -251,6 +251,15 @@ def test_a_tick_does_a_bounded_amount_of_work_and_the_next_one_goes_on(placement
         result = tick(result.cursor)
     names = [contract.name for contract in ALL_TABLES]
     assert begun == names[1:4]
+
+
+def test_a_table_that_a_round_did_not_come_to_stays_as_it_was_told(placement, tmp_path, monkeypatch):
+    commit(placement, A)
+    monkeypatch.setattr(failure_domains, "ROUND_SECONDS", -1.0)
+    told = {condition(AlertKind.TABLE_TROUBLED, ALL_TABLES[3].name): "why"}
+    result = tick(DomainsCursor(told=told).dump())
+    assert DomainsCursor.load(result.cursor).told == told
+    assert not (tmp_path / "alerts.jsonl").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from deltalake.exceptions import DeltaError
 
-from etl_assets.delta.log import checkpoint_path, entry_path
+from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.replication import Replication
-from etl_assets.errors import ReplicaCorrupt
+from etl_assets.errors import ReplicaCorrupt, Unanswered
+from etl_assets.mirroring.checkpoints import Checkpoints
 from etl_assets.mirroring.clean_up import clean, move_base
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.record import WHOLE_LOG
 from etl_assets.mirroring.record_codec import encode
+from etl_assets.mirroring.replica import Replica
 from etl_assets.testing.memory_store import MemoryStore
 from etl_assets_tests.mirroring.platform import Platform, Process
 from etl_assets_tests.mirroring.simulation import live_files, make_checkpoint
@@ -91,6 +93,50 @@ def test_the_table_goes_on_and_the_next_beginning_is_made_of_the_last(mirrored, 
     commit_entries(whole, newest + 1)
     assert opened(folder_of(tmp_path, "b"), newest) == opened(folder_of(tmp_path / "whole", "a"), newest)
     assert mirrored.broken() == {domain: [] for domain in DOMAINS}
+
+
+def test_a_reader_that_last_looked_before_the_log_begins_still_reads_its_own_replica(mirrored, tmp_path):
+    _, reader, _ = three_replications(tmp_path)
+    assert (bound := reader.bind()) is not None
+    assert (bound.domain, bound.version) == ("b", NEWEST)
+    newest = commit_entries(mirrored, KEEP + 2)
+    mirrored.follow()
+    assert mirrored.shorten(KEEP)[0] > FIRST
+    commit_entries(mirrored, 2 * KEEP)
+    mirrored.follow()
+    assert mirrored.shorten(KEEP)[0] > NEWEST + 1
+    assert (bound := reader.bind()) is not None
+    assert (bound.domain, bound.version) == ("b", newest + 2 * KEEP)
+
+
+@pytest.mark.parametrize("how", ["changed", "gone"])
+@pytest.mark.parametrize("pointed_at", [True, False])
+def test_a_replica_whose_log_begins_with_a_wrong_checkpoint_is_not_read(mirrored, tmp_path, how, pointed_at):
+    mirrored.shorten(KEEP)
+    folder = folder_of(tmp_path, "b")
+    checkpoint = checkpoint_path(folder, FIRST)
+    if how == "gone":
+        checkpoint.unlink()
+    else:
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    if not pointed_at:
+        last_checkpoint_path(folder).unlink(missing_ok=True)
+    _, reader, _ = three_replications(tmp_path)
+    assert (bound := reader.bind()) is not None
+    assert bound.domain == "a"
+    # Whoever leads from there builds it anew first.
+    assert reader.lead().version == NEWEST
+    assert reader.broken()["b"] == []
+
+
+def test_a_store_that_did_not_answer_has_no_other_file_in_its_place():
+    class Silent(MemoryStore):
+        def create(self, key: str, content: bytes) -> bool:
+            raise Unanswered("no answer", fix="try again", store=self.name, key=key)
+
+    here = Checkpoints(Replica(Silent("s"), table="events", domain="s"), folder=1)
+    with pytest.raises(Unanswered):
+        here.keep(WHOLE_LOG, b"content")
 
 
 def test_a_beginning_moves_only_if_that_gains_enough(mirrored):

@@ -110,6 +110,21 @@ def test_an_emptied_root_votes_again_only_after_an_operator_said_so_and_it_was_r
     assert commit(placement, A) == 1, "C counts again: A and C are a majority"
 
 
+def test_a_table_that_nobody_has_written_yet_gets_a_lost_register_again_as_well(placement):
+    table = platform_table(TABLE, placement.domains[0]).replication
+    assert table is not None
+    table.create()
+    assert keep_replicas(placement) == []
+    assert leader(placement, TABLE) is None, "it needs no leader"
+    shutil.rmtree(root_of(placement, C))
+    placement.heal(C, new_root=True)
+    placement.place(Stage.INGEST)
+    (kept,) = keep_replicas(placement)
+    assert (kept.rejoined, kept.moved) == ((C,), None)
+    shutil.rmtree(root_of(placement, B))
+    assert table.acknowledged() is not None, "C counts again: A and C are a majority"
+
+
 def test_a_leader_whose_root_was_emptied_hands_over_and_rejoins(placement):
     commit(placement, A)
     root = root_of(placement, A)

@@ -261,6 +261,8 @@ def test_a_version_is_found_by_the_time_of_its_commit(domain):
     [
         ("raw_events", 0, InputError, "acknowledged"),
         ("raw_events_exceptions", 0, InputError, "acknowledged"),
+        ("effects", 0, InputError, "not undone by forgetting it"),
+        ("replays", 0, InputError, "not undone by forgetting it"),
         ("normalized_orders_exceptions", 0, InputError, "belongs to the rows of normalized_orders"),
         ("customers", 0, NotFound, "has not been made yet"),
         ("normalised_orders", 0, NotFound, "did you mean 'normalized_orders'"),
