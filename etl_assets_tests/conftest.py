@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from etl_assets_tests.pipeline import Pipeline
+
+TOLD = "told"
 
 # Machines that run tests are shared: how long an example takes says nothing.
 hypothesis.settings.register_profile("shared machine", deadline=None)
@@ -57,3 +59,22 @@ def _no_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if name not in ("ETL_ASSETS_OLIST",):
             monkeypatch.delenv(name)
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Says something at the end of the test run, such as the figures of chaos."""
+
+    def kept(line: str) -> None:
+        # A property of the test travels with its report, whichever process ran it.
+        request.node.user_properties.append((TOLD, line))
+
+    return kept
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Here and not beside the tests that tell: the process that sums up reads no other conftest."""
+    for report in terminalreporter.getreports("passed"):
+        for name, line in report.user_properties:
+            if name == TOLD and report.when == "call":
+                terminalreporter.write_line(line)
