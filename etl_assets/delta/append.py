@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+import uuid
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -128,13 +129,16 @@ def write_files(
 
 @contextmanager
 def _staging(path: Path) -> Generator[Path]:
-    """A folder for one append, gone afterwards; what a killed one left goes first."""
-    staging = path / STAGING
+    """A folder for one append, gone afterwards; what a killed one left goes first.
+
+    Its name is its own: the job of a killed run may still be at work in an engine that goes on without that run, and what
+    it writes then must not be taken for ours.
+    """
+    shutil.rmtree(path / STAGING, ignore_errors=True)
     try:
-        shutil.rmtree(staging, ignore_errors=True)
-        yield staging
+        yield path / STAGING / uuid.uuid4().hex
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(path / STAGING, ignore_errors=True)
 
 
 def _write(

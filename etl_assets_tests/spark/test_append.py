@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from decimal import Decimal
 
 import polars
 import pytest
 
 from etl_assets.contracts.columns import Column, TableContract
+from etl_assets.delta import append as appending
 from etl_assets.delta import commit as committing
 from etl_assets.delta.append import STAGING
 from etl_assets.delta.commit import Write, commit
@@ -171,6 +173,21 @@ def test_what_a_killed_append_left_is_not_read_and_goes(spark, table, write):
     write(part("p-2"))
     assert not torn.exists()
     assert len(rows_of(table)) == 2
+
+
+def test_what_the_job_of_a_killed_append_still_writes_is_not_taken_for_this_ones(table, write, monkeypatch):
+    def write_beside_another(rows, known, staging, columns):
+        mine = write_rows(rows, known, staging, columns)
+        late = table.path / STAGING / "another"
+        for folder in (table.path / STAGING, late):
+            shutil.copytree(mine[0], folder / mine[0].name, dirs_exist_ok=True)
+        return mine
+
+    write_rows = appending._write
+    monkeypatch.setattr(appending, "_write", write_beside_another)
+    assert write(part("p-1")).inserted == 1
+    assert [row["part_id"] for row in rows_of(table)] == ["p-1"]
+    assert not (table.path / STAGING).exists()
 
 
 def test_rows_of_other_types_go_through_delta_which_casts_them(spark, table):
