@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from etl_assets.errors import TableBusy
+from etl_assets.processes import started_at
 
 POLL_SECONDS = 0.05
 
@@ -69,7 +70,7 @@ def _await_orphan(file: IO[str], table: str, deadline: float) -> None:
         return
     if holder.get("pid") == os.getpid():
         return
-    while _started_at(holder["driver_pid"]) == holder["driver_started_at"] is not None:
+    while started_at(holder["driver_pid"]) == holder["driver_started_at"] is not None:
         if time.monotonic() >= deadline:
             raise _busy(table, holder)
         time.sleep(POLL_SECONDS)
@@ -82,7 +83,7 @@ def _record(file: IO[str], driver_pid: int | None) -> None:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "driver_pid": driver_pid,
-            "driver_started_at": None if driver_pid is None else _started_at(driver_pid),
+            "driver_started_at": None if driver_pid is None else started_at(driver_pid),
         },
         file,
     )
@@ -95,15 +96,6 @@ def _holder(file: IO[str]) -> dict[str, Any]:
         return json.loads(file.read() or "{}")
     except json.JSONDecodeError:
         return {}
-
-
-def _started_at(pid: int) -> str | None:
-    """When a process started, in the kernel's clock ticks; None when it is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] == "Z" else fields[19]
 
 
 def _busy(table: str, holder: dict[str, Any]) -> TableBusy:

@@ -23,7 +23,8 @@ from etl_assets.sources.landing import Folders
 
 if TYPE_CHECKING:
     from etl_assets.placement.domains import Placement
-    from etl_assets.settings import Settings
+    from etl_assets.processes import started_at
+from etl_assets.settings import Settings
 
 WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
 STORES = "object stores"
@@ -162,11 +163,7 @@ def _driver_runs(holder: dict[str, Any]) -> bool:
     pid = holder.get("driver_pid")
     if pid is None or holder.get("host") != socket.gethostname():
         return False
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    except OSError:
-        return False
-    return fields[0] != "Z" and fields[19] == holder.get("driver_started_at")
+    return started_at(pid) == holder.get("driver_started_at") is not None
 
 
 def check_instance(settings: Settings) -> Iterator[Finding]:

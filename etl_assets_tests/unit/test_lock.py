@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.delta import lock
 from etl_assets.delta.lock import writer_lock
 from etl_assets.errors import TableBusy
+from etl_assets.processes import started_at
 
 HOLDER = """
 import sys, time
@@ -98,7 +98,7 @@ def test_the_living_jvm_of_a_dead_holder_is_waited_for(path, driver):
 def test_a_jvm_that_is_a_zombie_holds_nothing(path, driver):
     killed(held_by_another_process(path, driver.pid))
     driver.kill()
-    while lock._started_at(driver.pid) is not None:
+    while started_at(driver.pid) is not None:
         time.sleep(0.01)
     acquire(path)
 
