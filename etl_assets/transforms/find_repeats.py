@@ -9,6 +9,8 @@ from etl_assets.contracts.reasons import Outcome
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+REPEATS_SCHEMA = "ordinal BIGINT, outcome STRING, original_offset BIGINT"
+
 
 def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
     """The events that do not become rows, because their id has been accepted before.
@@ -23,7 +25,7 @@ def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
             none. It is read once, and not shuffled when the batch is small.
 
     Returns:
-        `ordinal, outcome, original_offset`; the last is that of the accepted event where it is in history, and null
+        `REPEATS_SCHEMA`; `original_offset` is that of the accepted event where it is in history, and null
         where it is in the batch, whose offsets are not dealt yet.
     """
     from pyspark.sql import Window
