@@ -183,6 +183,19 @@ class Snapshot:
         """The highest value of a BIGINT column, from file statistics; None for an empty table."""
         return max((value for (value,) in self._files(f"max.{column}") if value is not None), default=None)
 
+    def range_of(self, column: str, files: Collection[str] | None = None) -> tuple[int, int] | None:
+        """Lowest and highest value of a BIGINT column in the table, or in some files of it; None where file statistics do
+        not tell, or there are no rows.
+        """
+        found = [
+            (low, high)
+            for path, rows, low, high in self._files("path", "num_records", f"min.{column}", f"max.{column}")
+            if rows != 0 and (files is None or unquote(path) in files)
+        ]
+        if not found or any(low is None or high is None for low, high in found):
+            return None
+        return min(low for low, _ in found), max(high for _, high in found)
+
     def newest_batch_by_day(self) -> dict[dt.date, int]:
         """For each day the batch id of its newest row: has anything come since a reader's cursor?"""
         newest: dict[dt.date, int] = {}

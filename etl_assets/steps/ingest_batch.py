@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.key_index import KeyIndex
-from etl_assets.delta.rows import whole_days
+from etl_assets.delta.rows import rows_here, whole_days
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
 from etl_assets.sources.batch_plan import BatchPlan
@@ -34,7 +34,7 @@ from etl_assets.steps.stage_lines import Staged, StagedBlock, stage_lines
 from etl_assets.steps.step import INSERTED, READ, REFUSED, StepContext, StepReport
 from etl_assets.testing.failpoints import Failpoint, failpoint
 from etl_assets.transforms.exceptions import ingest_exceptions
-from etl_assets.transforms.find_repeats import REPEATS_SCHEMA, find_repeats
+from etl_assets.transforms.find_repeats import REPEATS_SCHEMA, find_repeats, find_repeats_here
 from etl_assets.transforms.line_positions import (
     RUN_KEY,
     file_index_of,
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
 FILES = "files"
 """Transaction id under which raw_events' batches of files are committed; the version is the batch id."""
+MOST_EVENTS_HERE = 100_000
+"""Repeats among so many events are found in this process; beyond that Spark is as fast."""
+_KNOWN_COLUMNS = ("event_id", "fingerprint", "offset", "source", "source_position")
+"""What is looked at of an event that was accepted before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,17 +167,58 @@ class IngestBatch:
 
     def _find_repeats(self, staged: Staged, blocks: DataFrame) -> Repeats:
         """Look among the events that can be repeats: with history all of them, without it those with the hash of another."""
-        events, history = staged.events(self.context.spark), self._history(staged)
-        if history is None:
-            twice = _twice(staged)
-            if not len(twice):
-                return Repeats(folder=None)
+        days, folder = self._days_of_history(staged), self.staging / "repeats"
+        twice = np.empty(0, dtype=np.int64) if days else _twice(staged)
+        if not days and not len(twice):
+            return Repeats(folder=None)
+        if sum(block.events for block in staged.blocks) <= MOST_EVENTS_HERE:
+            known = self._known_here(staged, days)
+            if known is not None:
+                return self._find_repeats_here(staged, known, folder)
+        events = staged.events(self.context.spark)
+        if not days:
             events = events.join(self._frame_of(twice), "id_hash", "left_semi")
         located = events.join(blocks, list(RUN_KEY)).select(
             "event_id", "fingerprint", ordinal(), "source", source_position()
         )
-        folder = self.staging / "repeats"
-        find_repeats(located, history).write.parquet(str(folder))
+        find_repeats(located, self._history(staged, days)).write.parquet(str(folder))
+        return Repeats(folder=folder)
+
+    def _known_here(self, staged: Staged, days: Sequence[dt.date]) -> dict[str, Mapping[str, Any]] | None:
+        """The accepted events of some days that have an id of the batch, by it; None where Spark is to look for them."""
+        if not days:
+            return {}
+        ids = {name for piece in staged.columns(["event_id"]) for name in piece.column(0).to_pylist()}
+        history = rows_here(
+            self.table, self.plan.batch_id - 1, days, key="event_id", values=ids, columns=_KNOWN_COLUMNS
+        )
+        return None if history is None else {row["event_id"]: row for row in history.to_pylist()}
+
+    def _find_repeats_here(
+        self, staged: Staged, known: Mapping[str, Mapping[str, Any]], folder: Path
+    ) -> Repeats:
+        """The same without Spark, of whose jobs each costs more than all of it for few events."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        before = {(block.file_index, block.block_start): lines for block, lines in self._lines_before(staged)}
+        events = []
+        for piece in staged.columns(["event_id", "fingerprint", *RUN_KEY, "block_line"]):
+            for event in piece.to_pylist():
+                index, start, line = event["file_index"], event["block_start"], event["block_line"]
+                file = self.plan.files[index]
+                event["ordinal"] = first_ordinal(index, start) + line
+                event["source"] = file.source
+                event["source_position"] = f"{file.position}:{before[index, start] + line + 1}"
+                events.append(event)
+        found = list(find_repeats_here(events, known))
+        columns = zip(*found, strict=True) if found else ([], [], [])
+        schema = pa.schema(
+            {"ordinal": pa.int64(), "outcome": pa.string(), "original_offset": pa.int64()}.items()
+        )
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        folder.mkdir()
+        pq.write_table(pa.table(arrays, schema=schema), folder / "repeats.parquet")
         return Repeats(folder=folder)
 
     def _frame_of(self, hashes: np.ndarray) -> DataFrame:
@@ -182,27 +227,23 @@ class IngestBatch:
 
         return F.broadcast(self.context.spark.createDataFrame(pd.DataFrame({"id_hash": hashes})))
 
-    def _history(self, staged: Staged) -> DataFrame | None:
-        """The accepted events that the batch may repeat: those between its lowest and highest id, of the days that the
-        index names.
+    def _days_of_history(self, staged: Staged) -> list[dt.date]:
+        """The days in which events that the batch may repeat have been accepted, by the index of ids."""
+        ids_by_piece = (piece.column(0) for piece in staged.columns(["event_id"]))
+        return KeyIndex(self.table, "event_id").days_of(ids_by_piece, self.plan.batch_id - 1)
+
+    def _history(self, staged: Staged, days: Sequence[dt.date]) -> DataFrame | None:
+        """The accepted events of some days that the batch may repeat: those between its lowest and highest id.
 
         Where ids rise with time, file statistics leave few files to open; where they are random, the index does.
         """
         from pyspark.sql import functions as F
 
-        ids = [name for block in staged.blocks for name in (block.lowest_id, block.highest_id) if name]
-        base = self.plan.batch_id - 1
-        snapshot = self.table.snapshot(base)
-        if not ids or snapshot is None or not snapshot.row_count():
-            return None
-        ids_by_piece = (piece.column(0) for piece in staged.columns(["event_id"]))
-        days = KeyIndex(self.table, "event_id").days_of(ids_by_piece, base)
         if not days:
             return None
-        history = self.table.read(self.context.spark, base, whole_days(days))
-        return history.where(F.col("event_id").between(min(ids), max(ids))).select(
-            "event_id", "fingerprint", "offset", "source", "source_position"
-        )
+        ids = [name for block in staged.blocks for name in (block.lowest_id, block.highest_id) if name]
+        history = self.table.read(self.context.spark, self.plan.batch_id - 1, whole_days(days))
+        return history.where(F.col("event_id").between(min(ids), max(ids))).select(*_KNOWN_COLUMNS)
 
     def _count_outcomes(self, staged: Staged, repeats: Repeats) -> dict[dt.date | None, Counter[str]]:
         """Outcomes of the batch by day; what is neither rejected nor a repeat is accepted."""
