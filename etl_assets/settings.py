@@ -220,6 +220,14 @@ class FollowSettings(Section):
             description="input of one micro-batch, compressed size: what is more goes through with the next ones",
         ),
     ] = 67_108_864
+    most_small_files: Annotated[
+        int,
+        Field(
+            ge=2,
+            le=1_000,
+            description="each micro-batch is a file; when a day of a table has more small ones, they are made one",
+        ),
+    ] = 50
     derived_interval_seconds: Annotated[
         float,
         Field(

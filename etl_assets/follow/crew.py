@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from etl_assets.delta.compaction import commit_compaction, plan_crowded
 from etl_assets.delta.session import running_driver_pid
 from etl_assets.errors import EngineLost
 from etl_assets.io_managers.partition_split import run_partitions
@@ -20,7 +21,7 @@ from etl_assets.processes import started_at
 from etl_assets.retry_policy import Decision, decide
 from etl_assets.steps.data_path import WITHOUT_DAYS, step_of
 from etl_assets.steps.placing import STAGE_OF, place
-from etl_assets.steps.step import ReadMode, StepContext, StepReport, domain_watched, logger
+from etl_assets.steps.step import ReadMode, StepContext, StepReport, domain_watched, logger, platform_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +80,34 @@ class Crew:
                 logger.warning("%s is tried again: %s: %s", table, type(error).__name__, error)
                 self.wait(random.uniform(0, self.settings.runs.retry_delay_seconds * 2**attempt))
         raise AssertionError("unreachable: the last attempt returns")
+
+    def tidy(self, table: str) -> None:
+        """Make one file of a table's small ones, if a day has too many of them: each makes the next step slower.
+
+        What keeps it from being done is told, and it is done the next time.
+
+        Raises:
+            EngineLost: as for `run`.
+        """
+        try:
+            domain = place(self.settings.placement(), STAGE_OF[table], table)
+            written = platform_table(table, domain)
+            snapshot = written.snapshot()
+            crowded = (
+                None if snapshot is None else plan_crowded(snapshot, self.settings.follow.most_small_files)
+            )
+            if snapshot is None or crowded is None:
+                return
+            commit_compaction(
+                self.session(),
+                written,
+                crowded,
+                base_version=snapshot.version,
+                wait_seconds=self.settings.runs.lock_wait_seconds,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, rows go on without it
+            self._look_at_engine(error)
+            logger.warning("%s was not compacted: %s: %s", table, type(error).__name__, error)
 
     def _attempt(self, table: str, days: Sequence[dt.date], began: float) -> Done:
         placement = self.settings.placement()

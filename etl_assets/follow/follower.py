@@ -90,7 +90,9 @@ class Follower:
         self._settings, self._pace = settings, settings.follow
         self._heard = heard
         self._reports = Reports(settings, tell, follower=f"{socket.gethostname()}:{os.getpid()}")
-        config = spark_config(settings.spark) | LIMITS
+        config = spark_config(settings.spark)
+        if "spark.remote" not in config:  # a server has its own
+            config = LIMITS | config
         self._sessions = {"path": Session(config), "derived": Session(config)}
         self._leaving = threading.Event()
         self._lost: Exception | None = None
@@ -172,6 +174,8 @@ class Follower:
                 return
         if whole:
             self._check(time.monotonic())
+        for table in PATH:
+            crew.tidy(table)
 
     def _bring_up_to_date(self) -> None:
         """Have the derived tables catch up with the path, and find what others left behind on it."""
@@ -190,6 +194,7 @@ class Follower:
             )
             if table in behind and self._ready([(table, None)]) and (ready := self._ready(things)):
                 self._run(crew, table, [day for _, day in ready if day is not None])
+                crew.tidy(table)
 
     def _run(self, crew: Crew, table: str, days: Sequence[dt.date]) -> Done:
         done = crew.run(table, days)
