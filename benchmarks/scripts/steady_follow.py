@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.1
 def main() -> None:
     from etl_assets.contracts.tables import WAREHOUSE_ROWS
     from etl_assets.follow.follower import Follower
-    from etl_assets.instance import open_instance
+    from etl_assets.follow.reports import Dagster
     from etl_assets.settings import Settings
     from etl_assets.steps.step import INSERTED, StepReport
 
@@ -49,8 +49,7 @@ def main() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
-    with open_instance(settings) as instance:
-        Follower(settings, instance.report_runless_asset_event, heard=heard).follow()
+    Follower(settings, Dagster(settings).take, heard=heard).follow()
     (home / ACKNOWLEDGED).write_text(json.dumps(acknowledged))
     mark("left")
 

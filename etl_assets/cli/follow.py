@@ -18,7 +18,7 @@ def follow(verbose: bool) -> None:
     again by its supervisor.
     """
     from etl_assets.follow.follower import Follower
-    from etl_assets.instance import open_instance
+    from etl_assets.follow.reports import Dagster
     from etl_assets.settings import load_settings
 
     logging.basicConfig(
@@ -29,5 +29,4 @@ def follow(verbose: bool) -> None:
     logging.getLogger("etl_assets").setLevel(logging.INFO if verbose else logging.WARNING)
     settings = load_settings()
     settings.landing_path.mkdir(parents=True, exist_ok=True)
-    with open_instance(settings) as instance:
-        Follower(settings, instance.report_runless_asset_event).follow()
+    Follower(settings, Dagster(settings).take).follow()

@@ -55,20 +55,22 @@ class Session:
 
     config: Mapping[str, str]
     resource: SparkResource | None = None
+    made: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
         if self.resource is None:
             self.resource = SparkResource(spark_config=dict(self.config))
-        return self.resource.spark_session
+        self.made = self.resource.spark_session
+        return self.made
 
     def renew(self) -> None:
-        self.resource = None
+        self.resource = self.made = None
 
     def interrupt(self) -> None:
         """End the jobs it has running."""
-        if self.resource is not None:
+        if self.made is not None:
             with suppress(Exception):  # whatever became of it, this process leaves
-                self.resource.spark_session.interruptAll()
+                self.made.interruptAll()
 
 
 class Follower:

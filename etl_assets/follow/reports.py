@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from etl_assets.checks.invariants import INVARIANTS
+from etl_assets.instance import open_instance
 from etl_assets.metadata import partitions_metadata, run_metadata
 from etl_assets.steps.data_path import WITHOUT_DAYS
 from etl_assets.steps.step import StepReport, logger, platform_table
@@ -25,6 +26,24 @@ if TYPE_CHECKING:
 
 _MOST_NOTES = 50
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
+
+
+class Dagster:
+    """The instance of an installation, opened when there is something to tell: its database may be away by then."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._instance: dg.DagsterInstance | None = None
+
+    def take(self, event: Event) -> None:
+        """Have an event written down.
+
+        Raises:
+            Exception: whatever keeps the database from answering; the event was not taken, or that is unknown.
+        """
+        if self._instance is None:
+            self._instance = open_instance(self._settings)
+        self._instance.report_runless_asset_event(event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

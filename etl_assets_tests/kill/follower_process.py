@@ -17,9 +17,8 @@ def follow(environment: Mapping[str, str], log: Path, gateway: Gateway) -> None:
         os.dup2(file.fileno(), 2)
     attached_session(gateway)
     from etl_assets.follow.follower import Follower
-    from etl_assets.instance import open_instance
+    from etl_assets.follow.reports import Dagster
     from etl_assets.settings import load_settings
 
     settings = load_settings()
-    with open_instance(settings) as instance:
-        Follower(settings, instance.report_runless_asset_event).follow()
+    Follower(settings, Dagster(settings).take).follow()
