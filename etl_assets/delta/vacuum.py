@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.append import STAGING
-from etl_assets.delta.replication import Holding
+from etl_assets.delta.standing import Holding
 from etl_assets.errors import InputError
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.named_files import files_named

@@ -6,7 +6,7 @@ from time import monotonic
 import dagster as dg
 
 from etl_assets.contracts.tables import RAW_EVENTS, WAREHOUSE_ROWS
-from etl_assets.delta.replication import TableStanding
+from etl_assets.delta.standing import TableStanding
 from etl_assets.errors import EtlAssetsError
 from etl_assets.observability.domain_changes import Noted, changes
 from etl_assets.observability.domain_states import domain_states, one_loss, table_standings
