@@ -25,6 +25,7 @@ from etl_assets.errors import (
 from etl_assets.mirroring.checkpoints import checkpoint_replicas
 from etl_assets.mirroring.clean_up import Outdated, clean, find_outdated, move_base
 from etl_assets.mirroring.couriers import ThreadCouriers
+from etl_assets.mirroring.inspection import Finding, Seen, look
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
@@ -214,6 +215,17 @@ class Replication:
         if state is None:
             return {}
         return {agreed.domain: problems(self._table, agreed, state) for agreed in state.locator.replicas}
+
+    def look(self, domain: str, since: Seen | None) -> Finding:
+        """Look over the next piece of a domain's replica; nothing is found where it has none.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell what is acknowledged.
+            Unanswered: that one does not.
+        """
+        state = self.acknowledged()
+        agreed = None if state is None else state.locator.replica(domain)
+        return Finding() if state is None or agreed is None else look(self._table, agreed, state, since)
 
     def rebuild(self, domain: str) -> None:
         """Build another domain's replica anew from those that are whole; until it has everything, it does not vote.

@@ -76,7 +76,7 @@ class DomainsReport:
             "replicas_not_answering": sum(lag is None for lag in lags),
             "relocations": self._count(ChangeKind.RELOCATED),
             "rebinds": self._count(ChangeKind.REBOUND),
-            "repairs": sum(len(each.rejoined) + len(each.joined) for each in self.kept),
+            "repairs": sum(len((*each.rejoined, *each.joined, *each.repaired)) for each in self.kept),
         }
         for state in self.states:
             figures[f"versions_behind/{state.name}"] = sum(lag or 0 for lag in state.behind.values())

@@ -21,6 +21,7 @@ from etl_assets.sensors.domains_cursor import DomainsCursor
 from etl_assets.sensors.domains_metadata import SAFE, DomainsReport
 from etl_assets.settings import Settings
 from etl_assets.steps.keep_replicas import Kept, keep_replicas
+from etl_assets.steps.look_over import look_over
 from etl_assets.steps.step import platform_table
 
 ASSET = "failure_domains"
@@ -28,6 +29,8 @@ CHECK = "losing_any_one_domain_loses_nothing"
 INTERVAL_SECONDS = 15
 ROUND_SECONDS = 20.0
 """How long a tick goes on to look after one table after the other: Dagster gives a tick a minute."""
+LOOK_SECONDS = 2.0
+"""How long a tick looks over the replicas of one table for damage."""
 OBSERVED_SECONDS = 60.0
 """While rows flow, or a replica is behind, figures are observed once in that time: enough for a chart."""
 MEASURED = (RAW_EVENTS.name, WAREHOUSE_ROWS.name)
@@ -86,6 +89,8 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
                 seconds=ROUND_SECONDS,
                 keep_log_versions=settings.upkeep.keep_log_versions,
             )
+            survey, found = look_over(placement, last.survey, seconds=LOOK_SECONDS)
+            kept += found
             tables = table_standings(placement)
             states = domain_states(placement, tables)
         except EtlAssetsError as error:
@@ -93,7 +98,7 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
             cursor = _tell(settings, last, {**last.told, **lost})
             return dg.SensorResult(skip_reason=str(error), cursor=cursor.dump())
         now = monotonic()
-        cursor = _noted(placement, last, kept, tables, now)
+        cursor = _noted(placement, last, kept, tables, now).model_copy(update={"survey": survey})
         report = DomainsReport(
             states=states,
             tables=tables,
