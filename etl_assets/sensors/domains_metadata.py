@@ -12,9 +12,8 @@ from etl_assets.delta.standing import TableStanding
 from etl_assets.markdown_table import markdown_table
 from etl_assets.observability.domain_changes import Change, ChangeKind
 from etl_assets.observability.domain_states import DomainState, one_loss
+from etl_assets.sensors.telling import SAFE
 from etl_assets.steps.keep_replicas import Kept
-
-SAFE = "losing any one domain now would lose nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
