@@ -21,6 +21,7 @@ _DEFAULTS = Options()
 @click.option("--events", default=_DEFAULTS.events, type=click.IntRange(1_000), help="bulk: good events.")
 @click.option("--days", default=_DEFAULTS.days, type=click.IntRange(1), help="history: days before.")
 @click.option("--files", default=_DEFAULTS.files, type=click.IntRange(1), help="history: files before.")
+@click.option("--seconds", default=_DEFAULTS.seconds, type=click.IntRange(20), help="steady: seconds.")
 @click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting, for both sides.")
 @click.option(
     "--results", default=RESULTS, type=click.Path(file_okay=False, path_type=Path), help="Where figures go."
@@ -31,6 +32,7 @@ def main(
     events: int,
     days: int,
     files: int,
+    seconds: int,
     spark: tuple[str, ...],
     results: Path,
 ) -> None:
@@ -38,7 +40,7 @@ def main(
     # A benchmark that is told to end takes the process it measures with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     settings = dict(setting.split("=", 1) for setting in spark)
-    options = Options(runs=runs, events=events, days=days, files=files, spark=settings)
+    options = Options(runs=runs, events=events, days=days, files=files, seconds=seconds, spark=settings)
     for name in cases or CASES:
         click.echo(f"{name}: data and tables in {options.folder}", err=True)
         figures = CASES[name](options)

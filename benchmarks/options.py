@@ -26,6 +26,7 @@ class Options:
         events: Good events of the bulk case; duplicates and rejects come on top.
         days: Days of the history case.
         files: Landing files of the history case.
+        seconds: How long the steady case is measured.
         spark: Spark settings on top of the platform's own, for both sides.
     """
 
@@ -33,6 +34,7 @@ class Options:
     events: int = 1_000_000
     days: int = 1_000
     files: int = 10_000
+    seconds: int = 600
     spark: Mapping[str, str] = field(default_factory=dict)
 
     @property

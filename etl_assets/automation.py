@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import dagster as dg
+from dagster._record import record
 
 from etl_assets import tags
+from etl_assets.follow.lease import following
 from etl_assets.steps.step import ReadMode
 
 REFERENCE_DATA = dg.AssetSelection.assets("customers")
@@ -14,8 +17,29 @@ FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=48), warn
 """Events come every day: an asset that got none for more than a day is worth a look, for two it is an alarm."""
 
 
-def after_inputs() -> dg.AutomationCondition:
-    """After any input of the same day was updated, also if the day is not the latest.
+@record
+class NobodyFollows(dg.AutomationCondition):
+    """True while no follower keeps the platform's tables up to date by itself; one that hangs does not count.
+
+    It is evaluated where the home folder is: in the code server.
+    """
+
+    home: str
+
+    @property
+    def name(self) -> str:
+        """What the UI shows."""
+        return "nobody follows"
+
+    def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
+        """All that is asked about, or nothing."""
+        follower = following(Path(self.home))
+        free = follower is None or follower.is_silent
+        return dg.AutomationResult(context, context.candidate_subset if free else context.get_empty_subset())
+
+
+def after_inputs(home: Path) -> dg.AutomationCondition:
+    """After any input of the same day was updated, also if the day is not the latest, unless a follower does it.
 
     `AutomationCondition.eager` looks at the latest day only. Reference data is left out: a new customer file would
     otherwise ask for every day there is.
@@ -26,6 +50,7 @@ def after_inputs() -> dg.AutomationCondition:
         & ~condition.any_deps_missing().ignore(REFERENCE_DATA)
         & ~condition.any_deps_in_progress()
         & ~condition.in_progress()
+        & NobodyFollows(home=str(home))
     ).with_label("after inputs, any day")
 
 
@@ -35,6 +60,8 @@ def automation_sensor(interval_seconds: int) -> dg.AutomationConditionSensorDefi
         name="downstream_automation",
         target=dg.AssetSelection.all(),
         minimum_interval_seconds=interval_seconds,
+        # Dagster's daemon knows nothing of conditions of our own, nor of the home folder.
+        use_user_code_server=True,
         default_status=dg.DefaultSensorStatus.RUNNING,
         run_tags={tags.READ_MODE: ReadMode.INCREMENTAL.value},
         description="Materializes what lies downstream of a materialized day. On by default.",

@@ -23,6 +23,7 @@ from etl_assets.contracts import tables as contracts
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.resources.spark import SparkResource, spark_config
+from etl_assets.sensors.domain_watch import domain_watch_sensor
 from etl_assets.sensors.failure_domains import (
     failure_domains_asset,
     failure_domains_check,
@@ -71,7 +72,7 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
             landing_sensor(settings, assets, invariants),
             automation_sensor(settings.runs.sensor_interval_seconds),
             failure_sensor(settings),
-            *([failure_domains_sensor(settings)] if mirrored else []),
+            failure_domains_sensor(settings) if mirrored else domain_watch_sensor(settings),
         ],
         resources={**platform_resources(settings), **resources},
         # One process for a run: a process for each step would start a JVM for each step.

@@ -32,6 +32,8 @@ EtlAssetsError
 │   └── MembershipRefused    a change of the replicas would give up what they protect
 ├── Unanswered               a store's answer did not arrive: done or not done is unknown
 ├── RunFailed                a run that a command started has failed
+├── FollowerRunning          another process follows already
+├── EngineLost               the Spark engine of this process is gone
 └── NotFound                 an event, dead letter or table that does not exist
 ```
 """
@@ -178,3 +180,11 @@ class LandingFileDiffers(InputError):
 
 class RunFailed(EtlAssetsError):
     """A run that a command started has failed; carries `run_id`."""
+
+
+class FollowerRunning(EtlAssetsError):
+    """Another process follows the landing folder already; carries `holder`."""
+
+
+class EngineLost(EtlAssetsError):
+    """The Spark engine that this process has started is gone, so that nothing more can be done in it; carries `driver`."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from dagster import DagsterEventType, DagsterRun
 from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
 
+from etl_assets.processes import since_1970, started_at
+
 _CLOCK_SLACK_SECONDS = 60.0
 
 
@@ -53,25 +55,17 @@ def process_runs(pid: int, noted: float) -> bool:
         pid: Its id on this machine.
         noted: When it was known to run, in seconds since 1970.
     """
+    if (started := started_at(pid)) is None:
+        return not Path("/proc/self").exists() and _answers(pid)
+    return since_1970(started) <= noted + _CLOCK_SLACK_SECONDS
+
+
+def _answers(pid: int) -> bool:
+    """Whether there is a process of that id, on a system that says no more of it."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass  # it is there, and belongs to somebody else
-    try:
-        started = _started_at(pid)
-        state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        # No /proc on this system, or gone since.
-        return not Path("/proc/self").exists()
-    return state != "Z" and started <= noted + _CLOCK_SLACK_SECONDS
-
-
-def _started_at(pid: int) -> float:
-    """When a process started, by the kernel: seconds since 1970."""
-    ticks = int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19])
-    boot = next(
-        line for line in Path("/proc/stat").read_text("utf-8").splitlines() if line.startswith("btime")
-    )
-    return int(boot.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
+    return True

@@ -201,6 +201,52 @@ class RunSettings(Section):
     ] = 60.0
 
 
+class FollowSettings(Section):
+    """The resident process that carries new events through (`etl-assets follow`)."""
+
+    batch_interval_seconds: Annotated[
+        float,
+        Field(
+            ge=0.05,
+            le=3600,
+            description="from the start of one micro-batch to that of the next, if it is done by then; also how often new"
+            " files are looked for",
+        ),
+    ] = 1.0
+    max_batch_bytes: Annotated[
+        int,
+        Field(
+            ge=1_048_576,
+            description="input of one micro-batch, compressed size: what is more goes through with the next ones",
+        ),
+    ] = 67_108_864
+    most_small_files: Annotated[
+        int,
+        Field(
+            ge=2,
+            le=1_000,
+            description="each micro-batch is a file; when a day of a table has more small ones, they are made one",
+        ),
+    ] = 50
+    derived_interval_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=3600,
+            description="from the end of bringing order_status_view, dead_letters and audit_log up to date to the next time",
+        ),
+    ] = 10.0
+    report_interval_seconds: Annotated[
+        float,
+        Field(
+            ge=1,
+            le=3600,
+            description="between reports to Dagster: one row for each asset and day, and one for each check, however many"
+            " micro-batches there were",
+        ),
+    ] = 60.0
+
+
 class Settings(Section):
     """The whole platform file, with paths made absolute by `load_settings`."""
 
@@ -226,6 +272,7 @@ class Settings(Section):
     reference: ReferenceSettings = ReferenceSettings()
     spark: SparkSettings = SparkSettings()
     runs: RunSettings = RunSettings()
+    follow: FollowSettings = FollowSettings()
 
     @model_validator(mode="after")
     def _domains_make_sense(self) -> Settings:
@@ -410,5 +457,6 @@ def _section(location: tuple[str | int, ...]) -> type[BaseModel]:
         "reference": ReferenceSettings,
         "spark": SparkSettings,
         "runs": RunSettings,
+        "follow": FollowSettings,
     }
     return sections.get(location[0], Settings) if len(location) > 1 else Settings

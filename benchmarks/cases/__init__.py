@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.cases import backfill, bulk, domains, history, increment, loaders, mirror
+from benchmarks.cases import backfill, bulk, domains, history, increment, loaders, mirror, steady
 from benchmarks.options import Options
 from benchmarks.report import Figure
 
@@ -16,4 +16,5 @@ CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "domains": domains.run,
     "history": history.run,
     "mirror": mirror.run,
+    "steady": steady.run,
 }

@@ -63,10 +63,10 @@ def _tick(settings: Settings, cursor: str, expected: dt.date) -> str:
     """What the sensor does before it asks Dagster for a run; returns the next cursor."""
     from etl_assets.contracts.tables import RAW_EVENTS
     from etl_assets.placement.policy import Stage
-    from etl_assets.resources.platform import source_folders
     from etl_assets.sensors.landing import MOST_DAYS_A_TICK
     from etl_assets.sources.ledger import Ledger
     from etl_assets.sources.watch import WatchCursor, watch
+    from etl_assets.steps.data_path import source_folders
     from etl_assets.steps.step import platform_table
 
     domain = settings.placement().place(Stage.INGEST)

@@ -44,5 +44,5 @@ def attributes(
         # One writing run a table: the instance gives a pool one slot.
         "pool": contract.name,
         "io_manager_key": IO_MANAGER,
-        "automation_condition": after_inputs() if automated else None,
+        "automation_condition": after_inputs(settings.home) if automated else None,
     }

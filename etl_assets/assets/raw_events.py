@@ -5,8 +5,9 @@ import dagster as dg
 from etl_assets.assets.attributes import attributes
 from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.placement.policy import Stage
-from etl_assets.resources.platform import PlatformResource, read_mode, record_limits, source_folders
+from etl_assets.resources.platform import PlatformResource, read_mode
 from etl_assets.settings import Settings
+from etl_assets.steps.data_path import record_limits, source_folders
 from etl_assets.steps.ingest import Ingest
 
 

@@ -1,6 +1,8 @@
 """Invariants that hold after every run: counted from file statistics, so that they cost milliseconds and may block."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import dagster as dg
 
@@ -85,28 +87,52 @@ def _result(wrong: Rows) -> dg.AssetCheckResult:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invariant:
+    """What must hold of an asset's table after every run.
+
+    Attributes:
+        asset: The asset.
+        name: Name of the check.
+        evaluate: Looks at the tables of a domain, by file statistics.
+    """
+
+    asset: str
+    name: str
+    evaluate: Callable[[FailureDomain], dg.AssetCheckResult]
+
+    @property
+    def description(self) -> str:
+        """What it says, in words."""
+        function = getattr(self.evaluate, "func", self.evaluate)
+        return (function.__doc__ or "").strip()
+
+
+INVARIANTS = (
+    Invariant(
+        asset=RAW_EVENTS.name, name="dense_offsets", evaluate=partial(dense_offsets, table=RAW_EVENTS.name)
+    ),
+    Invariant(
+        asset=NORMALIZED_ORDERS.name,
+        name="dense_offsets",
+        evaluate=partial(dense_offsets, table=NORMALIZED_ORDERS.name),
+    ),
+    Invariant(asset=NORMALIZED_ORDERS.name, name="nothing_lost", evaluate=nothing_lost),
+    Invariant(asset=WAREHOUSE_ROWS.name, name="all_committed", evaluate=all_committed),
+)
+"""All of them, in the order of the data path."""
+
+
 def invariant_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
     """The blocking checks of the data path."""
 
-    def build(
-        asset: str, name: str, evaluate: Callable[[FailureDomain], dg.AssetCheckResult]
-    ) -> dg.AssetChecksDefinition:
-        @dg.asset_check(asset=asset, name=name, blocking=True, description=(evaluate.__doc__ or "").strip())
+    def build(invariant: Invariant) -> dg.AssetChecksDefinition:
+        @dg.asset_check(
+            asset=invariant.asset, name=invariant.name, blocking=True, description=invariant.description
+        )
         def check() -> dg.AssetCheckResult:
-            return evaluate(settings.placement().reader())
+            return invariant.evaluate(settings.placement().reader())
 
         return check
 
-    def dense(table: str) -> Callable[[FailureDomain], dg.AssetCheckResult]:
-        def evaluate(domain: FailureDomain) -> dg.AssetCheckResult:
-            return dense_offsets(domain, table)
-
-        evaluate.__doc__ = dense_offsets.__doc__
-        return evaluate
-
-    return [
-        build(RAW_EVENTS.name, "dense_offsets", dense(RAW_EVENTS.name)),
-        build(NORMALIZED_ORDERS.name, "dense_offsets", dense(NORMALIZED_ORDERS.name)),
-        build(NORMALIZED_ORDERS.name, "nothing_lost", nothing_lost),
-        build(WAREHOUSE_ROWS.name, "all_committed", all_committed),
-    ]
+    return [build(invariant) for invariant in INVARIANTS]

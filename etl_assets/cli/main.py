@@ -16,6 +16,8 @@ from etl_assets.errors import EtlAssetsError
 COMMANDS = {
     "demo": "etl_assets.cli.demo:demo",
     "dev": "etl_assets.cli.dev:dev",
+    "run": "etl_assets.cli.run:run",
+    "follow": "etl_assets.cli.follow:follow",
     "events": "etl_assets.cli.events:events",
     "tables": "etl_assets.cli.tables:tables",
     "reprocess": "etl_assets.cli.reprocess:reprocess",

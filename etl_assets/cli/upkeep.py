@@ -74,8 +74,8 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
             if delete:
                 unneeded.remove()
             what = "removed" if delete else "would be removed (--delete)"
-            files, size = len(unneeded.files) + len(unneeded.given_up), unneeded.bytes
-            click.echo(f"{table} in {unneeded.holding.domain}: {files:,} files of {size:,} bytes {what}")
+            files = f"{len(unneeded):,} files of {unneeded.bytes:,} bytes"
+            click.echo(f"{table} in {unneeded.holding.domain}: {files} {what}")
 
 
 @click.command("clean-log")

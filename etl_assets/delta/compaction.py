@@ -30,6 +30,8 @@ SMALL_BYTES = 64 << 20
 """A file of so many bytes or more stays as it is."""
 FILE_BYTES = 256 << 20
 """Up to this many bytes become one file. Two small ones always fit, so that whatever is planned is done."""
+TIERS = (4 << 20, SMALL_BYTES)
+"""Where files keep coming, small ones are made one, and later these: what is large is not written anew each time."""
 DAYS_A_COMMIT = 100
 """What a killed compaction loses at most."""
 
@@ -66,6 +68,18 @@ def plan_compactions(snapshot: Snapshot, closed_before: dt.date) -> Iterator[Com
     days = sorted({_day(values[columns.index(DAY_COLUMN)]) for values in crowded})
     for some in _batches((day for day in days if day < closed_before), DAYS_A_COMMIT):
         yield Compaction(days=some)
+
+
+def plan_crowded(snapshot: Snapshot, most_files: int) -> Compaction | None:
+    """The compaction of a partition that has more than `most_files` small files of one tier, its day over or not."""
+    columns = snapshot.partition_columns()
+    for smaller_than in TIERS:
+        small = Counter(values for size, values in snapshot.sizes_by(*columns) if size < smaller_than)
+        values, files = max(small.items(), key=lambda item: item[1], default=((), 0))
+        if files > most_files:
+            days = (_day(values[columns.index(DAY_COLUMN)]),) if DAY_COLUMN in columns else ()
+            return Compaction(days=days, smaller_than=smaller_than)
+    return None
 
 
 def _day(value: Any) -> dt.date:

@@ -1,7 +1,7 @@
 """A table of several domains as the steps use it: where to write, what may be read, and when a commit counts.
 
 Belongs here: the mirroring protocol (`mirroring/`) put beside the tables of one process. Does not belong here: the
-protocol, and who should lead (`placement/`).
+protocol, who should lead (`placement/`), how a table is made (`registration.py`), and where it stands (`standing.py`).
 """
 
 from __future__ import annotations
@@ -9,35 +9,31 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.checkpoint import live_files, make_checkpoint
+from etl_assets.delta.registration import Registration
+from etl_assets.delta.standing import Holding, TableStanding, holdings, standing
 from etl_assets.errors import (
-    DomainUnavailable,
     MembershipRefused,
     MirrorError,
-    QuorumUnavailable,
-    ReplicaCorrupt,
     Unanswered,
 )
-from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.checkpoints import checkpoint_replicas
 from etl_assets.mirroring.clean_up import Outdated, clean, find_outdated, move_base
 from etl_assets.mirroring.couriers import ThreadCouriers
+from etl_assets.mirroring.inspection import Finding, Seen, look
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.reading import Binding, Reading
-from etl_assets.mirroring.table import Answer, MirroredTable
+from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.verification import problems
 from etl_assets.placement.access import opener
-from etl_assets.placement.memory import MARKER
 from etl_assets.placement.site import is_folder
 from etl_assets.testing.failpoints import Failpoint, failpoint
 
@@ -45,10 +41,7 @@ if TYPE_CHECKING:
     from etl_assets.mirroring.lead import Lead
     from etl_assets.mirroring.locator import Locator
     from etl_assets.mirroring.record import State
-    from etl_assets.mirroring.register import Held
-    from etl_assets.mirroring.stores import Store
     from etl_assets.placement.domains import FailureDomain
-    from etl_assets.placement.site import Site
 
 TABLE_PROPERTIES = {
     # Derived files that Delta writes before a commit is acknowledged survive a dropped tail and are believed. Delta's
@@ -58,84 +51,14 @@ TABLE_PROPERTIES = {
     # Logs are copied byte by byte: the time of a commit is what the entry says, not when a copy was made.
     "delta.enableInCommitTimestamps": "true",
 }
-_BOOTSTRAP_ATTEMPTS, _BOOTSTRAP_PAUSE_SECONDS = 40, 0.05
-_JOIN_ATTEMPTS, _JOIN_PAUSE_SECONDS = 5, 0.2
 WRITE_SETTINGS = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableStanding:
-    """Where a mirrored table stands.
-
-    Attributes:
-        leader: The domain that leads it, None if none does yet or that cannot be told.
-        epoch: Number of the fence epoch.
-        generation: The locator's generation.
-        version: The acknowledged version, -1 for none.
-        one_copy: Commits are acknowledged with the data in one domain.
-        behind: For each domain with a replica how many acknowledged versions it lacks; None where it does not answer.
-        roles: What each replica is for.
-        whole: Domains that hold the acknowledged version with all its rows, published or voted for: it survives there.
-        problem: Why the rest is not known, None if it is.
-    """
-
-    leader: str | None
-    epoch: int
-    generation: int
-    version: int
-    one_copy: bool
-    behind: Mapping[str, int | None]
-    roles: Mapping[str, Role]
-    whole: tuple[str, ...]
-    problem: str | None = None
-
-    @classmethod
-    def unknown(cls, problem: str) -> TableStanding:
-        """Nothing can be told."""
-        return cls(
-            leader=None,
-            epoch=0,
-            generation=0,
-            version=-1,
-            one_copy=False,
-            behind={},
-            roles={},
-            whole=(),
-            problem=problem,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
-    """A table's data in one domain.
-
-    Attributes:
-        domain: The domain.
-        store: Its root.
-        folder: Key of the table's folder.
-        version: Up to which version it is there, or from which on it will be: what it has not got of later ones it is
-            still to get.
-    """
-
-    domain: str
-    store: Store
-    folder: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Presence:
-    """What a domain says of a table: its register, that there is none, or why it says nothing."""
-
-    held: Held | None = None
-    silent: str | None = None
+_JOIN_ATTEMPTS, _JOIN_PAUSE_SECONDS = 5, 0.2
 
 
 class Replication:
     """One table of a process that works in one domain."""
 
     def __init__(self, name: str, domain: FailureDomain) -> None:
-        self._sites = domain.sites
         self._table = MirroredTable(
             name=name,
             home=domain.name,
@@ -147,8 +70,8 @@ class Replication:
         self.mirror = Mirror(self._table)
         self._leadership = Leadership(self.mirror)
         self._reading = Reading(self._table, can_read=is_folder)
+        self._registration = Registration(self._table, domain.sites)
         self._bound: Binding | None = None
-        self._created = False
 
     @property
     def name(self) -> str:
@@ -158,62 +81,11 @@ class Replication:
     def exists(self) -> bool:
         """Whether the table was made mirrored.
 
-        A table that was has its register in every domain. So it does not exist if a majority says so from roots that
-        are known to be theirs: an emptied root, or a disk that is not mounted, says nothing.
-
         Raises:
             QuorumUnavailable: no domain that answers has its register, and too few answer to tell.
             MembershipRefused: it was made with other roots than the configured ones.
         """
-
-        def found(answers: Mapping[str, _Presence]) -> bool:
-            return any(answer.held is not None for answer in answers.values())
-
-        # All at once: one that hangs must not keep the others from answering. One register is enough for a yes; for a no
-        # everybody is waited for, because roots that were replaced have none and a marker.
-        errands = {site.name: functools.partial(self._presence, site) for site in self._sites}
-        answers = self._table.couriers.gather(errands, found)
-        if (
-            held := next((each.held for each in answers.values() if each.held is not None), None)
-        ) is not None:
-            self._expect_own_roots(held)
-            return True
-        none_yet = _Presence(silent="did not answer in time")
-        silent = {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
-        if len(silent) * 2 >= len(self._sites):
-            raise QuorumUnavailable(
-                f"whether the table {self._table.name} exists cannot be told: {'; '.join(silent.values())}",
-                fix="bring these domains back",
-                table=self._table.name,
-                missing=silent,
-            )
-        return False
-
-    def _presence(self, site: Site) -> _Presence:
-        replica = self._table.replica(site.name)
-        try:
-            if (held := replica.register.read()) is not None:
-                return _Presence(held=held)
-            if replica.store.get(MARKER) is None:
-                return _Presence(silent=f"{site.root} was emptied, or its disk or bucket is not there")
-        except (Unanswered, ReplicaCorrupt) as error:
-            # A register that cannot be read says as little as a store that does not answer.
-            return _Presence(silent=error.message)
-        return _Presence()
-
-    def _expect_own_roots(self, held: Held) -> None:
-        """Two platforms that share one root would fight for its tables, each with a majority of its own."""
-        agreed = () if held.record.accepted is None else held.record.accepted.locator.replicas
-        for replica in agreed:
-            root = self._table.roots.get(replica.domain, replica.uri)
-            if root != replica.uri:
-                raise MembershipRefused(
-                    f"the table {self._table.name} has its replica of {replica.domain} under {replica.uri}, and the platform"
-                    f" file says {root}: another platform made it, or the root was moved",
-                    fix="give each platform roots of its own; mount a root that was moved where it was",
-                    table=self._table.name,
-                    domain=replica.domain,
-                )
+        return self._registration.exists()
 
     def create(self) -> None:
         """Make the table mirrored, once: its register in all domains.
@@ -221,37 +93,7 @@ class Replication:
         Raises:
             QuorumUnavailable: a domain does not answer, and all must.
         """
-        if self._created or self.exists():
-            self._created = True
-            return
-        try:
-            self._bootstrap()
-        except Unanswered as error:
-            raise QuorumUnavailable(
-                f"the table {self._table.name} cannot be made: {error.message}",
-                fix="bring this domain back; a new table is made in all domains at once",
-                table=self._table.name,
-                missing={str(error.fields.get("store")): error.message},
-            ) from error
-        self._created = True
-
-    def _bootstrap(self) -> None:
-        """Make the registers, or wait for another process that makes them at the same time."""
-        roles = {site.name: site.role for site in self._sites}
-        for attempt in range(1, _BOOTSTRAP_ATTEMPTS + 1):
-            try:
-                bootstrap(self._table, roles, lambda: uuid.uuid4().hex)
-            except MembershipRefused:
-                registers = [self._table.replica(site.name).register.read() for site in self._sites]
-                for held in filter(None, registers):
-                    self._expect_own_roots(held)
-                if None not in registers:
-                    return
-                if attempt == _BOOTSTRAP_ATTEMPTS:
-                    raise
-                time.sleep(_BOOTSTRAP_PAUSE_SECONDS)
-            else:
-                return
+        self._registration.create()
 
     def acknowledged(self) -> State | None:
         """The newest state that may be read, None when the table does not exist."""
@@ -273,31 +115,7 @@ class Replication:
             QuorumUnavailable: too few domains answer to tell.
         """
         state = self.acknowledged()
-        if state is None:
-            return None
-        behind: dict[str, int | None] = {}
-        whole = []
-        roles = {replica.domain: replica.role for replica in state.locator.replicas}
-        domains = list(roles)
-        reads = {domain: functools.partial(self._table.read, domain, state.locator) for domain in domains}
-        answers = self._table.couriers.gather_from_all(reads)
-        for domain in domains:
-            record = answers.get(domain, Answer(None)).record
-            behind[domain] = None if record is None else max(0, state.version - record.published.version)
-            voted = record is not None and record.accepted is not None and record.accepted.covers(state)
-            # A vote is given for durable data only, and for nothing before everything up to it is there.
-            if roles[domain] is not Role.WITNESS and (behind[domain] == 0 or voted):
-                whole.append(domain)
-        return TableStanding(
-            leader=state.epoch.domain or None,
-            epoch=state.epoch.number,
-            generation=state.locator.generation,
-            version=state.version,
-            one_copy=state.locator.one_copy,
-            behind=behind,
-            roles=roles,
-            whole=tuple(whole),
-        )
+        return None if state is None else standing(self._table, state)
 
     def bind(self) -> Binding | None:
         """Where the newest acknowledged version is read from now, None when the table does not exist."""
@@ -365,29 +183,7 @@ class Replication:
             QuorumUnavailable: too few domains answer to tell.
             DomainUnavailable: one of them does not answer.
         """
-        state = self._reading.acknowledged()
-        found = []
-        for agreed in state.locator.replicas:
-            if not agreed.has_data:
-                continue
-            answer = self._table.read(agreed.domain, state.locator)
-            if answer.record is None:
-                raise DomainUnavailable(
-                    f"how far {agreed.domain} has the table {self._table.name} cannot be told: "
-                    f"{answer.problem or 'it has no register'}",
-                    fix="bring it back first; a domain that is lost for good gets an empty root and `domains heal --new-root`",
-                    domain=agreed.domain,
-                )
-            replica, at = self._table.replica(agreed.domain, state.locator), answer.record.published
-            found.append(
-                Holding(
-                    domain=agreed.domain,
-                    store=replica.store,
-                    folder=replica.folder(at.folder),
-                    version=max(at.version, state.base.first),
-                )
-            )
-        return sorted(found, key=lambda holding: holding.domain != self._table.home)
+        return holdings(self._table, self._reading.acknowledged())
 
     def locator(self) -> Locator | None:
         """The replicas as this domain's own register has them, agreed on or not; None if it does not say."""
@@ -419,6 +215,17 @@ class Replication:
         if state is None:
             return {}
         return {agreed.domain: problems(self._table, agreed, state) for agreed in state.locator.replicas}
+
+    def look(self, domain: str, since: Seen | None) -> Finding:
+        """Look over the next piece of a domain's replica; nothing is found where it has none.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell what is acknowledged.
+            Unanswered: that one does not.
+        """
+        state = self.acknowledged()
+        agreed = None if state is None else state.locator.replica(domain)
+        return Finding() if state is None or agreed is None else look(self._table, agreed, state, since)
 
     def rebuild(self, domain: str) -> None:
         """Build another domain's replica anew from those that are whole; until it has everything, it does not vote.

@@ -5,7 +5,8 @@ only. Here every replica keeps the same files: those of the oldest version that 
 version names. All else that is older than the retention goes, what killed writers left behind too.
 
 Folders of replicas that were built anew since go as well, a retention after they were first seen here: readers bound to
-them have long ended by then. When a folder was given up stands nowhere else, so that a mark is left in it.
+them have long ended by then. When a folder was given up stands nowhere else, so that a mark is left in it. So do the temporary
+files that killed processes left where they copied and voted.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.append import STAGING
-from etl_assets.delta.replication import Holding
+from etl_assets.delta.standing import Holding
 from etl_assets.errors import InputError
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.named_files import files_named
+from etl_assets.mirroring.record import FIRST_FOLDER, folder_name
 from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
 _GENERATION = re.compile(r"g\d{6}")
+_SHARED = ("register/", "health/")
+"""What else lies under a root of several domains, and is written by processes that may be killed."""
 MARK = ".given-up"
 """File in a folder that no replica lies in any more; its age says for how long that has been known."""
 DEFAULT_RETENTION = dt.timedelta(days=7)
@@ -42,16 +46,24 @@ class Unneeded:
         files: Bytes by path within the table's folder.
         given_up: Bytes by key of the files in folders that are no replica's any more.
         marks: Keys of the marks to leave in folders that were not known to be given up.
+        unfinished: Bytes by key of what writes left that were killed.
+        may_be_empty: Prefixes of folders that no replica lies in any more.
     """
 
     holding: Holding
     files: Mapping[str, int]
     given_up: Mapping[str, int]
     marks: tuple[str, ...]
+    unfinished: Mapping[str, int]
+    may_be_empty: tuple[str, ...]
 
     @property
     def bytes(self) -> int:
-        return sum(self.files.values()) + sum(self.given_up.values())
+        return sum(map(sum, (each.values() for each in (self.files, self.given_up, self.unfinished))))
+
+    def __len__(self) -> int:
+        """How many files."""
+        return sum(map(len, (self.files, self.given_up, self.unfinished)))
 
     def remove(self) -> None:
         """Remove the files. Doing it twice, or by several processes at once, changes nothing."""
@@ -61,9 +73,12 @@ class Unneeded:
             if number == 1:
                 failpoint(Failpoint.VACUUM_DURING_REMOVE)
             self.holding.store.delete(key)
+        for prefix in self.may_be_empty:
+            self.holding.store.prune(prefix)
 
     def _keys(self) -> Iterator[str]:
         yield from self.given_up
+        yield from self.unfinished
         for path in self.files:
             folder, slash, name = path.rpartition("/")
             yield f"{self.holding.folder}/{path}"
@@ -98,6 +113,8 @@ def find_unneeded(table: Table, retention: dt.timedelta, now: dt.datetime) -> li
             files=dict(_old_files(holding, needed, before)),
             given_up=dict(_given_up(holding, before)),
             marks=tuple(_unmarked(holding)),
+            unfinished=dict(_unfinished(holding, before)),
+            may_be_empty=tuple(_may_be_empty(holding)),
         )
         for holding in holdings
     ]
@@ -192,12 +209,33 @@ def _older_folders(holding: Holding) -> dict[str, set[str]]:
     """Content generations before the replica's, with their files. Later ones may be under construction."""
     parent, _, current = holding.folder.rpartition("/")
     found: dict[str, set[str]] = {}
-    if _GENERATION.fullmatch(current):
+    if _is_mirrored(holding):
         for key in holding.store.list(f"{parent}/"):
             name = key.removeprefix(f"{parent}/").partition("/")[0]
             if _GENERATION.fullmatch(name) and name < current:
                 found.setdefault(f"{parent}/{name}", set()).add(key)
     return found
+
+
+def _may_be_empty(holding: Holding) -> Iterator[str]:
+    """Prefixes of the folders before the replica's. One in which there is nothing is in no listing."""
+    parent, _, current = holding.folder.rpartition("/")
+    for number in range(FIRST_FOLDER, int(current[1:]) if _is_mirrored(holding) else FIRST_FOLDER):
+        yield f"{parent}/{folder_name(number)}/"
+
+
+def _unfinished(holding: Holding, before: float) -> Iterator[tuple[str, int]]:
+    """What writes left that a process began before a time, with their bytes: of this table, its register and its root."""
+    table = holding.folder.rpartition("/")[0] if _is_mirrored(holding) else holding.folder
+    for prefix in (f"{table}/", *(_SHARED if _is_mirrored(holding) else ())):
+        for key in holding.store.unfinished(prefix):
+            modified = holding.store.modified(key)
+            if modified is not None and modified <= before:
+                yield key, holding.store.size(key) or 0
+
+
+def _is_mirrored(holding: Holding) -> bool:
+    return _GENERATION.fullmatch(holding.folder.rpartition("/")[2]) is not None
 
 
 def _old_files(holding: Holding, needed: frozenset[str], before: float) -> Iterator[tuple[str, int]]:

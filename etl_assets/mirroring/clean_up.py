@@ -17,7 +17,7 @@ from functools import partial
 
 from etl_assets.errors import MirrorError, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.chain import extend, extend_all
-from etl_assets.mirroring.checkpoints import Checkpoints, Make, checkpoint_of_base, digest
+from etl_assets.mirroring.checkpoints import Checkpoints, Make, checkpoint_of_base, digest, due
 from etl_assets.mirroring.locator import Replica as Agreed
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Record, State
@@ -59,8 +59,9 @@ def move_base(mirror: Mirror, *, keep: int, make: Make, step: int = 1) -> State:
     folder = mirror.held().record.published.folder
     there = Checkpoints(mirror.home, folder)
     # The first checkpoint of a version stays. One that nobody agreed on may have rotted, or be another's: a version
-    # that has none yet gets one that is made now, of entries whose chain is the agreed one.
-    while there.exists(first):
+    # that has none yet gets one that is made now, of entries whose chain is the agreed one. A version at which readers
+    # get theirs may have one in a peer only, of other bytes; that peer would have to be built anew.
+    while due(first) == first or there.exists(first):
         first -= 1
     if first <= state.base.first:
         return state

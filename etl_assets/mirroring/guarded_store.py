@@ -87,12 +87,20 @@ class GuardedStore:
         return self._ask(key, lambda: self._store.modified(key))
 
     def list(self, prefix: str) -> Iterator[str]:
-        keys = self._store.list(prefix)
-        for some in self._each(prefix, lambda: list(islice(keys, _KEYS_AT_ONCE))):
-            yield from some
+        return self._some_at_once(prefix, self._store.list(prefix))
 
     def delete(self, key: str) -> None:
         self._ask(key, lambda: self._store.delete(key))
+
+    def unfinished(self, prefix: str) -> Iterator[str]:
+        return self._some_at_once(prefix, self._store.unfinished(prefix))
+
+    def prune(self, prefix: str) -> None:
+        self._ask(prefix, lambda: self._store.prune(prefix))
+
+    def _some_at_once(self, prefix: str, keys: Iterator[str]) -> Iterator[str]:
+        for some in self._each(prefix, lambda: list(islice(keys, _KEYS_AT_ONCE))):
+            yield from some
 
     def _each(self, key: str, following: Callable[[], T | None]) -> Iterator[T]:
         while found := self._ask(key, following):

@@ -14,7 +14,7 @@ import os
 import time
 import uuid
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from etl_assets.errors import Unanswered
@@ -24,6 +24,7 @@ LOCK_WAIT_SECONDS = 5.0
 CHUNK_BYTES = 4 * 1024 * 1024
 _POLL_SECONDS = 0.002
 _TEMPORARY = ".mirror-"
+_LOCK = f"{_TEMPORARY}lock-"
 
 
 class LocalStore:
@@ -143,6 +144,20 @@ class LocalStore:
         with self._answering(key):
             self._path(key).unlink(missing_ok=True)
 
+    def unfinished(self, prefix: str) -> Iterator[str]:
+        with self._answering(prefix):
+            for folder, _, names in os.walk(self._path(prefix)):
+                for name in names:
+                    # Never a lock: whoever holds it would hold nothing.
+                    if name.startswith(_TEMPORARY) and not name.startswith(_LOCK):
+                        yield (Path(folder) / name).relative_to(self._root).as_posix()
+
+    def prune(self, prefix: str) -> None:
+        with self._answering(prefix):
+            for folder, _, _ in os.walk(self._path(prefix), topdown=False):
+                with suppress(OSError):  # there is something in it
+                    Path(folder).rmdir()
+
     def _path(self, key: str) -> Path:
         path = self._root / key
         if ".." in path.parts or Path(key).is_absolute():
@@ -196,7 +211,7 @@ class LocalStore:
     @contextmanager
     def _locked(self, key: str, path: Path) -> Generator[None]:
         deadline = time.monotonic() + self._lock_wait_seconds
-        with path.with_name(f"{_TEMPORARY}lock-{path.name}").open("a") as lock:
+        with path.with_name(f"{_LOCK}{path.name}").open("a") as lock:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

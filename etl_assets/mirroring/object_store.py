@@ -150,6 +150,13 @@ class ObjectStore:
 
         self._ask(key, deleted)
 
+    def unfinished(self, prefix: str) -> Iterator[str]:
+        """None: an upload that was not finished is no object, and the bucket's own rules remove what it takes."""
+        return iter(())
+
+    def prune(self, prefix: str) -> None:
+        """There are no folders."""
+
     def _put_if(self, key: str, content: bytes, mode: Any) -> bool:
         def put() -> bool:
             try:

@@ -90,3 +90,14 @@ class Store(Protocol):
     def delete(self, key: str) -> None:
         """Remove a file; an absent one is fine."""
         ...
+
+    def unfinished(self, prefix: str) -> Iterator[str]:
+        """Keys below `prefix` of what writes under way, and killed ones, have left so far; `list` does not name them."""
+        ...
+
+    def prune(self, prefix: str) -> None:
+        """Remove folders in which there is nothing: that of `prefix`, which ends with `/`, and those in it.
+
+        A store without folders has nothing to do.
+        """
+        ...

@@ -31,7 +31,7 @@ def problems(table: MirroredTable, agreed: Agreed, state: State) -> list[str]:
 
 def _problems(table: MirroredTable, agreed: Agreed, record: Record, state: State) -> Iterator[str]:
     replica, at = table.replica(agreed.domain, state.locator), record.published
-    base = _begins_at(replica, record, state)
+    base = begins_at(replica, record, state)
     if at.version < base.first:
         return
     there = Checkpoints(replica, at.folder)
@@ -44,7 +44,7 @@ def _problems(table: MirroredTable, agreed: Agreed, record: Record, state: State
         yield problem
 
 
-def _begins_at(replica: Replica, record: Record, state: State) -> Base:
+def begins_at(replica: Replica, record: Record, state: State) -> Base:
     """The base to compare from: the one that the replica voted for, or a later one that it was built from."""
     voted = state.base if record.accepted is None else record.accepted.base
     folder = record.published.folder

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from etl_assets.delta.replication import TableStanding
+    from etl_assets.delta.standing import TableStanding
 
 
 class ChangeKind(StrEnum):

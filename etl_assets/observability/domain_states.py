@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.delta.replication import TableStanding
+from etl_assets.delta.standing import TableStanding
 from etl_assets.errors import MirrorError
 from etl_assets.placement.health import HealthState
 from etl_assets.placement.memory import Standing

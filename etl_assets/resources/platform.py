@@ -1,23 +1,16 @@
 """The platform as a Dagster resource: settings, placement and session put together into a step's surroundings."""
 
-import datetime as dt
 from typing import Any
 
 import dagster as dg
 
 from etl_assets import tags
-from etl_assets.contracts.envelope import Limits
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.policy import Stage
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
-from etl_assets.settings import LandingSettings, Settings
-from etl_assets.sources.landing import LANDING, REPLAYS, Folders
-from etl_assets.sources.replays import INGEST, replays_folder
+from etl_assets.settings import Settings
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, StepContext
-
-_MICROS_PER_HOUR = 3_600_000_000
 
 
 class PlatformResource(dg.ConfigurableResource):
@@ -55,21 +48,3 @@ class PlatformResource(dg.ConfigurableResource):
 def read_mode(context: Any) -> ReadMode:
     """Incremental if automation asked for the run, else the whole of its partitions."""
     return ReadMode(context.run.tags.get(tags.READ_MODE, ReadMode.WHOLE.value))
-
-
-def source_folders(settings: Settings, domain: FailureDomain) -> tuple[Folders, ...]:
-    """The folders that ingest reads: landing files, and dead letters that were handed in again."""
-    return (
-        Folders(source=LANDING, path=settings.landing_path),
-        Folders(source=REPLAYS, path=replays_folder(domain, INGEST)),
-    )
-
-
-def record_limits(landing: LandingSettings) -> Limits:
-    """What a record may be, in the units of `contracts.envelope`."""
-    earliest = dt.datetime.combine(landing.earliest_event_time, dt.time(), dt.UTC)
-    return Limits(
-        max_record_bytes=landing.max_record_bytes,
-        earliest_micros=round(earliest.timestamp()) * 1_000_000,
-        skew_micros=landing.max_clock_skew_hours * _MICROS_PER_HOUR,
-    )

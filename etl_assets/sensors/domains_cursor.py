@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from etl_assets.observability.domain_changes import Noted
 from etl_assets.observability.lag import Behind
 from etl_assets.placement.observations import boot_id
+from etl_assets.steps.look_over import Survey
 
 
 class DomainsCursor(BaseModel):
@@ -25,6 +26,7 @@ class DomainsCursor(BaseModel):
         rows: Rows acknowledged since then, by table.
         flowing: Whether the last observation had any.
         begin: The table that the next round begins with; None for the first one.
+        survey: How far the replicas have been looked over for damage.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -39,6 +41,7 @@ class DomainsCursor(BaseModel):
     rows: Mapping[str, int] = {}
     flowing: bool = False
     begin: str | None = None
+    survey: Survey = Survey()
 
     @classmethod
     def load(cls, text: str | None) -> DomainsCursor:

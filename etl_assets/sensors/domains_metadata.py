@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from etl_assets.delta.replication import TableStanding
+from etl_assets.delta.standing import TableStanding
 from etl_assets.markdown_table import markdown_table
 from etl_assets.observability.domain_changes import Change, ChangeKind
 from etl_assets.observability.domain_states import DomainState, one_loss
+from etl_assets.sensors.telling import SAFE
 from etl_assets.steps.keep_replicas import Kept
-
-SAFE = "losing any one domain now would lose nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class DomainsReport:
             "replicas_not_answering": sum(lag is None for lag in lags),
             "relocations": self._count(ChangeKind.RELOCATED),
             "rebinds": self._count(ChangeKind.REBOUND),
-            "repairs": sum(len(each.rejoined) + len(each.joined) for each in self.kept),
+            "repairs": sum(len((*each.rejoined, *each.joined, *each.repaired)) for each in self.kept),
         }
         for state in self.states:
             figures[f"versions_behind/{state.name}"] = sum(lag or 0 for lag in state.behind.values())

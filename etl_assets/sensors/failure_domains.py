@@ -6,21 +6,22 @@ from time import monotonic
 import dagster as dg
 
 from etl_assets.contracts.tables import RAW_EVENTS, WAREHOUSE_ROWS
-from etl_assets.delta.replication import TableStanding
+from etl_assets.delta.standing import TableStanding
 from etl_assets.errors import EtlAssetsError
 from etl_assets.observability.domain_changes import Noted, changes
 from etl_assets.observability.domain_states import domain_states, one_loss, table_standings
 from etl_assets.observability.lag import still_behind
 from etl_assets.observability.throughput import rows_acknowledged
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.health import Health, HealthState
 from etl_assets.placement.policy import Stage
-from etl_assets.sensors.alerts import AlertKind, write_alert
-from etl_assets.sensors.conditions import OVER, Conditions, condition, news, of_domains, parts
+from etl_assets.sensors.alerts import AlertKind
+from etl_assets.sensors.conditions import Conditions, condition, of_domains, parts
 from etl_assets.sensors.domains_cursor import DomainsCursor
-from etl_assets.sensors.domains_metadata import SAFE, DomainsReport
+from etl_assets.sensors.domains_metadata import DomainsReport
+from etl_assets.sensors.telling import SAFE, lost_domains, tell
 from etl_assets.settings import Settings
 from etl_assets.steps.keep_replicas import Kept, keep_replicas
+from etl_assets.steps.look_over import look_over
 from etl_assets.steps.step import platform_table
 
 ASSET = "failure_domains"
@@ -28,11 +29,12 @@ CHECK = "losing_any_one_domain_loses_nothing"
 INTERVAL_SECONDS = 15
 ROUND_SECONDS = 20.0
 """How long a tick goes on to look after one table after the other: Dagster gives a tick a minute."""
+LOOK_SECONDS = 2.0
+"""How long a tick looks over the replicas of one table for damage."""
 OBSERVED_SECONDS = 60.0
 """While rows flow, or a replica is behind, figures are observed once in that time: enough for a chart."""
 MEASURED = (RAW_EVENTS.name, WAREHOUSE_ROWS.name)
 """Tables whose throughput is told: what came in, and what came out."""
-RUNBOOK = "see docs/operations.md"
 
 
 def failure_domains_asset(settings: Settings) -> dg.AssetSpec:
@@ -79,21 +81,23 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
         lost: Conditions = {}
         try:
             # First of all: what follows asks no domain that is known not to answer.
-            lost = _lost(placement.watch.probe_all(placement.sites))
+            lost = lost_domains(placement.watch.probe_all(placement.sites))
             kept = keep_replicas(
                 placement,
                 begin=last.begin,
                 seconds=ROUND_SECONDS,
                 keep_log_versions=settings.upkeep.keep_log_versions,
             )
+            survey, found = look_over(placement, last.survey, seconds=LOOK_SECONDS)
+            kept += found
             tables = table_standings(placement)
             states = domain_states(placement, tables)
         except EtlAssetsError as error:
             # What this tick could not find out stays as it was told.
-            cursor = _tell(settings, last, {**last.told, **lost})
+            cursor = _told(settings, last, {**last.told, **lost})
             return dg.SensorResult(skip_reason=str(error), cursor=cursor.dump())
         now = monotonic()
-        cursor = _noted(placement, last, kept, tables, now)
+        cursor = _noted(placement, last, kept, tables, now).model_copy(update={"survey": survey})
         report = DomainsReport(
             states=states,
             tables=tables,
@@ -104,7 +108,7 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
         )
         unsafe = {condition(AlertKind.ONE_LOSS_LOSES): report.danger} if report.danger else {}
         troubles = {**_stopped(placement), **unsafe, **_troubled(last, lost, kept)}
-        cursor = _tell(settings, cursor, {**lost, **troubles})
+        cursor = _told(settings, cursor, {**lost, **troubles})
         if report.fingerprint() == last.seen and not cursor.is_due(now, every=OBSERVED_SECONDS):
             reason = "; ".join(map(str, kept)) or "every replica is up to date"
             return dg.SensorResult(skip_reason=reason, cursor=cursor.dump())
@@ -122,14 +126,6 @@ def _events(report: DomainsReport) -> list[dg.AssetObservation | dg.AssetCheckEv
         description=report.danger or SAFE,
     )
     return [dg.AssetObservation(ASSET, metadata=report.metadata()), evaluation]
-
-
-def _lost(health: Mapping[str, Health]) -> dict[str, str]:
-    return {
-        condition(AlertKind.DOMAIN_LOST, name): each.why or "it does not answer"
-        for name, each in health.items()
-        if each.state is HealthState.UNAVAILABLE
-    }
 
 
 def _troubled(last: DomainsCursor, lost: Conditions, kept: Sequence[Kept]) -> Conditions:
@@ -192,37 +188,7 @@ def _rows(placement: Placement, last: DomainsCursor, noted: Mapping[str, Noted])
     return rows
 
 
-def _tell(settings: Settings, cursor: DomainsCursor, now: Conditions) -> DomainsCursor:
-    """Write a line for each condition that begins or is over; the cursor remembers what was told."""
-    found = news(cursor.told, cursor.waiting, now)
-    for key, why in found.begun.items():
-        _alert(settings, *parts(key), why)
-    for key, why in found.over.items():
-        kind, subject = parts(key)
-        _alert(settings, OVER[kind], subject, f"it was: {why}")
+def _told(settings: Settings, cursor: DomainsCursor, now: Conditions) -> DomainsCursor:
+    """Tell what begins or is over; the cursor remembers what was told."""
+    found = tell(settings.home, cursor.told, cursor.waiting, now)
     return cursor.model_copy(update={"told": found.told, "waiting": found.waiting})
-
-
-_SENTENCES = {
-    AlertKind.DOMAIN_LOST: "the failure domain {} is unavailable: {}",
-    AlertKind.DOMAIN_BACK: "the failure domain {} is back; {}",
-    AlertKind.STAGE_STOPPED: "no failure domain that may run the stage {} can: {}",
-    AlertKind.STAGE_RUNS: "the stage {} has a failure domain again; {}",
-    AlertKind.ONE_LOSS_LOSES: "{}{}",
-    AlertKind.ONE_LOSS_SAFE: "{}" + SAFE + "; {}",
-    AlertKind.TABLE_TROUBLED: "the replicas of the table {} cannot be looked after: {}",
-    AlertKind.TABLE_WELL: "the replicas of the table {} are looked after again; {}",
-}
-_SUBJECTS = {
-    AlertKind.DOMAIN_LOST: "domain",
-    AlertKind.STAGE_STOPPED: "stage",
-    AlertKind.TABLE_TROUBLED: "table",
-}
-
-
-def _alert(settings: Settings, kind: AlertKind, subject: str, why: str) -> None:
-    begins = next((begin for begin, over in OVER.items() if over is kind), kind)
-    fix = f"{RUNBOOK}, {kind}" if kind in OVER else "nothing"
-    named = {_SUBJECTS[begins]: subject} if begins in _SUBJECTS else {}
-    error = _SENTENCES[kind].format(subject, why)
-    write_alert(settings.home, kind, {**named, "error": f"{error}\n  fix: {fix}"})

@@ -10,13 +10,16 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from etl_assets import tags
 from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.errors import EtlAssetsError
+from etl_assets.follow.lease import following, found_done, left_undone
+from etl_assets.observability.pending import days_behind
 from etl_assets.partitions import ranges
+from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.policy import Stage
-from etl_assets.resources.platform import source_folders
 from etl_assets.sensors.attempts import Attempt, next_attempt
 from etl_assets.settings import Settings
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.watch import WatchCursor, Watched, watch
+from etl_assets.steps.data_path import source_folders
 from etl_assets.steps.ingest_batch import committed_batch
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
@@ -44,6 +47,9 @@ def landing_sensor(
         description="Starts a run for the days of the landing folder that have unread files. On by default.",
     )
     def landing_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        follower = following(settings.home)
+        if follower is not None and not follower.is_silent:
+            return dg.SensorResult(skip_reason=f"{follower} reads new files as they come")
         try:
             domain = place(settings.placement(), Stage.INGEST, RAW_EVENTS.name)
             raw_events = platform_table(RAW_EVENTS.name, domain)
@@ -57,10 +63,13 @@ def landing_sensor(
                 settle_seconds=settings.landing.settle_seconds,
                 most_days=MOST_DAYS_A_TICK,
             )
+            undone = _left_undone(settings, domain)
         except EtlAssetsError as error:
             return dg.SensorResult(skip_reason=str(error))
         requests, reasons = [], list(_remarks(found, settings))
-        for first, last in ranges(found.ready, settings.runs.max_days_per_run):
+        if follower is not None:
+            reasons.append(f"{follower} has given no sign of life for {follower.silent_seconds:.0f} s")
+        for first, last in ranges({*found.ready, *undone}, settings.runs.max_days_per_run):
             request = f"{first}..{last}@{batch_id}"
             decision = next_attempt(_earlier(context.instance, request))
             if decision.number is None:
@@ -75,6 +84,16 @@ def landing_sensor(
         return dg.SensorResult(skip_reason=reason, cursor=found.cursor.dump())
 
     return landing_files
+
+
+def _left_undone(settings: Settings, domain: FailureDomain) -> set[dt.date]:
+    """Days that a follower which is gone has read and not carried all the way; looked for until there are none."""
+    if left_undone(settings.home) is None:
+        return set()
+    days = {day for of_table in days_behind(domain, settings.start_date).values() for day in of_table}
+    if not days:
+        found_done(settings.home)
+    return days
 
 
 def _run_request(first: dt.date, last: dt.date, request: str, attempt: int) -> dg.RunRequest:

@@ -3,7 +3,8 @@
 Every commit of a batch names its files. The ledger gathers them in one small file for each day, so that a run looks at its
 days only, and remembers the commit up to which it has done so. It is made from the log alone: lost, or in another failure
 domain, it is made again. It never says more than the log, and less only while it has not been brought up to date, or of
-commits whose log entries were cleaned up: then a file is read again, which changes nothing, because its events are known.
+commits whose log entries were cleaned up before it saw them: then a file is read again, which changes nothing, because its
+events are known.
 """
 
 from __future__ import annotations
@@ -27,21 +28,25 @@ if TYPE_CHECKING:
 FILES = "files"
 """Fact of a commit: the files it read, as `BatchPlan.marks` has them."""
 _UP_TO = "up_to.json"
+_WITHOUT_TABLE = 3
+"""So much of what a commit is known by was kept before the table's id was."""
 
 
 class Ledger:
     """The files read by the commits of a table up to a version."""
 
-    def __init__(self, folder: Path, table_path: Path, version: int) -> None:
+    def __init__(self, folder: Path, table_path: Path, version: int, table_id: str) -> None:
         self._folder = folder
         self._table_path = table_path
         self._version = version
+        self._table_id = table_id
 
     @classmethod
     def of(cls, table: Table) -> Ledger:
         """The ledger of a table as it is now."""
-        version = table.version()
-        return cls(table.domain.progress_path(table.name) / "ledger", table.path, version)
+        snapshot = table.snapshot()
+        version, table_id = (-1, "") if snapshot is None else (snapshot.version, snapshot.table_id)
+        return cls(table.domain.progress_path(table.name) / "ledger", table.path, version, table_id)
 
     def unread(self, files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
         """Those of one day's files that no commit has read as they are now."""
@@ -76,17 +81,24 @@ class Ledger:
     def _since(self) -> tuple[dict[str, Marks], bool, list[Any] | None]:
         """What commits tell that the kept days lack, whether these are of this table's commits, and the newest commit.
 
-        A table made anew, or set back to a backup, does not have the commit up to which the days were kept.
+        A table made anew, or set back to a backup, does not have the commit up to which the days were kept. Where the log
+        begins later than that commit, the table's id tells; the commits in between are not in the log for anybody.
         """
         news: dict[str, Marks] = {}
-        newest = None
+        newest = oldest = None
+        kept_up_to = self._kept_up_to
         for note in commit_notes(self._table_path, self._version):
-            newest = newest or _identity(note)
-            if _identity(note) == self._kept_up_to:
+            oldest = self._identity(note)
+            newest = newest or oldest
+            if kept_up_to in (oldest, oldest[:_WITHOUT_TABLE]):
                 return news, True, newest
             for day, marks in ((note.user_metadata.get("facts") or {}).get(FILES) or {}).items():
                 news[day] = marks | news.get(day, {})
-        return news, False, newest
+        is_cleaned_up = oldest is not None and kept_up_to is not None and kept_up_to[0] < oldest[0]
+        return news, is_cleaned_up and kept_up_to[_WITHOUT_TABLE:] == [self._table_id], newest
+
+    def _identity(self, note: CommitNote) -> list[Any]:
+        return [note.version, note.at.isoformat(), note.user_metadata.get("writer"), self._table_id]
 
     @cached_property
     def _kept_up_to(self) -> list[Any] | None:
@@ -98,10 +110,6 @@ class Ledger:
 
     def _path(self, day: str) -> Path:
         return self._folder / f"{day}.json"
-
-
-def _identity(note: CommitNote) -> list[Any]:
-    return [note.version, note.at.isoformat(), note.user_metadata.get("writer")]
 
 
 def _dump(value: Any) -> bytes:

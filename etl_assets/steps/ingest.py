@@ -40,6 +40,7 @@ class Ingest:
         mode: Read unread files only, or all of a day's.
         settle_seconds: How long a file must have been unchanged.
         max_batch_bytes: Input of one batch; a larger file is a batch of its own.
+        most_batches: End after so many batches, whatever is left; None: read all there is.
     """
 
     context: StepContext
@@ -48,13 +49,14 @@ class Ingest:
     mode: ReadMode
     settle_seconds: float
     max_batch_bytes: int
+    most_batches: int | None = None
     table: Table = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", self.context.table(RAW_EVENTS.name))
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
-        """Read the days' files, batch by batch, until none is left.
+        """Read the days' files, batch by batch, until none is left or there were enough.
 
         Raises:
             SourceUnreadable: a file cannot be read.
@@ -66,7 +68,7 @@ class Ingest:
             report += self._carry_out(pending)
         files, notes = self._files(days)
         report += StepReport(table=self.table.name, version=version, notes=notes)
-        batches = list(batches_of(files, self.max_batch_bytes))
+        batches = list(batches_of(files, self.max_batch_bytes))[: self.most_batches]
         for number, batch in enumerate(batches, start=1):
             logger.info("raw_events: batch %d of %d, %d files", number, len(batches), len(batch))
             version = ensure_table(

@@ -32,13 +32,15 @@ class Kept:
 
     `moved` is the domain that leads now where that is another one than before; `rejoined` are domains whose lost memory
     was replaced, and which were brought up to date from nothing; `joined` those that got the role now that the platform file
-    gives them; `one_copy` whether the one-copy flag was set or taken back; `left` whether it is for the next round.
+    gives them; `repaired` those whose replica was found damaged and built anew; `one_copy` whether the one-copy flag was set or
+    taken back; `left` whether it is for the next round.
     """
 
     table: str
     moved: str | None = None
     rejoined: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
     one_copy: bool | None = None
     left: bool = False
     problem: str | None = None
@@ -52,6 +54,7 @@ class Kept:
         parts = [f"led by {self.moved} from now on"] if self.moved else []
         parts += [f"{domain} was rebuilt" for domain in self.rejoined]
         parts += [f"{domain} joined" for domain in self.joined]
+        parts += [f"{domain} was damaged and built anew" for domain in self.repaired]
         if self.one_copy is not None:
             parts.append("goes on with one copy" if self.one_copy else "has two copies again")
         parts += ["looked after in the next round"] if self.left else []

@@ -125,6 +125,12 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         self._do("delete", key, lambda: self.files.pop(key, None))
 
+    def unfinished(self, prefix: str) -> Iterator[str]:
+        return iter(())
+
+    def prune(self, prefix: str) -> None:
+        """There are no folders."""
+
     def _write(self, key: str, content: bytes) -> None:
         self.files[key] = content
         self._modified[key] = time.time()

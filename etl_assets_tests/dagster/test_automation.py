@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from etl_assets.build import build_definitions
+from etl_assets.follow.lease import lease
 from etl_assets.settings import load_settings
 
 OLD_DAY = "2026-01-05"
@@ -96,3 +97,42 @@ def test_a_new_customer_file_asks_for_no_day(automation):
     automation.tick()
     automation.report(["customers"], None)
     assert automation.tick() == {}
+
+
+def test_while_somebody_follows_nothing_is_asked_for_and_afterwards_only_what_is_behind(automation):
+    with lease(load_settings().home):
+        automation.report(["raw_events", *PATH], OLD_DAY)
+        automation.report(["order_status_view"], None)
+        automation.report(["raw_events"], NEXT_DAY)
+        assert automation.tick() == {}
+        automation.report(["raw_events"], OLD_DAY)
+        automation.report(PATH, OLD_DAY)
+        assert automation.tick() == {}
+    asked = automation.tick()
+    assert {name: asked.get(name) for name in PATH} == {name: {NEXT_DAY} for name in PATH}
+
+
+def test_the_sensor_evaluates_the_conditions_where_the_home_folder_is():
+    settings = load_settings()
+    repository = build_definitions(settings).get_repository_def()
+    sensor = repository.get_sensor_def("downstream_automation")
+    cursor = None
+
+    def tick() -> list[str]:
+        nonlocal cursor
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            context = dg.build_sensor_context(
+                instance=instance, cursor=cursor, repository_def=repository, sensor_name=sensor.name
+            )
+            ticked = sensor.evaluate_tick(context)
+        cursor = ticked.cursor
+        return [str(request.partition_key) for request in ticked.run_requests or ()]
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.report_runless_asset_event(dg.AssetMaterialization("customers"))
+        tick()
+        with lease(settings.home):
+            instance.report_runless_asset_event(dg.AssetMaterialization("raw_events", partition=OLD_DAY))
+            assert tick() == []
+        assert tick() == [OLD_DAY]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -18,6 +19,7 @@ from etl_assets.sensors.conditions import OVER, condition
 from etl_assets.sensors.domains_cursor import DomainsCursor
 from etl_assets.sensors.failure_domains import ASSET, CHECK, failure_domains_sensor
 from etl_assets.settings import load_settings
+from etl_assets.steps.look_over import Survey
 from etl_assets.steps.members import take_out
 from etl_assets_tests.reference.three_domains import (
     TABLE,
@@ -221,6 +223,37 @@ def test_a_table_whose_replicas_are_not_those_of_the_platform_file_is_told_of(pl
     assert "docs/operations.md, TableTroubled" in told["error"]
     assert dict(take_out(domains, C)) == {TABLE: None}
     tick(again.cursor)
+    assert kinds(tmp_path) == ["TableTroubled", "TableWell"]
+
+
+def test_damage_that_nobody_would_meet_is_mended_and_shown(placement, tmp_path):
+    for _ in range(2):
+        commit(placement, A)
+    first = tick(DomainsCursor(survey=Survey(table=TABLE)).dump())
+    assert observed(first)["repairs"] == 0
+    (data,) = (root_of(placement, C) / "tables" / TABLE).rglob("part-1.parquet")
+    data.write_bytes(b"ro")
+    found = tick(DomainsCursor.load(first.cursor).model_copy(update={"survey": Survey(table=TABLE)}).dump())
+    assert observed(found)["repairs"] == 1
+    assert f"{TABLE}: {C} was damaged and built anew" in str(observed(found)["happened"])
+    assert alerts(tmp_path) == []
+
+
+def test_damage_that_cannot_be_mended_is_told_of_until_it_is(placement, tmp_path):
+    for _ in range(2):
+        commit(placement, A)
+    (data,) = (root_of(placement, A) / "tables" / TABLE).rglob("part-1.parquet")
+    whole = data.read_bytes()
+    data.write_bytes(b"ro")
+    result = tick(DomainsCursor(survey=Survey(table=TABLE)).dump())
+    for _ in range(3):
+        result = tick(result.cursor)
+    (told,) = alerts(tmp_path)
+    assert (told["kind"], told["table"]) == ("TableTroubled", TABLE)
+    assert "part-1.parquet" in told["error"]
+    data.write_bytes(whole)
+    again = DomainsCursor.load(result.cursor)
+    result = tick(again.model_copy(update={"survey": replace(again.survey, table=TABLE)}).dump())
     assert kinds(tmp_path) == ["TableTroubled", "TableWell"]
 
 

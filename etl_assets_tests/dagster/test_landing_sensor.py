@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from etl_assets import tags
 from etl_assets.build import ASSETS
+from etl_assets.follow.lease import lease
 from etl_assets.placement.memory import Standing
 from etl_assets.sensors.landing import landing_sensor
 from etl_assets.settings import LandingSettings, RunSettings, Settings
@@ -200,3 +202,19 @@ def test_a_long_history_costs_a_tick_one_look_a_day_and_its_cursor_stays_small(s
     day_folders = [path for path in listed if Path(path).parent == settings.landing_path]
     assert day_folders == [str(settings.landing_path / days[500].isoformat())]
     assert len(listed) < 10
+
+
+def test_it_stands_back_for_a_follower_and_takes_over_when_it_is_gone(settings, tick):
+    land(settings, TODAY)
+    with lease(settings.home):
+        skipped = tick()
+        assert keys(skipped) == []
+        assert f"the follower on {socket.gethostname()} (process {os.getpid()}" in reason(skipped)
+    assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#0"]
+
+
+def test_a_follower_without_a_sign_of_life_is_not_waited_for(settings, tick):
+    land(settings, TODAY)
+    with lease(settings.home):
+        os.utime(settings.home / "follower.lock", (LONG_AGO, LONG_AGO))
+        assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#0"]

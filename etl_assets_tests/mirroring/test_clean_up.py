@@ -6,14 +6,18 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake.exceptions import DeltaError
 
+from etl_assets.delta.checkpoint import make_checkpoint as make_checkpoint_of_entries
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import ReplicaCorrupt, Unanswered
-from etl_assets.mirroring.checkpoints import Checkpoints
+from etl_assets.mirroring.checkpoints import EVERY, Checkpoints
 from etl_assets.mirroring.clean_up import clean, move_base
+from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.record import WHOLE_LOG
 from etl_assets.mirroring.record_codec import encode
@@ -29,7 +33,7 @@ from etl_assets_tests.mirroring.test_checkpoints import (
     opened,
     without_checkpoints,
 )
-from etl_assets_tests.reference.mirrored_log import commit_entries, three_replications
+from etl_assets_tests.reference.mirrored_log import commit_entries, log_entries, three_replications
 
 KEEP, FIRST, NEWEST = 10, 24, 34
 """The log of versions 0 to 34 that keeps ten before its head begins with version 24."""
@@ -230,6 +234,26 @@ def test_of_a_log_that_was_edited_no_beginning_is_made(mirrored, tmp_path):
     with pytest.raises(ReplicaCorrupt, match="it was not shortened"):
         mirrored.shorten(KEEP)
     assert versions_of(folder_of(tmp_path, "b")) == list(range(NEWEST + 1))
+
+
+def test_a_log_never_begins_where_a_replica_may_have_a_checkpoint_for_its_readers(mirrored, tmp_path):
+    # Of the same version, not of the same bytes; the leader's replica, built anew since, has none.
+    for domain in "ab":
+        made = checkpoint_path(folder_of(tmp_path, domain), EVERY)
+        content = pq.read_table(pa.BufferReader(made.read_bytes()))
+        made.unlink()
+        last_checkpoint_path(folder_of(tmp_path, domain)).unlink()
+    with pa.BufferOutputStream() as other:
+        pq.write_table(content, other, compression="gzip")
+        theirs = other.getvalue().to_pybytes()
+    made = make_checkpoint_of_entries(None, list(log_entries(EVERY + 1)))
+    b = Replica(LocalStore(tmp_path / "b"), table="events", domain="b")
+    assert Checkpoints(b, 1).put(replace(made, content=theirs))
+    begins, _ = mirrored.shorten(NEWEST - EVERY)
+    assert begins == EVERY - 1
+    assert newest_folder(tmp_path, "b") == folder_of(tmp_path, "b")
+    assert checkpoints_of(folder_of(tmp_path, "b")) == [EVERY - 1, EVERY]
+    assert mirrored.broken() == {domain: [] for domain in DOMAINS}
 
 
 def in_memory(roles: dict[str, Role], weather: KillAt | None = None) -> Platform:

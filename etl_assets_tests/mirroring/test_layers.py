@@ -14,7 +14,10 @@ PACKAGE = FOLDER.parent
 NO_CLOCK = [
     *FOLDER.glob("*.py"),
     *(PACKAGE / "placement").glob("*.py"),
-    *(PACKAGE / "delta" / f"{name}.py" for name in ("replication", "checkpoint", "commit")),
+    *(
+        PACKAGE / "delta" / f"{name}.py"
+        for name in ("replication", "registration", "standing", "checkpoint", "commit")
+    ),
     *(PACKAGE / "steps" / f"{name}.py" for name in ("keep_replicas", "members", "placing")),
     *(PACKAGE / "observability" / f"{name}.py" for name in ("domain_states", "domain_changes", "lag")),
 ]

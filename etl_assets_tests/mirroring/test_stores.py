@@ -166,6 +166,46 @@ def test_a_folder_keeps_no_temporary_files_and_lists_none(tmp_path):
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"1", ".mirror-lock-1"}
 
 
+def test_what_a_killed_write_left_is_told_of_and_a_lock_is_not(tmp_path):
+    store = LocalStore(tmp_path)
+    store.create("a/b/1", b"one")
+    store.replace("a/b/1", b"two", tag(store, "a/b/1"))
+
+    class Killed(BaseException):
+        pass
+
+    def dying():
+        yield b"half"
+        assert len(list(store.unfinished("a/"))) == 1
+        raise Killed
+
+    with pytest.raises(Killed):
+        store.put("a/b/2", dying())
+    left = tmp_path / "a" / "b" / ".mirror-0123456789abcdef"
+    left.write_bytes(b"half")
+    assert list(store.unfinished("a/")) == ["a/b/.mirror-0123456789abcdef"]
+    store.delete("a/b/.mirror-0123456789abcdef")
+    assert list(store.unfinished("a/")) == []
+    assert list(store.list("a/")) == ["a/b/1"]
+
+
+def test_folders_with_nothing_in_them_are_removed_and_others_stay(store, tmp_path):
+    for key in ("a/b/1", "a/c/2", "a/c/d/3"):
+        store.create(key, b"one")
+    store.delete("a/b/1")
+    store.delete("a/c/d/3")
+    for prefix in ("a/", "not/there/"):
+        store.prune(prefix)
+        store.prune(prefix)
+    assert list(store.list("a/")) == ["a/c/2"]
+    if isinstance(store, LocalStore):
+        assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == [
+            "a",
+            "a/c",
+            "a/c/2",
+        ]
+
+
 def test_a_file_that_is_not_read_to_its_end_is_not_left_open(tmp_path):
     store = LocalStore(tmp_path)
     store.put("part", [b"rows"] * 3)

@@ -18,9 +18,15 @@ class ReadFiles:
     def __init__(self, folder: Path) -> None:
         self.table = folder / "table"
         self.days = folder / "ledger"
+        self.table_id = uuid.uuid4().hex
 
     def ledger(self, days: Path | None = None) -> Ledger:
-        return Ledger(days or self.days, self.table, latest_version(self.table))
+        return Ledger(days or self.days, self.table, latest_version(self.table), self.table_id)
+
+    def clean_up(self, *, before: int) -> None:
+        """Shorten the table's log."""
+        for version in range(before):
+            entry_path(self.table, version).unlink(missing_ok=True)
 
     def commit(self, *files: SourceFile, **other_facts: object) -> None:
         """Commit a batch of files, or something else without any."""

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from etl_assets.cli.tables import tables
-from etl_assets.delta.compaction import DAYS_A_COMMIT, Compaction, plan_compactions
+from etl_assets.delta.compaction import DAYS_A_COMMIT, TIERS, Compaction, plan_compactions, plan_crowded
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.errors import NotFound
 from etl_assets.placement.domains import FailureDomain
@@ -100,3 +100,38 @@ def test_the_command_starts_no_spark_where_nothing_is_to_be_done(tmp_path, monke
     write_table(load_settings().placement().domains[0], "raw_events", rows_of(1, 2))
     assert "2 files of" in runner.invoke(tables, ["compact", "raw_events"]).output
     assert isinstance(runner.invoke(tables, ["compact", "raw_evens"]).exception, NotFound)
+
+
+class Sized(Snapshot):
+    """A version with files of these sizes, by day of the month."""
+
+    def __init__(self, sizes: dict[int, list[int]]) -> None:
+        self.sizes = sizes
+
+    def partition_columns(self) -> tuple[str, ...]:
+        return ("partition_date",)
+
+    def sizes_by(self, *columns: str):
+        for day, sizes in self.sizes.items():
+            for size in sizes:
+                yield size, (f"2026-03-{day:02}",)
+
+
+SMALL, MIDDLE = TIERS[0] - 1, TIERS[1] - 1
+
+
+def test_a_day_under_way_is_written_anew_when_it_has_too_many_small_files():
+    assert plan_crowded(Sized({}), 3) is None
+    assert plan_crowded(Sized({9: [SMALL] * 2, 10: [SMALL] * 3}), 3) is None
+    plan = plan_crowded(Sized({9: [SMALL] * 2, 10: [SMALL] * 4}), 3)
+    assert plan == Compaction(days=(TODAY,), smaller_than=TIERS[0])
+
+
+def test_what_was_made_of_small_files_is_not_written_anew_with_each_of_the_next():
+    assert plan_crowded(Sized({10: [MIDDLE] * 3 + [SMALL] * 3}), 3) == Compaction(
+        days=(TODAY,), smaller_than=TIERS[1]
+    )
+    plan = plan_crowded(Sized({10: [MIDDLE] * 2 + [SMALL] * 4}), 3)
+    assert plan is not None
+    assert plan.smaller_than == TIERS[0], "those in the middle stay as they are"
+    assert plan_crowded(Sized({10: [TIERS[1]] * 9}), 3) is None

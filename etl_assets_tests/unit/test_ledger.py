@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,43 @@ def test_what_was_kept_outlasts_the_log_entries_it_came_from(read):
     entry_path(read.table, 0).unlink()
     read.commit(file("c.jsonl"))
     assert read.ledger().unread([file(f"{name}.jsonl") for name in "abc"]) == ()
+
+
+def test_of_a_log_shortened_beyond_what_was_kept_only_what_nobody_remembers_is_read_again(read):
+    read.commit(file("a.jsonl"))
+    read.ledger().keep()
+    read.commit(file("b.jsonl"))
+    read.commit(file("c.jsonl"))
+    read.clean_up(before=2)
+    for _ in range(2):
+        assert read.ledger().unread([file(f"{name}.jsonl") for name in "abc"]) == (file("b.jsonl"),)
+        read.ledger().keep()
+    read.commit(file("b.jsonl"))
+    assert read.ledger().unread([file(f"{name}.jsonl") for name in "abc"]) == ()
+
+
+def test_of_an_earlier_table_nothing_is_believed_however_short_the_log_is(read):
+    read.commit(file("a.jsonl"))
+    read.ledger().keep()
+    shutil.rmtree(read.table)
+    read.table_id = "another"
+    for name in "bcd":
+        read.commit(file(f"{name}.jsonl"))
+    read.clean_up(before=2)
+    assert read.ledger().unread([file("a.jsonl"), file("d.jsonl")]) == (file("a.jsonl"),)
+
+
+def test_a_ledger_that_does_not_say_of_which_table_it_is_goes_by_the_commit_alone(read):
+    read.commit(file("a.jsonl"))
+    read.ledger().keep()
+    up_to = read.days / "up_to.json"
+    up_to.write_text(json.dumps(json.loads(up_to.read_text())[:3]))
+    read.commit(file("b.jsonl"))
+    assert read.ledger().unread([file("a.jsonl"), file("b.jsonl")]) == ()
+    read.clean_up(before=1)
+    assert read.ledger().unread([file("a.jsonl"), file("b.jsonl")]) == (file("a.jsonl"),)
+    read.ledger().keep()
+    assert json.loads(up_to.read_text())[3:] == [read.table_id]
 
 
 def test_commits_of_other_kinds_change_nothing(read):

@@ -148,10 +148,47 @@ def test_a_folder_that_was_given_up_goes_a_retention_after_it_was_first_seen(mir
     assert len(found.given_up) > 15
     assert list(found.given_up)[-1].endswith(MARK)
     found.remove()
-    assert [path for path in old.rglob("*") if path.is_file()] == []
+    assert not old.exists()
     assert (under_way / "part-0.parquet").exists()
     assert mirrored.replication.broken() == {domain: [] for domain in DOMAINS}
     assert mirrored.snapshot().row_count() > 0
+
+
+def test_folders_that_an_earlier_vacuum_left_empty_go(mirrored, tmp_path):
+    mirrored.replication.rebuild("c")
+    old = replica(tmp_path, "c")
+    for path in old.rglob("*"):
+        if path.is_file():
+            path.unlink()
+    under_way = old.with_name("g000099") / "_delta_log"
+    under_way.mkdir(parents=True)
+    for each in find_unneeded(mirrored, WEEK, NOW):
+        each.remove()
+    assert not old.exists()
+    assert under_way.exists()
+    assert mirrored.replication.broken() == {domain: [] for domain in DOMAINS}
+
+
+def test_what_killed_processes_left_half_written_goes_once_it_is_old(mirrored, tmp_path):
+    of_the_table = [f"tables/events/{name}" for name in ("staged", "g000001/partition_date=2026-01-01")]
+    left = [tmp_path / "b" / folder / ".mirror-0a1b" for folder in (*of_the_table, "register", "health")]
+    another = tmp_path / "b" / "tables" / "others" / ".mirror-0a1b"
+    young = tmp_path / "b" / "register" / ".mirror-2c3d"
+    for path in (*left, another, young):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half of it")
+        if path != young:
+            os.utime(path, (LONG_AGO, LONG_AGO))
+    lock = tmp_path / "b" / "register" / ".mirror-lock-events.json"
+    os.utime(lock, (LONG_AGO, LONG_AGO))
+    found = {each.holding.domain: each for each in find_unneeded(mirrored, WEEK, NOW)}
+    assert {domain: len(each) for domain, each in found.items()} == {"a": 0, "b": 4, "c": 0}
+    assert found["b"].bytes == 4 * len(b"half of it")
+    for each in (*found.values(), *found.values()):
+        each.remove()
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in (another, young, lock))
+    assert mirrored.replication.broken() == {domain: [] for domain in DOMAINS}
 
 
 def test_a_replica_that_will_begin_anew_keeps_no_file_from_before(mirrored, tmp_path):

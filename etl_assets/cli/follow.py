@@ -1,0 +1,32 @@
+"""`etl-assets follow`: the resident process that carries new events through as they come."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import click
+
+
+@click.command(epilog="\b\nExamples:\n  etl-assets follow\n  etl-assets follow --verbose\n")
+@click.option("--verbose", is_flag=True, help="Say what each step does, also when all is well.")
+def follow(verbose: bool) -> None:
+    """Carry new events through as soon as they are there, until SIGTERM or SIGINT.
+
+    One process with a warm Spark session; the landing sensor starts no runs while it lives. What it does is reported to
+    Dagster. Errors are retried and told in alerts.jsonl; the process ends when it cannot go on by itself, to be started
+    again by its supervisor.
+    """
+    from etl_assets.follow.follower import Follower
+    from etl_assets.follow.reports import Dagster
+    from etl_assets.settings import load_settings
+
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    logging.getLogger("etl_assets").setLevel(logging.INFO if verbose else logging.WARNING)
+    settings = load_settings()
+    settings.landing_path.mkdir(parents=True, exist_ok=True)
+    Follower(settings, Dagster(settings).take).follow()

@@ -1,0 +1,69 @@
+"""`etl-assets run`: what is new, materialized once. Dagster and Spark are loaded when there is something to do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+from etl_assets.cli.letter_options import say
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from etl_assets.settings import Settings
+
+
+@click.command(epilog="\b\nExamples:\n  etl-assets run\n  etl-assets run --json | jq .raw_events.accepted\n")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def run(as_json: bool) -> None:
+    """Materialize what is unread, once, and what a run that was killed has left undone.
+
+    The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark.
+    """
+    from etl_assets.observability.pending import days_behind, unread
+    from etl_assets.settings import load_settings
+
+    settings = load_settings()
+    found = unread(settings, now=dt.datetime.now(dt.UTC), settle_seconds=settings.landing.settle_seconds)
+    behind = days_behind(settings.placement().reader(), settings.start_date)
+    if found.unsettled:
+        say(
+            f"{found.unsettled} files changed less than {settings.landing.settle_seconds:g} s ago and are not read yet"
+        )
+    for day, error in found.unreadable.items():
+        say(f"{day}: {error}")
+    days = sorted({*found.ready, *(day for of_table in behind.values() for day in of_table)})
+    if not days:
+        say("nothing to do: every file is read, and every table is up to date with its inputs")
+    else:
+        if behind:
+            say(f"left undone before: {', '.join(f'{name} ({len(of)} days)' for name, of in behind.items())}")
+        say(f"{len(days):,} days to materialize; Spark starts with the first")
+    figures = _materialize(settings, days) if days else {}
+    if as_json:
+        click.echo(json.dumps(figures))
+        return
+    for table, of_table in figures.items():
+        click.echo(f"{table}: " + ", ".join(f"{value:,} {name}" for name, value in of_table.items()))
+
+
+def _materialize(settings: Settings, days: Collection[dt.date]) -> dict[str, dict[str, int]]:
+    """Figures by table and name."""
+    from etl_assets.cli.demo import run_figures
+    from etl_assets.instance import open_instance
+    from etl_assets.runs import materialize_days
+    from etl_assets.steps.step import ReadMode
+
+    totals: Counter[str] = Counter()
+    with open_instance(settings) as instance:
+        for result in materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL):
+            totals += run_figures(result)
+    figures: dict[str, dict[str, int]] = {}
+    for key, value in totals.items():
+        table, _, name = key.partition(".")
+        figures.setdefault(table, {})[name] = value
+    return figures

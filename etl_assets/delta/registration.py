@@ -1,0 +1,140 @@
+"""Whether a table was made mirrored, and making it: its register in every domain, once.
+
+Belongs here: a table's first moments, and telling whether it had them. Does not belong here: what is agreed on afterwards
+(`replication.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
+from etl_assets.mirroring.bootstrap import bootstrap
+from etl_assets.placement.memory import MARKER
+
+if TYPE_CHECKING:
+    from etl_assets.mirroring.register import Held
+    from etl_assets.mirroring.table import MirroredTable
+    from etl_assets.placement.site import Site
+
+_BOOTSTRAP_ATTEMPTS, _BOOTSTRAP_PAUSE_SECONDS = 40, 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Presence:
+    """What a domain says of a table: its register, that there is none, or why it says nothing."""
+
+    held: Held | None = None
+    silent: str | None = None
+
+
+class Registration:
+    """The registers of one table, as one process sees them."""
+
+    def __init__(self, table: MirroredTable, sites: Sequence[Site]) -> None:
+        self._table = table
+        self._sites = sites
+        self._created = False
+
+    def exists(self) -> bool:
+        """Whether the table was made mirrored.
+
+        A table that was has its register in every domain. So it does not exist if a majority says so from roots that
+        are known to be theirs: an emptied root, or a disk that is not mounted, says nothing.
+
+        Raises:
+            QuorumUnavailable: no domain that answers has its register, and too few answer to tell.
+            MembershipRefused: it was made with other roots than the configured ones.
+        """
+
+        def found(answers: Mapping[str, _Presence]) -> bool:
+            return any(answer.held is not None for answer in answers.values())
+
+        # All at once: one that hangs must not keep the others from answering. One register is enough for a yes; for a no
+        # everybody is waited for, because roots that were replaced have none and a marker.
+        errands = {site.name: functools.partial(self._presence, site) for site in self._sites}
+        answers = self._table.couriers.gather(errands, found)
+        if (
+            held := next((each.held for each in answers.values() if each.held is not None), None)
+        ) is not None:
+            self._expect_own_roots(held)
+            return True
+        none_yet = _Presence(silent="did not answer in time")
+        silent = {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
+        if len(silent) * 2 >= len(self._sites):
+            raise QuorumUnavailable(
+                f"whether the table {self._table.name} exists cannot be told: {'; '.join(silent.values())}",
+                fix="bring these domains back",
+                table=self._table.name,
+                missing=silent,
+            )
+        return False
+
+    def _presence(self, site: Site) -> _Presence:
+        replica = self._table.replica(site.name)
+        try:
+            if (held := replica.register.read()) is not None:
+                return _Presence(held=held)
+            if replica.store.get(MARKER) is None:
+                return _Presence(silent=f"{site.root} was emptied, or its disk or bucket is not there")
+        except (Unanswered, ReplicaCorrupt) as error:
+            # A register that cannot be read says as little as a store that does not answer.
+            return _Presence(silent=error.message)
+        return _Presence()
+
+    def _expect_own_roots(self, held: Held) -> None:
+        """Two platforms that share one root would fight for its tables, each with a majority of its own."""
+        agreed = () if held.record.accepted is None else held.record.accepted.locator.replicas
+        for replica in agreed:
+            root = self._table.roots.get(replica.domain, replica.uri)
+            if root != replica.uri:
+                raise MembershipRefused(
+                    f"the table {self._table.name} has its replica of {replica.domain} under {replica.uri}, and the platform"
+                    f" file says {root}: another platform made it, or the root was moved",
+                    fix="give each platform roots of its own; mount a root that was moved where it was",
+                    table=self._table.name,
+                    domain=replica.domain,
+                )
+
+    def create(self) -> None:
+        """Make the table mirrored, once: its register in all domains.
+
+        Raises:
+            QuorumUnavailable: a domain does not answer, and all must.
+        """
+        if self._created or self.exists():
+            self._created = True
+            return
+        try:
+            self._bootstrap()
+        except Unanswered as error:
+            raise QuorumUnavailable(
+                f"the table {self._table.name} cannot be made: {error.message}",
+                fix="bring this domain back; a new table is made in all domains at once",
+                table=self._table.name,
+                missing={str(error.fields.get("store")): error.message},
+            ) from error
+        self._created = True
+
+    def _bootstrap(self) -> None:
+        """Make the registers, or wait for another process that makes them at the same time."""
+        roles = {site.name: site.role for site in self._sites}
+        for attempt in range(1, _BOOTSTRAP_ATTEMPTS + 1):
+            try:
+                bootstrap(self._table, roles, lambda: uuid.uuid4().hex)
+            except MembershipRefused:
+                registers = [self._table.replica(site.name).register.read() for site in self._sites]
+                for held in filter(None, registers):
+                    self._expect_own_roots(held)
+                if None not in registers:
+                    return
+                if attempt == _BOOTSTRAP_ATTEMPTS:
+                    raise
+                time.sleep(_BOOTSTRAP_PAUSE_SECONDS)
+            else:
+                return

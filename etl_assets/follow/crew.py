@@ -1,0 +1,153 @@
+"""Steps run for the follower: placed each time, repeated where that may help, split where the data of a day is bad.
+
+Belongs here: one step for some days, from its placement to what became of it. Does not belong here: which step and when
+(`follower.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from etl_assets.delta.compaction import commit_compaction, plan_crowded
+from etl_assets.delta.session import running_driver_pid
+from etl_assets.errors import EngineLost
+from etl_assets.io_managers.partition_split import run_partitions
+from etl_assets.processes import started_at
+from etl_assets.retry_policy import Decision, decide
+from etl_assets.steps.data_path import WITHOUT_DAYS, step_of
+from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.step import ReadMode, StepContext, StepReport, domain_watched, logger, platform_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl_assets.settings import Settings
+
+_CONNECTION_LOST = ("Py4JNetworkError", "SparkConnectGrpcException")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What became of a step.
+
+    Attributes:
+        began: When the attempt that counts began to read (monotonic seconds): it has all that was there by then.
+        report: What it did, None if nothing of it was done.
+        failed: Errors by day; by None where no day is to blame.
+    """
+
+    began: float
+    report: StepReport | None
+    failed: Mapping[dt.date | None, Exception] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """Runs steps in one thread.
+
+    Attributes:
+        settings: The platform file.
+        session: Gives this thread's own Spark session.
+        renew: Forgets that session, so that the next call makes a new one.
+        wait: Waits so many seconds, or until there is something better to do.
+    """
+
+    settings: Settings
+    session: Callable[[], SparkSession]
+    renew: Callable[[], None]
+    wait: Callable[[float], object]
+
+    def run(self, table: str, days: Sequence[dt.date]) -> Done:
+        """Have a table's step run for some days, repeated as the platform's runs are.
+
+        Raises:
+            EngineLost: the Spark engine of this process is gone, and everything else with it.
+        """
+        attempts = self.settings.runs.max_retries + 1
+        for attempt in range(attempts):
+            began = time.monotonic()
+            try:
+                return self._attempt(table, days, began)
+            except Exception as error:  # noqa: BLE001 - handed over to whoever asked, by the retry table
+                self._look_at_engine(error)
+                if decide(error) is not Decision.RETRY or attempt + 1 == attempts:
+                    return Done(began=began, report=None, failed={None: error})
+                logger.warning("%s is tried again: %s: %s", table, type(error).__name__, error)
+                self.wait(random.uniform(0, self.settings.runs.retry_delay_seconds * 2**attempt))
+        raise AssertionError("unreachable: the last attempt returns")
+
+    def tidy(self, table: str) -> None:
+        """Make one file of a table's small ones, if a day has too many of them: each makes the next step slower.
+
+        What keeps it from being done is told, and it is done the next time.
+
+        Raises:
+            EngineLost: as for `run`.
+        """
+        try:
+            domain = place(self.settings.placement(), STAGE_OF[table], table)
+            written = platform_table(table, domain)
+            snapshot = written.snapshot()
+            crowded = (
+                None if snapshot is None else plan_crowded(snapshot, self.settings.follow.most_small_files)
+            )
+            if snapshot is None or crowded is None:
+                return
+            commit_compaction(
+                self.session(),
+                written,
+                crowded,
+                base_version=snapshot.version,
+                wait_seconds=self.settings.runs.lock_wait_seconds,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, rows go on without it
+            self._look_at_engine(error)
+            logger.warning("%s was not compacted: %s: %s", table, type(error).__name__, error)
+
+    def _attempt(self, table: str, days: Sequence[dt.date], began: float) -> Done:
+        placement = self.settings.placement()
+        domain = place(placement, STAGE_OF[table], table)
+        context = StepContext(
+            session=self.session,
+            domain=domain,
+            lock_wait_seconds=self.settings.runs.lock_wait_seconds,
+            domain_problem=lambda: placement.problem(domain),
+        )
+        step = step_of(
+            table,
+            self.settings,
+            context,
+            ReadMode.INCREMENTAL,
+            max_batch_bytes=self.settings.follow.max_batch_bytes,
+            most_batches=1,
+        )
+
+        def run(keys: Sequence[str]) -> StepReport:
+            with domain_watched(context):
+                report = step.run([dt.date.fromisoformat(key) for key in keys])
+                return replace(report, domain=domain.name)
+
+        keys = () if table in WITHOUT_DAYS else tuple(day.isoformat() for day in days)
+        result = run_partitions(run, keys)
+        failed: dict[dt.date | None, Exception] = {
+            dt.date.fromisoformat(key): error for key, error in result.failed.items()
+        }
+        return Done(began=began, report=result.report, failed=failed)
+
+    def _look_at_engine(self, error: Exception) -> None:
+        """A local engine is gone for good with its process; to a server, another session is made."""
+        driver = running_driver_pid()
+        if driver is not None and started_at(driver) is None:
+            raise EngineLost(
+                f"the Spark engine of this process (process {driver}) is gone",
+                fix="start the follower again, as a supervisor does by itself: nothing acknowledged was lost; if it goes"
+                " on, look for the kernel's out-of-memory killer and raise `spark.driver_memory`",
+                driver=driver,
+            ) from error
+        if type(error).__name__ in _CONNECTION_LOST:
+            self.renew()

@@ -1,0 +1,318 @@
+"""The loop: look for new files, carry them through, bring the rest up to date beside it, tell Dagster now and then.
+
+Three threads, each with one thing to do, so that none waits for another: the main one takes events from the landing folder
+to the warehouse, one micro-batch after another; the second brings order_status_view, dead_letters and audit_log up to
+date, in a Spark session of its own; the third tells Dagster. What is new and what is left undone is read from the tables
+each time, so that nothing depends on what this process remembers.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.tables import CUSTOMERS, NORMALIZED_ORDERS, RAW_EVENTS, WAREHOUSE_ROWS
+from etl_assets.errors import EtlAssetsError
+from etl_assets.follow.crew import Crew, Done
+from etl_assets.follow.lease import Lease, lease
+from etl_assets.follow.pauses import Pauses, Thing
+from etl_assets.follow.reports import Reports
+from etl_assets.observability.pending import days_behind
+from etl_assets.resources.spark import SparkResource, spark_config
+from etl_assets.retry_policy import advice, decide
+from etl_assets.sensors.alerts import AlertKind, write_alert
+from etl_assets.sources.ledger import Ledger
+from etl_assets.sources.watch import WatchCursor, watch
+from etl_assets.steps.data_path import DATA_PATH, DERIVED, WITHOUT_DAYS, source_folders
+from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.step import StepReport, logger, platform_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl_assets.follow.reports import Event
+    from etl_assets.settings import Settings
+
+PATH = DATA_PATH[1:]
+"""What events go through, after the customers."""
+MOST_DAYS_A_LOOK = 1_000
+JOIN_SECONDS = 10.0
+"""How long leaving waits for a thread: what it has begun is done again by whoever comes next."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A Spark session of one thread, made on first use and made anew when it is lost."""
+
+    config: Mapping[str, str]
+    resource: SparkResource | None = None
+    made: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        if self.resource is None:
+            self.resource = SparkResource(spark_config=dict(self.config))
+        self.made = self.resource.spark_session
+        return self.made
+
+    def renew(self) -> None:
+        self.resource = self.made = None
+
+    def interrupt(self) -> None:
+        """End the jobs it has running."""
+        if self.made is not None:
+            with suppress(Exception):  # whatever became of it, this process leaves
+                self.made.interruptAll()
+
+
+class Follower:
+    """Follows the landing folder until it is told to leave.
+
+    Args:
+        settings: The platform file.
+        tell: Has Dagster write an event down.
+        heard: Hears of each step that did something, right after it was acknowledged, in the thread that ran it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        tell: Callable[[Event], None],
+        *,
+        heard: Callable[[str, StepReport], None] = lambda table, report: None,
+    ) -> None:
+        self._settings, self._pace = settings, settings.follow
+        self._heard = heard
+        self._reports = Reports(settings, tell, follower=f"{socket.gethostname()}:{os.getpid()}")
+        config = spark_config(settings.spark)
+        if "spark.remote" not in config:  # a server has its own
+            config = LIMITS | config
+        self._sessions = {"path": Session(config), "derived": Session(config)}
+        self._leaving = threading.Event()
+        self._lost: Exception | None = None
+        self._pauses: Pauses = Pauses()
+        self._pauses_lock = threading.Lock()
+        self._left_behind: frozenset[dt.date] = frozenset()
+        self._cursor = WatchCursor()
+        self._check_at = 0.0
+        self._broken: list[str] = []
+
+    def follow(self) -> None:
+        """Follow until SIGTERM or SIGINT.
+
+        Raises:
+            FollowerRunning: another process follows on this home folder.
+            EngineLost: Spark is gone. A supervisor starts the process again.
+        """
+        with lease(self._settings.home) as held, _interrupted_by(signal.SIGTERM, signal.SIGINT):
+            threads: list[threading.Thread] = []
+            try:
+                self._sessions["path"]()
+                logger.warning("following %s", self._settings.landing_path)
+                threads = [
+                    self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
+                    self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
+                ]
+                self._carry_on(held)
+            except KeyboardInterrupt:
+                logger.warning("leaving: what has begun is cancelled, and done by whoever comes next")
+            finally:
+                self._leave(threads)
+
+    def _carry_on(self, held: Lease) -> None:
+        crew = self._crew("path")
+        while self._lost is None:
+            began = time.monotonic()
+            held.alive()
+            if days := self._days_to_carry():
+                self._carry(crew, days)
+            self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
+        raise self._lost
+
+    def _days_to_carry(self) -> tuple[dt.date, ...]:
+        """The days with unread files, and those that somebody has left behind on the way to the warehouse."""
+        looking: Thing = (RAW_EVENTS.name, None)
+        if not self._ready([looking]):
+            return ()
+        settings = self._settings
+        try:
+            domain = place(settings.placement(), STAGE_OF[RAW_EVENTS.name], RAW_EVENTS.name)
+            found = watch(
+                source_folders(settings, domain),
+                Ledger.of(platform_table(RAW_EVENTS.name, domain)),
+                self._cursor,
+                first_day=settings.start_date,
+                now=dt.datetime.now(dt.UTC),
+                settle_seconds=settings.landing.settle_seconds,
+                most_days=MOST_DAYS_A_LOOK,
+            )
+        except EtlAssetsError as error:
+            self._failed(RAW_EVENTS.name, (), {None: error})
+            return ()
+        self._cursor = found.cursor
+        for day, why in found.unreadable.items():
+            logger.warning("%s: %s", day, why)
+        self._left_behind, behind = frozenset(), self._left_behind
+        days = sorted({*found.ready, *behind})
+        return tuple(day for day in days if self._ready([(RAW_EVENTS.name, day)]))
+
+    def _carry(self, crew: Crew, days: Sequence[dt.date]) -> None:
+        """Take days from the landing folder to the warehouse, each as far as it goes."""
+        # Events are not normalized with customers that are known to be wrong; arriving goes on.
+        whole = self._ready([(CUSTOMERS.name, None)]) and not self._run(crew, CUSTOMERS.name, days).failed
+        left = list(days)
+        for table in PATH if whole else PATH[:1]:
+            done = self._run(crew, table, left)
+            left = [] if None in done.failed else [day for day in left if day not in done.failed]
+            if not left:
+                return
+        if whole:
+            self._check(time.monotonic())
+        for table in PATH:
+            crew.tidy(table)
+
+    def _bring_up_to_date(self) -> None:
+        """Have the derived tables catch up with the path, and find what others left behind on it."""
+        try:
+            behind = days_behind(self._settings.placement().reader(), self._settings.start_date)
+        except EtlAssetsError as error:
+            logger.warning("what is left undone cannot be told now: %s", error)
+            return
+        self._left_behind = frozenset(
+            day for table in (NORMALIZED_ORDERS.name, WAREHOUSE_ROWS.name) for day in behind.get(table, ())
+        )
+        crew = self._crew("derived")
+        for table in DERIVED:
+            things: list[Thing] = (
+                [(table, None)] if table in WITHOUT_DAYS else [(table, day) for day in behind.get(table, ())]
+            )
+            if table in behind and self._ready([(table, None)]) and (ready := self._ready(things)):
+                self._run(crew, table, [day for _, day in ready if day is not None])
+                crew.tidy(table)
+
+    def _run(self, crew: Crew, table: str, days: Sequence[dt.date]) -> Done:
+        done = crew.run(table, days)
+        things: list[Thing] = [(table, None), *((table, day) for day in days)]
+        if done.report is not None:
+            self._heard(table, done.report)
+            kept = [day for day in days if day not in done.failed]
+            self._reports.add(table, kept, done.report, done.began)
+            with self._pauses_lock:
+                well = [thing for thing in things if thing[1] not in done.failed]
+                self._pauses = self._pauses.succeeded(well)
+        if done.failed and not self._leaving.is_set():
+            self._failed(table, days, done.failed)
+        return done
+
+    def _failed(
+        self, table: str, days: Sequence[dt.date], failed: Mapping[dt.date | None, Exception]
+    ) -> None:
+        """Leave alone for a while what failed, and have somebody look at it, as at a run that failed."""
+        for day, error in failed.items():
+            blamed = sorted(days) if day is None else [day]
+            message = (
+                error.message if isinstance(error, EtlAssetsError) else f"{type(error).__name__}: {error}"
+            )
+            text = f"{message}\n  fix: {advice(error)}"
+            logger.error("%s: %s", table, text)
+            partition = f"{blamed[0]}..{blamed[-1]}" if blamed else ""
+            self._alert({"partition": partition, "step": table, "error": text.strip()[:2_000]})
+            # Days are set aside where they enter the path; a table that has none, or is not to blame for them, as a whole.
+            whole = day is None and (table not in PATH or not blamed)
+            entry = RAW_EVENTS.name if table in PATH else table
+            things: list[Thing] = [(table, None)] if whole else [(entry, each) for each in blamed]
+            with self._pauses_lock:
+                self._pauses = self._pauses.failed(things, decide(error), time.monotonic())
+
+    def _check(self, now: float) -> None:
+        """Evaluate the invariants once for each report; one that is broken twice in a row is no commit of somebody else's."""
+        if now < self._check_at:
+            return
+        self._check_at = now + self._pace.report_interval_seconds
+        try:
+            broken = self._reports.check()
+        except EtlAssetsError as error:
+            logger.warning("the invariants cannot be evaluated now: %s", error)
+            return
+        for told in broken:
+            logger.error(told)
+            if told.split(":")[0] in {before.split(":")[0] for before in self._broken}:
+                self._alert({"partition": "", "step": told.split(":")[0], "error": told})
+        self._broken = broken
+
+    def _alert(self, alert: Mapping[str, str]) -> None:
+        with suppress(OSError):  # the disk may be what failed
+            write_alert(self._settings.home, AlertKind.RUN_FAILED, {"run_id": "", "job": "follow", **alert})
+
+    def _ready(self, things: Collection[Thing]) -> tuple[Thing, ...]:
+        with self._pauses_lock:
+            return self._pauses.ready(things, time.monotonic())
+
+    def _crew(self, name: str) -> Crew:
+        session = self._sessions[name]
+        return Crew(settings=self._settings, session=session, renew=session.renew, wait=self._leaving.wait)
+
+    def _started(self, name: str, task: Callable[[], object], interval_seconds: float) -> threading.Thread:
+        """A thread that does its task again and again until the process leaves."""
+
+        def again() -> None:
+            while not self._leaving.wait(interval_seconds):
+                try:
+                    task()
+                except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the process
+                    if not self._leaving.is_set():
+                        logger.exception("the thread %s cannot go on", name)
+                        self._lost = error
+                    return
+
+        thread = threading.Thread(target=again, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _leave(self, threads: Sequence[threading.Thread]) -> None:
+        self._leaving.set()
+        for session in self._sessions.values():
+            session.interrupt()
+        for thread in threads:
+            thread.join(JOIN_SECONDS)
+        if threads:
+            self._reports.tell()
+
+
+LIMITS = {
+    # What Spark remembers of jobs that are done, for a UI that is not there: by default of thousands.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.worker.ui.retainedExecutors": "10",
+    # Broadcasts and shuffles are let go when the JVM collects what refers to them; an idle one collects nothing by itself.
+    "spark.cleaner.periodicGC.interval": "10min",
+}
+"""Settings of an engine that runs for weeks."""
+
+
+@contextmanager
+def _interrupted_by(*signals: signal.Signals) -> Generator[None]:
+    """Raise `KeyboardInterrupt` on the signals during the block, where this is the main thread."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.signal(each, interrupt) for each in signals}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

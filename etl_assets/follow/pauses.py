@@ -1,0 +1,62 @@
+"""What the follower leaves alone for a while after it has failed: pure decisions, the time is passed in.
+
+Belongs here: for how long. Does not belong here: what an error is worth (`retry_policy.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from etl_assets.retry_policy import Decision
+
+Thing = tuple[str, dt.date | None]
+"""A table, and a day of it; None for a table as a whole."""
+FIRST_SECONDS = 30.0
+LONGEST_SECONDS = 3_600.0
+"""As the landing sensor has it for runs that fail."""
+LONGEST_FOR_PASSING_SECONDS = 60.0
+"""Of what passes by itself, such as a domain that is away: to try costs little, and every minute is latency."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """How often something has failed in a row, and until when it is left alone (seconds of the caller's clock)."""
+
+    failures: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """What has failed and has not succeeded since."""
+
+    by_thing: Mapping[Thing, Pause] = field(default_factory=lambda: MappingProxyType({}))
+
+    def ready(self, things: Iterable[Thing], now: float) -> tuple[Thing, ...]:
+        """Those of the things that are not left alone now, in their order."""
+        return tuple(thing for thing in things if (p := self.by_thing.get(thing)) is None or p.until <= now)
+
+    def failed(self, things: Collection[Thing], decision: Decision, now: float) -> Pauses:
+        """The pauses after some things have failed: each time twice as long."""
+        longest = LONGEST_FOR_PASSING_SECONDS if decision is Decision.RETRY else LONGEST_SECONDS
+        failures = {thing: self._failures(thing) + 1 for thing in things}
+        new = {
+            thing: Pause(
+                failures=number, until=now + min(FIRST_SECONDS * 2.0 ** min(number - 1, 20), longest)
+            )
+            for thing, number in failures.items()
+        }
+        return Pauses({**self.by_thing, **new})
+
+    def succeeded(self, things: Collection[Thing]) -> Pauses:
+        """The pauses after some things went well."""
+        if self.by_thing.keys().isdisjoint(things):
+            return self
+        return Pauses({thing: pause for thing, pause in self.by_thing.items() if thing not in set(things)})
+
+    def _failures(self, thing: Thing) -> int:
+        pause = self.by_thing.get(thing)
+        return 0 if pause is None else pause.failures

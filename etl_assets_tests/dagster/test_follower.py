@@ -1,0 +1,194 @@
+"""What a follower does next, and what it leaves alone: its loop on real files, with steps that only say how they ended."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etl_assets.errors import CommitConflict, DomainUnavailable, EngineLost, InputError, SourceUnreadable
+from etl_assets.follow import crew as crews
+from etl_assets.follow.crew import Crew, Done
+from etl_assets.follow.follower import Follower, Session
+from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
+from etl_assets.steps.step import StepReport
+
+DAY, BAD_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
+Ending = Mapping[dt.date | None, Exception] | Exception
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(
+        home=tmp_path,
+        landing=LandingSettings(settle_seconds=0),
+        runs=RunSettings(retry_delay_seconds=0, max_retries=2),
+        follow=FollowSettings(batch_interval_seconds=0.05, derived_interval_seconds=3_600),
+    )
+
+
+@pytest.fixture
+def follow(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, tuple]]]:
+    """Follows for some looks at the landing folder; tells which steps were run for which days."""
+
+    def follow(endings: Mapping[str, Ending], looks: int = 1) -> list[tuple[str, tuple]]:
+        ran: list[tuple[str, tuple]] = []
+        left = [looks]
+
+        def run(crew: Crew, table: str, days: Sequence[dt.date]) -> Done:
+            ran.append((table, tuple(days)))
+            ending = endings.get(table, {})
+            if isinstance(ending, Exception):
+                raise ending
+            failed = {day: error for day, error in ending.items() if day is None or day in days}
+            report = StepReport(table=table, version=1, counts={day: Counter() for day in days}, commits=1)
+            return Done(began=0.0, report=None if None in failed else report, failed=failed)
+
+        def look(follower: Follower) -> tuple[dt.date, ...]:
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            return days_to_carry(follower)
+
+        days_to_carry = Follower._days_to_carry
+        monkeypatch.setattr(Crew, "run", run)
+        monkeypatch.setattr(Follower, "_days_to_carry", look)
+        monkeypatch.setattr(Session, "__call__", lambda session: None)
+        Follower(settings, lambda event: None).follow()
+        return ran
+
+    return follow
+
+
+def land(settings: Settings, *days: dt.date) -> None:
+    for day in days:
+        file = settings.landing_path / day.isoformat() / "a.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}\n")
+
+
+def alerts(settings: Settings) -> list[dict[str, str]]:
+    file = settings.home / "alerts.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_without_new_files_no_step_is_run(follow):
+    assert follow({}, looks=3) == []
+
+
+def test_days_with_new_files_go_all_the_way_together(follow, settings):
+    land(settings, DAY, BAD_DAY)
+    both = (DAY, BAD_DAY)
+    assert follow({}) == [
+        ("customers", both),
+        ("raw_events", both),
+        ("normalized_orders", both),
+        ("warehouse_rows", both),
+    ]
+
+
+def test_a_day_whose_data_is_bad_is_told_of_and_left_alone_while_the_others_go_on(follow, settings):
+    land(settings, DAY, BAD_DAY)
+    broken = SourceUnreadable("b.jsonl cannot be read", fix="write it again")
+    ran = follow({"raw_events": {BAD_DAY: broken}}, looks=2)
+    assert ran[2:4] == [("normalized_orders", (DAY,)), ("warehouse_rows", (DAY,))]
+    assert ran[4:6] == [("customers", (DAY,)), ("raw_events", (DAY,))]
+    (alert,) = alerts(settings)
+    assert alert["kind"] == "RunFailed"
+    assert (alert["job"], alert["step"]) == ("follow", "raw_events")
+    assert alert["partition"] == f"{BAD_DAY}..{BAD_DAY}"
+    assert "fix: write it again" in alert["error"]
+
+
+def test_what_fails_whatever_the_day_ends_the_micro_batch_and_is_tried_again_later(follow, settings):
+    land(settings, DAY)
+    away = DomainUnavailable("the disk is away", fix="bring it back")
+    assert follow({"normalized_orders": {None: away}}, looks=3) == [
+        ("customers", (DAY,)),
+        ("raw_events", (DAY,)),
+        ("normalized_orders", (DAY,)),
+    ]
+    assert len(alerts(settings)) == 1
+
+
+def test_with_customers_that_are_wrong_events_still_arrive_and_are_not_normalized(follow, settings):
+    land(settings, DAY)
+    ran = follow({"customers": {None: InputError("the header lacks a column", fix="add it")}}, looks=2)
+    assert [table for table, _ in ran] == ["customers", "raw_events", "raw_events"]
+
+
+def test_a_lost_engine_ends_the_process(follow, settings):
+    land(settings, DAY)
+    with pytest.raises(EngineLost):
+        follow({"raw_events": EngineLost("it is gone", fix="start again")})
+
+
+def no_session() -> Any:
+    raise AssertionError("no step of these tests asks for Spark")
+
+
+class Attempts:
+    """A crew whose attempts end as told, one after the other; the last one for ever."""
+
+    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch, *endings: Exception | None):
+        self.made, self.renewed = 0, 0
+
+        def attempt(crew: Crew, table: str, days: Sequence[dt.date], began: float) -> Done:
+            ending = endings[min(self.made, len(endings) - 1)]
+            self.made += 1
+            if ending is not None:
+                raise ending
+            return Done(began=began, report=StepReport(table=table, version=1))
+
+        def renew() -> None:
+            self.renewed += 1
+
+        monkeypatch.setattr(Crew, "_attempt", attempt)
+        self.crew = Crew(settings=settings, session=no_session, renew=renew, wait=lambda seconds: None)
+
+    def done(self) -> Done:
+        return self.crew.run("raw_events", [DAY])
+
+
+CONFLICT = CommitConflict("another commit came in between", fix="again")
+LOST = type("SparkConnectGrpcException", (Exception,), {})("the server went away")
+
+
+def test_a_conflict_with_another_writer_is_tried_again_at_once(settings, monkeypatch):
+    attempts = Attempts(settings, monkeypatch, CONFLICT, CONFLICT, None)
+    assert attempts.done().report is not None
+    assert attempts.made == 3
+
+
+def test_no_more_often_than_a_run_would(settings, monkeypatch):
+    attempts = Attempts(settings, monkeypatch, CONFLICT)
+    assert attempts.done().failed == {None: CONFLICT}
+    assert attempts.made == 1 + settings.runs.max_retries
+
+
+def test_what_needs_somebody_is_not_tried_again(settings, monkeypatch):
+    attempts = Attempts(settings, monkeypatch, OSError(28, "No space left on device"))
+    assert attempts.done().report is None
+    assert attempts.made == 1
+
+
+def test_a_connection_that_is_lost_gets_a_new_session(settings, monkeypatch):
+    attempts = Attempts(settings, monkeypatch, LOST, None)
+    assert attempts.done().report is not None
+    assert attempts.renewed == 1
+
+
+def test_an_engine_that_is_gone_is_told_as_such_whatever_the_error(settings, monkeypatch):
+    attempts = Attempts(settings, monkeypatch, LOST)
+    process = subprocess.Popen(["true"])
+    process.wait()
+    gone = process.pid
+    monkeypatch.setattr(crews, "running_driver_pid", lambda: gone)
+    with pytest.raises(EngineLost, match=f"process {gone}"):
+        attempts.done()

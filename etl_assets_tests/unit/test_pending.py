@@ -1,0 +1,116 @@
+"""What is waiting is told from logs and listings, and with nothing to do a command loads neither Dagster nor Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from etl_assets.cli import run as command
+from etl_assets.observability.pending import days_behind
+from etl_assets.settings import Settings, load_settings
+from etl_assets_tests.reference.written_tables import write_table
+
+DAY, OTHER_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
+BEFORE = dt.date(2025, 12, 31)
+RUN_AND_TELL_MODULES = """
+import sys
+from etl_assets.cli.main import cli
+cli(["run"], standalone_mode=False)
+heavy = {"dagster", "pyspark", "pandas", "numpy", "py4j"} & set(sys.modules)
+sys.exit(f"loaded {heavy}" if heavy else 0)
+"""
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return load_settings()
+
+
+def write(settings: Settings, table: str, day: dt.date, batch: int, cursors: dict[str, int] | None = None):
+    domain = settings.placement().domains[0]
+    write_table(domain, table, [{"partition_date": day, "batch_id": batch}], cursors)
+
+
+def behind(settings: Settings) -> dict[str, tuple[dt.date, ...]]:
+    return days_behind(settings.placement().reader(), settings.start_date)
+
+
+def carried_through(settings: Settings, day: dt.date) -> None:
+    """An event that every table has, of those that get it."""
+    write(settings, "raw_events", day, 0)
+    write(settings, "normalized_orders", day, 0, {f"raw_events/{day}": 0})
+    write(settings, "warehouse_rows", day, 0, {f"normalized_orders/{day}": 0})
+    write(settings, "order_status_view", day, 0, {"warehouse_rows/*": 0})
+    inputs = ("raw_events", "normalized_orders", "warehouse_rows")
+    write(settings, "audit_log", day, 0, {f"{name}/{day}": 0 for name in inputs})
+
+
+def test_nothing_is_behind_where_nothing_is(settings):
+    assert behind(settings) == {}
+
+
+def test_nothing_is_behind_once_every_table_has_what_its_inputs_have(settings):
+    carried_through(settings, DAY)
+    assert behind(settings) == {}
+
+
+def test_what_a_run_left_undone_between_two_tables_is_found_by_day(settings):
+    carried_through(settings, DAY)
+    write(settings, "raw_events", OTHER_DAY, 1)
+    assert behind(settings) == {"normalized_orders": (OTHER_DAY,), "audit_log": (OTHER_DAY,)}
+    write(settings, "normalized_orders", OTHER_DAY, 1, {f"raw_events/{OTHER_DAY}": 1})
+    assert behind(settings) == {"warehouse_rows": (OTHER_DAY,), "audit_log": (OTHER_DAY,)}
+    write(settings, "warehouse_rows", OTHER_DAY, 1, {f"normalized_orders/{OTHER_DAY}": 1})
+    assert behind(settings) == {"order_status_view": (OTHER_DAY,), "audit_log": (OTHER_DAY,)}
+
+
+def test_a_day_without_refused_records_needs_no_dead_letters_and_one_with_them_does(settings):
+    carried_through(settings, DAY)
+    write(settings, "raw_events_exceptions", DAY, 0)
+    assert behind(settings) == {"dead_letters": (DAY,), "audit_log": (DAY,)}
+
+
+def test_days_before_the_first_partition_are_nobodys(settings):
+    write(settings, "raw_events", BEFORE, 0)
+    assert behind(settings) == {}
+
+
+def test_with_nothing_to_do_a_run_says_so_and_loads_neither_dagster_nor_spark(settings):
+    carried_through(settings, DAY)
+    done = run(settings)
+    assert done.returncode == 0, done.stderr
+    assert "nothing to do" in done.stderr
+
+
+def test_a_run_has_something_to_do_when_only_a_table_is_behind(settings, monkeypatch):
+    carried_through(settings, DAY)
+    write(settings, "warehouse_rows", DAY, 1)
+    asked = []
+    monkeypatch.setattr(command, "_materialize", lambda settings, days: asked.append(days) or {})
+    result = CliRunner().invoke(command.run, catch_exceptions=False)
+    assert "order_status_view (1 days)" in result.output
+    assert asked == [[DAY]]
+
+
+def run(settings: Settings) -> subprocess.CompletedProcess[str]:
+    """The command in a fresh process; a Java that is not there keeps Spark from starting."""
+    return subprocess.run(
+        [sys.executable, "-c", RUN_AND_TELL_MODULES],
+        env={
+            **os.environ,
+            "ETL_ASSETS_HOME": str(settings.home),
+            "JAVA_HOME": "/nowhere",
+            "PATH": "/nowhere",
+        },
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
