@@ -55,7 +55,7 @@ def _side(options: Options, given: BulkInput, folder: Path, days_a_run: int | No
                 "landing": str(given.landing),
                 "days": [day.isoformat() for day in given.days],
                 "days_a_run": days_a_run,
-                "spark": options.spark_settings(folder / "spark"),
+                "spark": {"spark.local.dir": str(folder / "spark"), **options.spark},
             },
             script_environment(),
         )

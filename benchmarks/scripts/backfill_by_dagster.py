@@ -15,24 +15,19 @@ STAGES = ("raw_events", "normalized_orders", "warehouse_rows")
 def main() -> None:
     import dagster as dg
 
-    from etl_assets.resources.spark import SparkResource
+    from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.runs import materialize_days
     from etl_assets.settings import SparkSettings
     from etl_assets.steps.step import ReadMode, platform_table
 
     told = arguments()
     days = [dt.date.fromisoformat(day) for day in told["days"]]
-    spark = told["spark"]
+    spark = SparkSettings(master="local[2]", driver_memory="2g", config=told["spark"])
     settings = platform(Path(told["home"]), Path(told["landing"])).model_copy(
-        update={
-            "start_date": days[0],
-            "spark": SparkSettings(
-                master=spark["spark.master"], driver_memory=spark["spark.driver.memory"], config=spark
-            ),
-        }
+        update={"start_date": days[0], "spark": spark}
     )
     # The session that the runs will share is started before the clock, for both sides the same.
-    SparkResource(spark_config=spark).spark_session.range(10).count()
+    SparkResource(spark_config=spark_config(spark)).spark_session.range(10).count()
     with dg.DagsterInstance.local_temp(str(settings.home / "dagster")) as instance:
         mark("session")
         done = materialize_days(
