@@ -21,6 +21,7 @@ from etl_assets.checks.contracts import contract_check
 from etl_assets.checks.invariants import invariant_checks
 from etl_assets.contracts import tables as contracts
 from etl_assets.io_managers import DeltaUpsertIOManager
+from etl_assets.jobs.compaction import compaction_job, compaction_schedule
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.resources.spark import SparkResource, spark_config
 from etl_assets.sensors.domain_watch import domain_watch_sensor
@@ -65,9 +66,12 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
     names = [asset.key.to_user_string() for asset in assets]
     full_contracts = [contract_check(contracts.table(name), settings) for name in names]
     mirrored = len(settings.domains) > 1
+    compact = compaction_job(settings, assets)
     return dg.Definitions(
         assets=[*assets, failure_domains_asset(settings)] if mirrored else assets,
         asset_checks=[*invariants, *full_contracts, *([failure_domains_check(settings)] if mirrored else [])],
+        jobs=[compact],
+        schedules=[compaction_schedule(settings, compact)],
         sensors=[
             landing_sensor(settings, assets, invariants),
             automation_sensor(settings.runs.sensor_interval_seconds),

@@ -55,8 +55,8 @@ class DomainSettings(Section):
         str,
         Field(
             min_length=1,
-            description="storage root: a folder, relative to the home folder; or `s3://bucket/prefix`, which votes and holds"
-            " copies, and never leads",
+            description="storage root: a folder, relative to the home folder; or `s3://bucket/prefix` or"
+            " `az://container/prefix`, which vote and hold copies, and never lead",
         ),
     ]
     role: Annotated[
@@ -72,8 +72,14 @@ class DomainSettings(Section):
     def _known_kind(cls, value: str) -> str:
         if is_folder(value) or _BUCKET.fullmatch(value):
             return value
+        if value.startswith("gs://"):
+            raise ValueError(
+                "Google Cloud Storage is not among the stores whose conditional writes were tried: use a folder, s3://bucket/prefix"
+                " or az://container/prefix"
+            )
         raise ValueError(
-            "it is neither a folder nor s3://bucket/prefix; credentials and options come by the store's environment variables"
+            "it is neither a folder nor s3://bucket/prefix nor az://container/prefix; credentials and options come by the"
+            " store's environment variables"
         )
 
     def site(self, home: Path) -> Site:
@@ -90,7 +96,7 @@ Names = Annotated[
 ]
 
 
-_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9._=/-]*)?")
+_BUCKET = re.compile(r"(s3|az)://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9._=/-]*)?")
 _CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"]\?)[^\s'\"]*=[^\s'\"]*")
 _UNUSABLE_IN_ROOTS = re.compile(r"[*?\[\]{}\\%]")
 

@@ -106,24 +106,24 @@ def _figures(measured: Measured, landed: np.ndarray, late: np.ndarray, seconds: 
     window = max(1, min(120, seconds // 4))
     first = late[(landed >= WARM_SECONDS) & (landed < WARM_SECONDS + window)]
     last = late[landed >= WARM_SECONDS + seconds - window]
-    slope = np.polyfit(landed[landed >= WARM_SECONDS] / 60, steady, 1)[0]
+    slope = float(np.polyfit(landed[landed >= WARM_SECONDS] / 60, steady, 1)[0])
     begin, end = measured.marks["warm"].clock, measured.marks["done"].clock
     resident = [_resident(measured, begin + (end - begin) * part) for part in (0.05, 0.5, 0.95)]
-    events = (landed >= WARM_SECONDS).sum()
+    events = len(steady)
     return [
-        figure(CASE, "latency_p50_seconds", np.median(steady), load=load, target=P50_SECONDS_TARGET),
-        figure(CASE, "latency_p99_seconds", np.quantile(steady, 0.99), load=load, target=P99_SECONDS_TARGET),
-        figure(CASE, "latency_most_seconds", steady.max(), load=load),
+        figure(CASE, "latency_p50_seconds", _quantile(steady, 0.5), load=load, target=P50_SECONDS_TARGET),
+        figure(CASE, "latency_p99_seconds", _quantile(steady, 0.99), load=load, target=P99_SECONDS_TARGET),
+        figure(CASE, "latency_most_seconds", _quantile(steady, 1.0), load=load),
         figure(
             CASE,
             "latency_p50_seconds_of_the_last_minutes_by_the_first",
-            np.median(last),
-            np.median(first),
+            _quantile(last, 0.5),
+            _quantile(first, 0.5),
             load=load,
             target=GROWTH_TARGET,
         ),
         figure(CASE, "latency_slope_seconds_per_minute", slope, load=load),
-        figure(CASE, "latency_p99_seconds_warm_up_included", np.quantile(late, 0.99), load=load),
+        figure(CASE, "latency_p99_seconds_warm_up_included", _quantile(late, 0.99), load=load),
         figure(
             CASE,
             "resident_megabytes_at_the_end_by_the_start",
@@ -142,6 +142,10 @@ def _figures(measured: Measured, landed: np.ndarray, late: np.ndarray, seconds: 
         figure(CASE, "events_per_second", events / (end - begin), load=load),
         figure(CASE, "seconds_to_leave", measured.wall_seconds("left", "done"), load=load),
     ]
+
+
+def _quantile(late: np.ndarray, share: float) -> float:
+    return float(np.quantile(late, share))
 
 
 def _resident(measured: Measured, at: float, around: float = 15.0) -> float:

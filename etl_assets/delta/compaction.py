@@ -1,7 +1,8 @@
 """Fewer files for the same rows: which are to become fewer, decided from the log, and the commit that writes them anew.
 
-Every commit leaves a file for each day it touches, so that a day of many small files has many small ones. Days that are
-over get no more, so that writing them anew pays once and for all.
+Every commit leaves a file for each day it touches, so that a day of many commits has many small ones. Days that are over get no
+more, so that writing them anew pays once and for all. A day that goes on, and a table without days, is written anew when it has
+so many that readers feel it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, moved_on, write_settings, write_version
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, write_settings, write_version
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.rows import DAY_COLUMN
 from etl_assets.delta.session import driver_pid, scoped_settings
@@ -32,6 +33,8 @@ FILE_BYTES = 256 << 20
 """Up to this many bytes become one file. Two small ones always fit, so that whatever is planned is done."""
 TIERS = (4 << 20, SMALL_BYTES)
 """Where files keep coming, small ones are made one, and later these: what is large is not written anew each time."""
+CROWDED_FILES = 100
+"""So many small ones in one partition are written anew though more will come: each time costs at most `SMALL_BYTES` more."""
 DAYS_A_COMMIT = 100
 """What a killed compaction loses at most."""
 
@@ -56,17 +59,27 @@ class Compaction:
         return f"OPTIMIZE {target} WHERE {DAY_COLUMN} IN ({days})" if days else f"OPTIMIZE {target}"
 
 
-def plan_compactions(snapshot: Snapshot, closed_before: dt.date) -> Iterator[Compaction]:
-    """Compactions that leave no two small files in a partition of a closed day, or in a table without days."""
-    columns = snapshot.partition_columns()
-    small = Counter(values for size, values in snapshot.sizes_by(*columns) if size < SMALL_BYTES)
-    crowded = [values for values, files in small.items() if files > 1]
-    if DAY_COLUMN not in columns:
-        if crowded:
+def plan_compactions(
+    snapshot: Snapshot, closed_before: dt.date, *, undated_files: int = 2
+) -> Iterator[Compaction]:
+    """Compactions that leave no two small files in a partition of a closed day, and few in those that will get more.
+
+    Args:
+        snapshot: The newest version.
+        closed_before: The first day that goes on.
+        undated_files: With so many small files a table without days is written anew.
+    """
+    small = _small_files(snapshot, SMALL_BYTES)
+    if DAY_COLUMN not in snapshot.partition_columns():
+        if small[None] >= undated_files:
             yield Compaction()
         return
-    days = sorted({_day(values[columns.index(DAY_COLUMN)]) for values in crowded})
-    for some in _batches((day for day in days if day < closed_before), DAYS_A_COMMIT):
+    days = sorted(
+        day
+        for day, files in small.items()
+        if day is not None and files >= (2 if day < closed_before else CROWDED_FILES)
+    )
+    for some in _batches(days, DAYS_A_COMMIT):
         yield Compaction(days=some)
 
 
@@ -80,6 +93,23 @@ def plan_crowded(snapshot: Snapshot, most_files: int) -> Compaction | None:
             days = (_day(values[columns.index(DAY_COLUMN)]),) if DAY_COLUMN in columns else ()
             return Compaction(days=days, smaller_than=smaller_than)
     return None
+
+
+def _still_due(compaction: Compaction, snapshot: Snapshot) -> bool:
+    """Whether a version still has something that the compaction would write anew."""
+    small = _small_files(snapshot, compaction.smaller_than)
+    return any(small[day] > 1 for day in compaction.days or (None,))
+
+
+def _small_files(snapshot: Snapshot, smaller_than: int) -> Counter[dt.date | None]:
+    """For each day how many small files its fullest partition has; under None those of a table without days."""
+    columns = snapshot.partition_columns()
+    small = Counter(values for size, values in snapshot.sizes_by(*columns) if size < smaller_than)
+    fullest: Counter[dt.date | None] = Counter()
+    for values, files in small.items():
+        day = _day(values[columns.index(DAY_COLUMN)]) if DAY_COLUMN in columns else None
+        fullest[day] = max(fullest[day], files)
+    return fullest
 
 
 def _day(value: Any) -> dt.date:
@@ -97,22 +127,26 @@ def commit_compaction(
     table: Table,
     compaction: Compaction,
     *,
-    base_version: int,
     wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
-) -> LogEntry:
-    """Write rows of small files anew, in fewer files, as the version after the base. No row changes, and none is new.
+) -> LogEntry | None:
+    """Write rows of small files anew, in fewer files, as the newest version. No row changes, and none is new.
+
+    What was planned holds for whatever version is the newest by now: others may commit all the time.
+
+    Returns:
+        The commit; None if somebody else did it meanwhile.
 
     Raises:
-        CommitConflict: the table has moved past `base_version`; nothing was written. Plan again.
         TableBusy: another process held the table's lock for too long; nothing was written.
-        CommitUnverified: there was nothing to write anew, or another program writes the table.
+        CommitUnverified: another program writes the table.
     """
     with writer_lock(
         table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
     ):
-        if (current := table.version()) != base_version:
-            raise moved_on(table, current=current, base=base_version)
-        return write_version(spark, table, base_version + 1, partial(_optimize, spark, compaction))
+        newest = table.snapshot()
+        if newest is None or not _still_due(compaction, newest):
+            return None
+        return write_version(spark, table, newest.version + 1, partial(_optimize, spark, compaction))
 
 
 def _optimize(spark: SparkSession, compaction: Compaction, place: Place, writer: str) -> None:

@@ -7,6 +7,7 @@ protocol, who should lead (`placement/`), how a table is made (`registration.py`
 from __future__ import annotations
 
 import functools
+import logging
 import time
 import uuid
 from contextlib import suppress
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from etl_assets.mirroring.locator import Locator
     from etl_assets.mirroring.record import State
     from etl_assets.placement.domains import FailureDomain
+
+logger = logging.getLogger("etl_assets")
 
 TABLE_PROPERTIES = {
     # Derived files that Delta writes before a commit is acknowledged survive a dropped tail and are believed. Delta's
@@ -118,8 +121,21 @@ class Replication:
         return None if state is None else standing(self._table, state)
 
     def bind(self) -> Binding | None:
-        """Where the newest acknowledged version is read from now, None when the table does not exist."""
-        self._bound = self._reading.bind() if self._bound is not None or self.exists() else None
+        """Where the newest acknowledged version is read from now, None when the table does not exist.
+
+        Another generation than the last time is told in the log, which of a run is that run's.
+        """
+        before = self._bound
+        self._bound = self._reading.bind() if before is not None or self.exists() else None
+        if before is not None and self._bound is not None and before.generation != self._bound.generation:
+            logger.info(
+                "%s: rebound from generation %d in %s to generation %d in %s",
+                self.name,
+                before.generation,
+                before.domain,
+                self._bound.generation,
+                self._bound.domain,
+            )
         return self._bound
 
     def bound(self) -> Binding | None:

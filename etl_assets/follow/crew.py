@@ -102,7 +102,6 @@ class Crew:
                 self.session(),
                 written,
                 crowded,
-                base_version=snapshot.version,
                 wait_seconds=self.settings.runs.lock_wait_seconds,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, rows go on without it

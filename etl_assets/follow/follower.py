@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables import CUSTOMERS, NORMALIZED_ORDERS, RAW_EVENTS, WAREHOUSE_ROWS
+from etl_assets.contracts.tables import CUSTOMERS, RAW_EVENTS
 from etl_assets.errors import EtlAssetsError
 from etl_assets.follow.crew import Crew, Done
 from etl_assets.follow.lease import Lease, lease
@@ -47,6 +47,17 @@ PATH = DATA_PATH[1:]
 MOST_DAYS_A_LOOK = 1_000
 JOIN_SECONDS = 10.0
 """How long leaving waits for a thread: what it has begun is done again by whoever comes next."""
+
+LIMITS = {
+    # What Spark remembers of jobs that are done, for a UI that is not there: by default of thousands.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
+    "spark.sql.ui.retainedExecutions": "10",
+    # Broadcasts and shuffles are let go when the JVM collects what refers to them; an idle one collects nothing by itself.
+    "spark.cleaner.periodicGC.interval": "10min",
+}
+"""Settings of an engine that runs for weeks."""
 
 
 @dataclass(slots=True)
@@ -129,6 +140,7 @@ class Follower:
 
     def _carry_on(self, held: Lease) -> None:
         crew = self._crew("path")
+        self._behind()
         while self._lost is None:
             began = time.monotonic()
             held.alive()
@@ -157,6 +169,7 @@ class Follower:
         except EtlAssetsError as error:
             self._failed(RAW_EVENTS.name, (), {None: error})
             return ()
+        self._succeeded([looking])
         self._cursor = found.cursor
         for day, why in found.unreadable.items():
             logger.warning("%s: %s", day, why)
@@ -181,14 +194,7 @@ class Follower:
 
     def _bring_up_to_date(self) -> None:
         """Have the derived tables catch up with the path, and find what others left behind on it."""
-        try:
-            behind = days_behind(self._settings.placement().reader(), self._settings.start_date)
-        except EtlAssetsError as error:
-            logger.warning("what is left undone cannot be told now: %s", error)
-            return
-        self._left_behind = frozenset(
-            day for table in (NORMALIZED_ORDERS.name, WAREHOUSE_ROWS.name) for day in behind.get(table, ())
-        )
+        behind = self._behind()
         crew = self._crew("derived")
         for table in DERIVED:
             things: list[Thing] = (
@@ -198,16 +204,24 @@ class Follower:
                 self._run(crew, table, [day for _, day in ready if day is not None])
                 crew.tidy(table)
 
+    def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
+        """The days each table has to catch up with; those on the path are left to the thread that carries them."""
+        try:
+            behind = days_behind(self._settings.placement().reader(), self._settings.start_date)
+        except EtlAssetsError as error:
+            logger.warning("what is left undone cannot be told now: %s", error)
+            return {}
+        self._left_behind = frozenset(day for table in PATH for day in behind.get(table, ()))
+        return behind
+
     def _run(self, crew: Crew, table: str, days: Sequence[dt.date]) -> Done:
         done = crew.run(table, days)
-        things: list[Thing] = [(table, None), *((table, day) for day in days)]
         if done.report is not None:
             self._heard(table, done.report)
             kept = [day for day in days if day not in done.failed]
             self._reports.add(table, kept, done.report, done.began)
-            with self._pauses_lock:
-                well = [thing for thing in things if thing[1] not in done.failed]
-                self._pauses = self._pauses.succeeded(well)
+            if table not in PATH[:-1]:  # a day has gone well once it has come to the end of the path
+                self._succeeded([(_entry(table), day) for day in (None, *kept)])
         if done.failed and not self._leaving.is_set():
             self._failed(table, days, done.failed)
         return done
@@ -225,10 +239,8 @@ class Follower:
             logger.error("%s: %s", table, text)
             partition = f"{blamed[0]}..{blamed[-1]}" if blamed else ""
             self._alert({"partition": partition, "step": table, "error": text.strip()[:2_000]})
-            # Days are set aside where they enter the path; a table that has none, or is not to blame for them, as a whole.
             whole = day is None and (table not in PATH or not blamed)
-            entry = RAW_EVENTS.name if table in PATH else table
-            things: list[Thing] = [(table, None)] if whole else [(entry, each) for each in blamed]
+            things: list[Thing] = [(_entry(table), each) for each in ([None] if whole else blamed)]
             with self._pauses_lock:
                 self._pauses = self._pauses.failed(things, decide(error), time.monotonic())
 
@@ -251,6 +263,10 @@ class Follower:
     def _alert(self, alert: Mapping[str, str]) -> None:
         with suppress(OSError):  # the disk may be what failed
             write_alert(self._settings.home, AlertKind.RUN_FAILED, {"run_id": "", "job": "follow", **alert})
+
+    def _succeeded(self, things: Collection[Thing]) -> None:
+        with self._pauses_lock:
+            self._pauses = self._pauses.succeeded(things)
 
     def _ready(self, things: Collection[Thing]) -> tuple[Thing, ...]:
         with self._pauses_lock:
@@ -287,17 +303,9 @@ class Follower:
             self._reports.tell()
 
 
-LIMITS = {
-    # What Spark remembers of jobs that are done, for a UI that is not there: by default of thousands.
-    "spark.ui.retainedJobs": "50",
-    "spark.ui.retainedStages": "50",
-    "spark.ui.retainedTasks": "500",
-    "spark.sql.ui.retainedExecutions": "10",
-    "spark.worker.ui.retainedExecutors": "10",
-    # Broadcasts and shuffles are let go when the JVM collects what refers to them; an idle one collects nothing by itself.
-    "spark.cleaner.periodicGC.interval": "10min",
-}
-"""Settings of an engine that runs for weeks."""
+def _entry(table: str) -> str:
+    """The table under which days are set aside: those of the path enter at its beginning, and are left alone there."""
+    return RAW_EVENTS.name if table in PATH else table
 
 
 @contextmanager

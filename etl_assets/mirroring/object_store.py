@@ -1,6 +1,6 @@
-"""A bucket or container as a store: S3 and what speaks its language, Google Cloud Storage, Azure, memory.
+"""A bucket or container as a store: S3 and what speaks its language, Azure's blob storage, memory.
 
-Conditional writes are the store's own (`If-None-Match`, `If-Match`, generation match). Credentials come by the store's
+Conditional writes are the store's own (`If-None-Match`, `If-Match`). Credentials come by the store's
 usual chain: environment, profile, workload or instance identity. None are taken from the address or shown.
 """
 
@@ -36,24 +36,34 @@ T = TypeVar("T")
 class ObjectStore:
     """A prefix of a bucket."""
 
-    def __init__(self, backend: Backend, *, name: str) -> None:
+    def __init__(self, backend: Backend, *, name: str, copies: bool = True) -> None:
+        """A store.
+
+        Args:
+            backend: The bucket or container.
+            name: What to call it in messages.
+            copies: Whether a copy within it is there once that was answered.
+        """
         self._backend = backend
         self._name = name
+        self._copies = copies
 
     @classmethod
     def open(cls, uri: str) -> ObjectStore:
-        """Open `s3://bucket/prefix`, `gs://…`, `az://…`, `abfss://…` or `memory:///`. Nothing is sent yet.
+        """Open `s3://bucket/prefix`, `az://container/prefix` or `memory:///`. Nothing is sent yet.
 
         Raises:
             SettingsError: the address holds credentials or a query, or names no kind of store that is known.
         """
         parts = urlsplit(uri)
-        if "@" in parts.netloc and parts.scheme not in ("abfs", "abfss"):
+        if "@" in parts.netloc:
             raise _refused(parts.scheme, "holds credentials", "give credentials by the store's own chain")
         if parts.query or parts.fragment:
             raise _refused(parts.scheme, "has a query", "give options by the store's environment variables")
         if parts.scheme == "memory":
             return cls(from_url(uri), name=uri)
+        if parts.scheme not in ("s3", "az"):
+            raise _refused(parts.scheme, "is of no store that is known", "use s3:// or az://")
         try:
             backend = from_url(
                 uri,
@@ -71,8 +81,9 @@ class ObjectStore:
                 },
             )
         except (BaseError, ValueError) as error:
-            raise _refused(parts.scheme, "cannot be opened", "use s3://, gs://, az:// or abfss://") from error
-        return cls(backend, name=uri)
+            raise _refused(parts.scheme, "cannot be opened", "use s3:// or az://") from error
+        # Azure answers that it has begun to copy.
+        return cls(backend, name=uri, copies=parts.scheme != "az")
 
     @property
     def name(self) -> str:
@@ -115,7 +126,7 @@ class ObjectStore:
                 return False
             return True
 
-        return self._ask(target, copied)
+        return self._copies and self._ask(target, copied)
 
     def persist(self, keys: Collection[str]) -> None:
         """What an object store has acknowledged is durable."""

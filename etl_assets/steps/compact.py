@@ -1,22 +1,21 @@
-"""Compacting a table: small files of its closed days become few. Rows, and what readers have consumed, stay as they are.
+"""Compacting a table: small files of its closed days become few, and where there are too many, those of today. Rows, and what
+readers have consumed, stay as they are.
 
-Belongs here: planning on the newest version and committing. Does not belong here: what is worth it
-(`delta/compaction.py`).
+Belongs here: planning and committing. Does not belong here: what is worth it (`delta/compaction.py`), and when
+(`jobs/compaction.py`).
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.compaction import commit_compaction, plan_compactions
-from etl_assets.errors import CommitConflict
+from etl_assets.delta.compaction import Compaction, commit_compaction, plan_compactions
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
     from etl_assets.steps.step import StepContext
-
-_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,39 +32,38 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compact:
-    """The step. A kill in between loses the commit under way; running it again goes on, and then changes nothing."""
+    """The step. A kill in between loses the commit under way; running it again goes on, and then changes nothing.
+
+    A table without days is written anew if it has `undated_files` small ones.
+    """
 
     context: StepContext
     table: str
+    undated_files: int = 2
 
     def run(self) -> tuple[Extent, Extent]:
-        """Compact; the table's extent before and after.
+        """Compact what is due now; the table's extent before and after. Nothing due: Spark is not asked for.
 
         Raises:
-            CommitConflict: others kept committing to the table in between.
+            TableBusy: another process wrote the table for too long.
         """
         table = self.context.table(self.table)
-        before = after = extent(table)
-        attempts = 0
-        while (snapshot := table.snapshot()) is not None:
-            closed_before = self.context.clock().date()
-            compaction = next(plan_compactions(snapshot, closed_before), None)
-            if compaction is None:
-                break
-            try:
-                commit_compaction(
-                    self.context.spark,
-                    table,
-                    compaction,
-                    base_version=snapshot.version,
-                    wait_seconds=self.context.lock_wait_seconds,
-                )
-            except CommitConflict:
-                attempts += 1
-                if attempts == _ATTEMPTS:
-                    raise
-            after = extent(table)
-        return before, after
+        before = extent(table)
+        for compaction in self._due(table, self.context.clock().date()):
+            commit_compaction(
+                self.context.spark, table, compaction, wait_seconds=self.context.lock_wait_seconds
+            )
+        return before, extent(table)
+
+    def is_due(self) -> bool:
+        """Whether there is anything to write anew. Reads the log only."""
+        return bool(self._due(self.context.table(self.table), self.context.clock().date()))
+
+    def _due(self, table: Table, today: dt.date) -> list[Compaction]:
+        snapshot = table.snapshot()
+        if snapshot is None:
+            return []
+        return list(plan_compactions(snapshot, today, undated_files=self.undated_files))
 
 
 def extent(table: Table) -> Extent:

@@ -153,6 +153,7 @@ DAGSTER_LAYER = {
     "resources",
     "checks",
     "sensors",
+    "jobs",
     "build",
     "definitions",
     "automation",

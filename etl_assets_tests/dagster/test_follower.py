@@ -14,6 +14,7 @@ import pytest
 
 from etl_assets.errors import CommitConflict, DomainUnavailable, EngineLost, InputError, SourceUnreadable
 from etl_assets.follow import crew as crews
+from etl_assets.follow import pauses
 from etl_assets.follow.crew import Crew, Done
 from etl_assets.follow.follower import Follower, Session
 from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
@@ -37,7 +38,10 @@ def settings(tmp_path: Path) -> Settings:
 def follow(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, tuple]]]:
     """Follows for some looks at the landing folder; tells which steps were run for which days."""
 
-    def follow(endings: Mapping[str, Ending], looks: int = 1) -> list[tuple[str, tuple]]:
+    def follow(
+        endings: Mapping[str, Ending], looks: int = 1, failures: dict | None = None
+    ) -> list[tuple[str, tuple]]:
+        failures = {} if failures is None else failures
         ran: list[tuple[str, tuple]] = []
         left = [looks]
 
@@ -51,6 +55,7 @@ def follow(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
             return Done(began=0.0, report=None if None in failed else report, failed=failed)
 
         def look(follower: Follower) -> tuple[dt.date, ...]:
+            failures.update({thing: pause.failures for thing, pause in follower._pauses.by_thing.items()})
             if left[0] == 0:
                 raise KeyboardInterrupt
             left[0] -= 1
@@ -115,6 +120,17 @@ def test_what_fails_whatever_the_day_ends_the_micro_batch_and_is_tried_again_lat
         ("normalized_orders", (DAY,)),
     ]
     assert len(alerts(settings)) == 1
+
+
+@pytest.mark.parametrize("table", ["raw_events", "normalized_orders", "warehouse_rows"])
+def test_a_day_that_goes_wrong_anywhere_on_its_way_is_left_alone_longer_each_time(
+    follow, settings, table, monkeypatch
+):
+    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.0)
+    land(settings, DAY)
+    failures: dict = {}
+    follow({table: {DAY: SourceUnreadable("it is broken", fix="mend it")}}, looks=3, failures=failures)
+    assert failures == {("raw_events", DAY): 3}
 
 
 def test_with_customers_that_are_wrong_events_still_arrive_and_are_not_normalized(follow, settings):

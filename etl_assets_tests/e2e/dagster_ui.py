@@ -122,12 +122,17 @@ class DagsterApi:
         return run["status"] if run["status"] in FINAL else None
 
     def stop_sensors(self) -> None:
-        """Stop all sensors, so that nothing but the test starts runs."""
-        sensors = self.query(
+        """Stop all sensors and schedules, so that nothing but the test starts runs."""
+        found = self.query(
             "{ repositoriesOrError { ... on RepositoryConnection { nodes { sensors { name id"
-            " sensorState { id selectorId } } } } } }"
-        )["repositoriesOrError"]["nodes"][0]["sensors"]
-        for sensor in sensors:
+            " sensorState { id selectorId } } schedules { scheduleState { id } } } } } }"
+        )["repositoriesOrError"]["nodes"][0]
+        for schedule in found["schedules"]:
+            self.query(
+                "mutation($id: String) { stopRunningSchedule(id: $id) { __typename ... on PythonError { message } } }",
+                id=schedule["scheduleState"]["id"],
+            )
+        for sensor in found["sensors"]:
             self.query(
                 "mutation($id: String) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
                 id=sensor["sensorState"]["id"],

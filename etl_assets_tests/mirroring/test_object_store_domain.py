@@ -26,6 +26,7 @@ from etl_assets.placement.health import HealthState
 from etl_assets.placement.policy import Stage
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
+from etl_assets_tests.reference import azure_server
 from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer, running
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of
 
@@ -35,6 +36,11 @@ ROOT = f"s3://{BUCKET}/platform"
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStoreServer]:
     yield from running(monkeypatch)
+
+
+@pytest.fixture
+def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    yield from azure_server.running(monkeypatch)
 
 
 @pytest.fixture
@@ -63,6 +69,25 @@ def in_folder(placement: Placement, name: str) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
+
+
+@azure_server.is_here
+def test_a_container_of_azure_votes_is_rebuilt_and_counts(azure, tmp_path, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    domains = [{"name": A, "root": "a"}, {"name": B, "root": "b"}, {"name": C, "root": azure}]
+    (tmp_path / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+    placement = load_settings().placement()
+    assert placement.place(Stage.INGEST).name == A
+    for _ in range(3):
+        commit(placement, A)
+    assert keep_replicas(placement) == []
+    assert in_bucket(placement) == in_folder(placement, A)
+    open_store(azure).put(f"tables/{TABLE}/g000001/part-1.parquet", [b"ro"])
+    repaired = CliRunner().invoke(tables, ["repair", TABLE])
+    assert repaired.exit_code == 0, repaired.output
+    assert in_bucket(placement) == in_folder(placement, A)
+    root_of(placement, B).rename(root_of(placement, B).with_name("away"))
+    assert commit(placement, A) == 3, "A and C are a majority"
 
 
 def test_the_bucket_votes_and_holds_the_same_bytes_and_nothing_is_placed_there(placement):

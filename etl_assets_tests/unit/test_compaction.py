@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from etl_assets.cli.tables import tables
-from etl_assets.delta.compaction import DAYS_A_COMMIT, TIERS, Compaction, plan_compactions, plan_crowded
+from etl_assets.delta import compaction
+from etl_assets.delta.compaction import (
+    DAYS_A_COMMIT,
+    TIERS,
+    Compaction,
+    commit_compaction,
+    plan_compactions,
+    plan_crowded,
+)
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.errors import NotFound
 from etl_assets.placement.domains import FailureDomain
@@ -90,6 +99,42 @@ class ManyDays(Snapshot):
 def test_many_days_are_several_commits_so_that_a_kill_loses_little():
     days = [len(plan.days) for plan in plan_compactions(ManyDays(2 * DAYS_A_COMMIT + 1), TODAY)]
     assert days == [DAYS_A_COMMIT, DAYS_A_COMMIT, 1]
+
+
+def test_a_day_that_goes_on_is_written_anew_once_it_is_crowded(domain, monkeypatch):
+    monkeypatch.setattr(compaction, "CROWDED_FILES", 4)
+    for number in range(4):
+        if number == 3:
+            assert planned(platform_table("raw_events", domain)) == []
+        write_table(domain, "raw_events", rows_of(10))
+    table = platform_table("raw_events", domain)
+    (plan,) = planned(table)
+    assert plan.days == [TODAY]
+    DeltaTable(str(table.path)).optimize.compact()
+    assert planned(table) == []
+    write_table(domain, "raw_events", rows_of(10))
+    assert planned(table) == []
+
+
+def test_a_table_without_days_waits_for_as_many_files_as_it_is_told(domain):
+    for _ in range(3):
+        write_table(domain, "customers", [{}])
+    snapshot = platform_table("customers", domain).snapshot()
+    assert snapshot is not None
+    assert list(plan_compactions(snapshot, TODAY, undated_files=4)) == []
+    assert list(plan_compactions(snapshot, TODAY, undated_files=3)) == [Compaction()]
+
+
+@pytest.mark.parametrize(("name", "row"), [("raw_events", rows_of(1)), ("customers", [{}])])
+def test_what_somebody_else_has_done_meanwhile_is_not_done_again(domain, name, row):
+    for _ in range(2):
+        write_table(domain, name, row)
+    table = platform_table(name, domain)
+    (plan,) = planned(table)
+    DeltaTable(str(table.path)).optimize.compact()
+    write_table(domain, name, [{"partition_date": dt.date(2026, 3, 2)}] if name == "raw_events" else [])
+    no_spark: Any = None
+    assert commit_compaction(no_spark, table, plan) is None
 
 
 def test_the_command_starts_no_spark_where_nothing_is_to_be_done(tmp_path, monkeypatch):

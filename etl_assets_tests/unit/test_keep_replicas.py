@@ -148,6 +148,21 @@ def test_a_table_is_not_taken_for_absent_because_most_of_its_roots_were_replaced
         assert Replication(TABLE, placement.domains[0]).exists()
 
 
+def test_a_reader_that_binds_to_another_generation_says_so_once(placement, caplog):
+    commit(placement, A)
+    reader = Replication(TABLE, placement.domains[1])
+    caplog.set_level("INFO", "etl_assets")
+    for _ in range(2):
+        reader.bind()
+    assert caplog.messages == []
+    root_of(placement, A).rename(root_of(placement, A).with_name("away"))
+    keep_replicas(placement)
+    caplog.clear()
+    for _ in range(2):
+        assert reader.bind() is not None
+    assert caplog.messages == [f"{TABLE}: rebound from generation 2 in {B} to generation 3 in {B}"]
+
+
 def test_without_a_majority_the_table_is_named_and_nothing_is_done(placement):
     commit(placement, A)
     for name in (B, C):

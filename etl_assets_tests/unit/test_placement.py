@@ -279,6 +279,12 @@ def test_an_address_with_credentials_is_refused_and_not_shown(home, root):
     assert "bucket" in told or "host" in told
 
 
+def test_a_root_on_a_store_that_was_not_tried_is_refused_with_those_that_were(home):
+    with pytest.raises(SettingsError, match=r"Google Cloud Storage is not among .* az://container/prefix"):
+        settings(home, domains=[*DOMAINS, {"name": "gcp/a", "root": "gs://bucket/a"}])
+    assert settings(home, domains=[*DOMAINS, {"name": "azure/a", "root": "az://container/a"}]).domains
+
+
 def test_a_domain_on_an_object_store_runs_no_stage_wherever_it_stands(home):
     bucket = {"name": "s3/a", "root": "s3://bucket/a"}
     placement = settings(home, domains=[bucket, *DOMAINS]).placement()

@@ -1,0 +1,1 @@
+"""Jobs that belong to no asset: upkeep of the tables."""
