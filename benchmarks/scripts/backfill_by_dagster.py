@@ -28,7 +28,9 @@ def main() -> None:
     )
     # The session that the runs will share is started before the clock, for both sides the same.
     SparkResource(spark_config=spark_config(spark)).spark_session.range(10).count()
-    with dg.DagsterInstance.local_temp(str(settings.home / "dagster")) as instance:
+    own = settings.home / "dagster"
+    own.mkdir(parents=True)
+    with dg.DagsterInstance.local_temp(str(own)) as instance:
         mark("session")
         done = materialize_days(
             settings, instance, days, mode=ReadMode.WHOLE, assets=STAGES, max_days=told["days_a_run"]
