@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.cases import bulk, domains, history, mirror, steady
+from benchmarks.cases import bulk, cold, domains, history, mirror, steady
 from benchmarks.options import Options
 from benchmarks.report import Figure
 
 CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "bulk": bulk.run,
+    "cold": cold.run,
     "domains": domains.run,
     "history": history.run,
     "mirror": mirror.run,
