@@ -55,11 +55,12 @@ types: $(INSTALLED) ## Check types
 bench: setup ## Run the benchmarks, or only CASE=name
 	@$(BIN)/python -m benchmarks $(CASE)
 
-docs: $(INSTALLED) ## Write docs/tables.md and docs/settings.md from the code
+docs: $(INSTALLED) ## Write docs/tables.md and docs/settings.md from the code, and the benchmarks' table and plots
 	@$(BIN)/python -m etl_assets.contracts.documentation > docs/tables.md.new
 	@mv docs/tables.md.new docs/tables.md
 	@$(BIN)/python -m etl_assets.settings_documentation > docs/settings.md.new
 	@mv docs/settings.md.new docs/settings.md
+	@$(BIN)/python -m benchmarks.performance_page
 
 lock: $(INSTALLED) ## Lock setup.cfg's dependencies again, newer ones with UPGRADE=1
 	@$(BIN)/uv pip compile deploy/requirements.in --output-file $(LOCK) $(if $(UPGRADE),--upgrade) --quiet \

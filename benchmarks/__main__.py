@@ -10,6 +10,7 @@ import click
 
 from benchmarks.cases import CASES
 from benchmarks.options import Options
+from benchmarks.peers import PeerUnavailable
 from benchmarks.report import RESULTS, keep, show
 
 _DEFAULTS = Options()
@@ -41,11 +42,18 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     settings = dict(setting.split("=", 1) for setting in spark)
     options = Options(runs=runs, events=events, days=days, files=files, seconds=seconds, spark=settings)
+    left_out = False
     for name in cases or CASES:
         click.echo(f"{name}: data and tables in {options.folder}", err=True)
-        figures = CASES[name](options)
+        try:
+            figures = CASES[name](options)
+        except PeerUnavailable as error:
+            click.echo(f"{name} is left out: {error}", err=True)
+            left_out = True
+            continue
         show(figures)
         click.echo(f"kept in {keep(figures, results)}")
+    sys.exit(left_out)
 
 
 if __name__ == "__main__":

@@ -77,15 +77,21 @@ class Load:
         return machine_cpu_seconds() - time.process_time()
 
 
-def run_script(name: str, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Measured:
-    """Run `benchmarks.scripts.<name>` with its arguments as JSON.
+def run_script(
+    name: str,
+    arguments: Mapping[str, Any],
+    environment: Mapping[str, str],
+    *,
+    python: str = sys.executable,
+) -> Measured:
+    """Run `benchmarks.scripts.<name>` with its arguments as JSON, in this Python or a peer's.
 
     Raises:
         ScriptFailed: it did not end well.
     """
     with tempfile.TemporaryDirectory(prefix="etl-assets-bench-") as folder:
         marks_file, log = Path(folder, "marks"), Path(folder, "log")
-        command = [sys.executable, "-m", f"benchmarks.scripts.{name}", json.dumps(arguments)]
+        command = [python, "-m", f"benchmarks.scripts.{name}", json.dumps(arguments)]
         load, clock = Load(), time.monotonic()
         with log.open("wb") as output:
             process = subprocess.Popen(

@@ -12,7 +12,7 @@ import datetime as dt
 import json
 import shutil
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,7 +93,13 @@ class NewFiles:
 
 
 def write_files(
-    table: Table, path: Path, rows: DataFrame, snapshot: Snapshot, *, known: DataFrame | None = None
+    table: Table,
+    path: Path,
+    rows: DataFrame,
+    snapshot: Snapshot,
+    *,
+    known: DataFrame | None = None,
+    write: Callable[[Path], None] | None = None,
 ) -> NewFiles:
     """Write rows as data files into a table's folder, durably. They count once a log entry names them.
 
@@ -105,6 +111,8 @@ def write_files(
         rows: The rows, with the contract's columns. Evaluated once.
         snapshot: The version they follow.
         known: Keys of rows that are left out, each once, in columns that the rows have as well.
+        write: Writes the rows as Parquet files into a folder that is not there yet, laid out by the table's partition
+            columns, instead of evaluating `rows`; only if none are left out.
 
     Raises:
         NullRefused: there is no value where the contract wants one; no file was added.
@@ -113,7 +121,13 @@ def write_files(
     assert contract is not None
     look = partial(_staged, contract=contract, statistics=snapshot.statistics_columns())
     with _staging(path) as staging:
-        kept, left_out = _write(rows.select(*contract.names), known, staging, snapshot.partition_columns())
+        if write is None or known is not None:
+            kept, left_out = _write(
+                rows.select(*contract.names), known, staging, snapshot.partition_columns()
+            )
+        else:
+            kept, left_out = staging / "rows", staging / "none"
+            write(kept)
         with ThreadPoolExecutor(_READERS) as readers:
             staged = readers.map(partial(look, kept), _data_files(kept))
             files = tuple(file for file in staged if file.rows)

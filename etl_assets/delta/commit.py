@@ -68,6 +68,8 @@ class Write:
         cursors: What of its inputs the table has consumed with this commit: cursor name to source version.
         facts: Figures of the batch to keep with the commit.
         deterministic: The rows are the same each time they are evaluated, so that MERGE need not keep a copy.
+        files: Writes the same rows as Parquet files into a new folder, laid out by the Delta partition column, for less
+            than it costs to evaluate `rows`. Called instead of that where Delta's writer is not needed.
     """
 
     rows: DataFrame
@@ -79,6 +81,7 @@ class Write:
     cursors: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     deterministic: bool = False
+    files: Callable[[Path], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +224,7 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
         and (not meets_rows or _may_leave_known_rows_out(write))
     ):
         known = _known_keys(spark, table, write) if meets_rows else None
-        new = write_files(table, place.path, write.rows, snapshot, known=known)
+        new = write_files(table, place.path, write.rows, snapshot, known=known, write=write.files)
         NewEntry(
             operation="WRITE",
             base_version=write.base_version,

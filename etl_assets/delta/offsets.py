@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from etl_assets.delta.staged import STAGED_FILE, STAGED_ROW
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from etl_assets.delta.table import Snapshot
 
 DEALT, RETIRED = "offsets/dealt", "offsets/retired"
 """Transaction ids under which an undo notes how many offsets had been dealt, and how many of them no row has any more."""
-STAGED_FILE, STAGED_ROW = "__staged_file", "__staged_row"
 _WHOLE_FILE = str(1 << 40)
 ONE_PARTITION_A_FILE = {
     # A split ends where size and open cost together pass the limit: after every file, and never inside one.
@@ -56,15 +58,6 @@ def retired_offsets(snapshot: Snapshot) -> int:
     return max(0, snapshot.transaction_version(RETIRED))
 
 
-def read_staged(spark: SparkSession, path: str) -> DataFrame:
-    """Staged rows with the file and row they lie in."""
-    from pyspark.sql import functions as F
-
-    return spark.read.parquet(path).select(
-        "*", F.col("_metadata.file_name").alias(STAGED_FILE), F.col("_metadata.row_index").alias(STAGED_ROW)
-    )
-
-
 def count_runs(rows: DataFrame, key: Sequence[str]) -> tuple[Run, ...]:
     """The runs of the rows that are left: one small Spark job over the key columns."""
     from pyspark.sql import functions as F
@@ -80,6 +73,20 @@ def count_runs(rows: DataFrame, key: Sequence[str]) -> tuple[Run, ...]:
             rows=row["rows"],
         )
         for row in counted.collect()
+    )
+
+
+def count_runs_here(rows: pa.Table, key: Sequence[str]) -> tuple[Run, ...]:
+    """The same from rows in memory."""
+    counted = rows.group_by([STAGED_FILE, *key]).aggregate([(STAGED_ROW, "min"), (STAGED_ROW, "count")])
+    return tuple(
+        Run(
+            file=row[STAGED_FILE],
+            key=tuple(row[name] for name in key),
+            first_row=row[f"{STAGED_ROW}_min"],
+            rows=row[f"{STAGED_ROW}_count"],
+        )
+        for row in counted.to_pylist()
     )
 
 
@@ -107,7 +114,7 @@ def deal_offsets(rows: DataFrame, runs: Sequence[Run], key: Sequence[str], first
         first_offset: Offset of the first row.
 
     Returns:
-        The rows with `offset` and without the columns of `read_staged`. To be evaluated under
+        The rows with `offset` and without the columns of `StagedRows.frame`. To be evaluated under
         `ONE_PARTITION_A_FILE`; a row that finds itself in a partition of other making fails the query.
     """
     from pyspark.sql import functions as F

@@ -10,12 +10,13 @@ without contract, many files.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from etl_assets.delta.table import Snapshot, Table
@@ -24,6 +25,9 @@ DAY_COLUMN = "partition_date"
 """The Delta partition column of tables that are laid out by day."""
 MOST_FILES_BY_NAME = 1_000
 """Beyond, Spark would spend more on looking each file up than Delta does on its log."""
+
+MOST_ROWS_HERE = 1_000_000
+"""As many are searched in this process within a second."""
 
 After = int | Mapping[dt.date, int]
 """The batch id above which rows are wanted: one for all days, or one for each day wanted. Below 0: every row of it."""
@@ -49,12 +53,39 @@ def read_rows(spark: SparkSession, table: Table, version: int, after: After | No
     return rows if after is None else rows.where(_condition(after))
 
 
+def rows_here(
+    table: Table,
+    version: int,
+    days: Collection[dt.date],
+    *,
+    key: str,
+    values: Collection[str],
+    columns: Sequence[str],
+) -> pa.Table | None:
+    """Some columns of the rows of some days whose text `key` has one of some values, read without Spark.
+
+    None where Spark is to read them: there are too many rows to search, or Parquet files do not say it all.
+    """
+    import pyarrow as pa
+    import pyarrow.dataset
+
+    snapshot = table.snapshot(version)
+    if snapshot is None or not snapshot.is_plain:
+        return None
+    rows = snapshot.rows_by(DAY_COLUMN)
+    files = [str(table.path / file) for file in files_with(snapshot, whole_days(days))]
+    if not files or sum(rows.get((day.isoformat(),), 0) for day in days) > MOST_ROWS_HERE:
+        return None
+    wanted = pyarrow.dataset.field(key).isin(pa.array(sorted(values), pa.string()))
+    return pyarrow.dataset.dataset(files, format="parquet").to_table(columns=list(columns), filter=wanted)
+
+
 def _by_name(spark: SparkSession, table: Table, version: int, after: After | None) -> DataFrame | None:
     """All rows of the files that the wanted ones are in; None where Delta has to read them."""
     snapshot = table.snapshot(version)
     if table.contract is None or snapshot is None or not snapshot.is_plain:
         return None
-    files = list(_files(snapshot, after))
+    files = list(files_with(snapshot, after))
     if len(files) > MOST_FILES_BY_NAME:
         return None
     schema = struct_type(table.contract)
@@ -66,7 +97,7 @@ def _by_name(spark: SparkSession, table: Table, version: int, after: After | Non
     return rows.select(*schema.names)
 
 
-def _files(snapshot: Snapshot, after: After | None) -> Iterator[str]:
+def files_with(snapshot: Snapshot, after: After | None) -> Iterator[str]:
     """Data files that may hold rows wanted, by their partition and statistics; relative to the table's folder."""
     if after is None:
         yield from snapshot.files()

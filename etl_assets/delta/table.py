@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _CHECKPOINT_INTERVAL = 10
 """Delta's own."""
+_REMEMBERED_TABLES = 32
+_REMEMBERED_VERSIONS = 2
+"""A step asks for the version it builds on and, after its commit, for the new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +183,19 @@ class Snapshot:
         """The highest value of a BIGINT column, from file statistics; None for an empty table."""
         return max((value for (value,) in self._files(f"max.{column}") if value is not None), default=None)
 
+    def range_of(self, column: str, files: Collection[str] | None = None) -> tuple[int, int] | None:
+        """Lowest and highest value of a BIGINT column in the table, or in some files of it; None where file statistics do
+        not tell, or there are no rows.
+        """
+        found = [
+            (low, high)
+            for path, rows, low, high in self._files("path", "num_records", f"min.{column}", f"max.{column}")
+            if rows != 0 and (files is None or unquote(path) in files)
+        ]
+        if not found or any(low is None or high is None for low, high in found):
+            return None
+        return min(low for low, _ in found), max(high for _, high in found)
+
     def newest_batch_by_day(self) -> dict[dt.date, int]:
         """For each day the batch id of its newest row: has anything come since a reader's cursor?"""
         newest: dict[dt.date, int] = {}
@@ -209,7 +225,7 @@ def _snapshot(path: Path, version: int) -> Snapshot:
         entry = entry_path(path, version).stat()
     except FileNotFoundError:  # Cleaned up behind a checkpoint.
         return _load(path, version)
-    begins, snapshot = _remembered(path, version, (entry.st_ino, entry.st_mtime_ns))
+    begins, snapshot = _remembered(path)(version, (entry.st_ino, entry.st_mtime_ns))
     return snapshot if begins.exists() else _load(path, version)
 
 
@@ -219,9 +235,19 @@ def _load(path: Path, version: int) -> Snapshot:
     return Snapshot(DeltaTable(str(path), version=version))
 
 
-@lru_cache(maxsize=32)
-def _remembered(path: Path, version: int, _entry: tuple[int, int]) -> tuple[Path, Snapshot]:
-    """A version's log and the first file that reading it needs, or an older one: files go in order of their age."""
-    newest = newest_checkpoint(path)
-    begins = checkpoint_path(path, newest) if 0 <= newest <= version else entry_path(path, 0)
-    return begins, _load(path, version)
+@lru_cache(maxsize=_REMEMBERED_TABLES)
+def _remembered(path: Path) -> Callable[[int, tuple[int, int]], tuple[Path, Snapshot]]:
+    """The versions of a table's log that were asked for last.
+
+    Few of them: one takes 3 to 4 kB of memory for each data file, and a process that goes on for long asks for one after
+    the other.
+    """
+
+    @lru_cache(maxsize=_REMEMBERED_VERSIONS)
+    def load(version: int, _entry: tuple[int, int]) -> tuple[Path, Snapshot]:
+        """A version's log and the first file that reading it needs, or an older one: files go in order of their age."""
+        newest = newest_checkpoint(path)
+        begins = checkpoint_path(path, newest) if 0 <= newest <= version else entry_path(path, 0)
+        return begins, _load(path, version)
+
+    return load

@@ -38,8 +38,6 @@ PER_SESSION = {
     "spark.sql.session.timeZone": "UTC",
     # Values that do not fit fail the query instead of becoming null.
     "spark.sql.ansi.enabled": "true",
-    # Event lines are handed to Python in batches: of few rows where the rows are large.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
 }
 LOCAL = {
     "spark.driver.host": "127.0.0.1",

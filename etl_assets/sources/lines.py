@@ -1,37 +1,64 @@
-"""The lines of source files as Spark reads them."""
+"""The lines of source files: files cut into blocks that can be read apart from each other, and a block's lines.
+
+A line belongs to the block that its first byte is in, so that blocks read by different processes have every line once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-from typing import TYPE_CHECKING
+import gzip
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_PATTERN_CHARACTERS = frozenset("{}[]*?\\")
+_COMPRESSED = ".gz"
+_PIECE_BYTES = 1 << 20
 
 
-def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The lines of files, with file and block; file names are taken as they are, not as patterns.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """The lines of a file that begin at its bytes from `start` to before `end`; without an end all that follow."""
 
-    Names with characters of a pattern are read apart: beside them, and with patterns switched off, Spark reads every
-    other file twice.
+    path: str
+    start: int
+    end: int | None
+
+
+def blocks_of(path: str, size: int, most_bytes: int) -> Iterator[Block]:
+    """Cut a file of a size in bytes into blocks. A compressed one can be read from its beginning only, and stays whole."""
+    if path.endswith(_COMPRESSED):
+        yield Block(path=path, start=0, end=None)
+        return
+    for start in range(0, size, most_bytes):
+        yield Block(path=path, start=start, end=min(size, start + most_bytes))
+
+
+def read_lines(block: Block) -> Iterator[list[bytes]]:
+    """The lines of a block, without their line feeds, in lists of about a megabyte.
+
+    Raises:
+        OSError, EOFError, zlib.error: the file cannot be read or decompressed.
     """
-    from pyspark.sql import functions as F
+    with _open(block.path) as file:
+        position = block.start
+        if block.start:
+            file.seek(block.start - 1)
+            position += len(file.readline()) - 1  # what is left of a line of the block before
+        while block.end is None or position < block.end:
+            left = _PIECE_BYTES if block.end is None else block.end - position
+            piece = file.read(min(_PIECE_BYTES, left))
+            if not piece.endswith(b"\n"):
+                piece += file.readline()
+            if not piece:
+                return
+            position += len(piece)
+            lines = piece.split(b"\n")
+            if not lines[-1]:
+                lines.pop()  # nothing comes after the last line feed
+            yield lines
 
-    odd = [path for path in paths if not _PATTERN_CHARACTERS.isdisjoint(path)]
-    plain = [path for path in paths if _PATTERN_CHARACTERS.isdisjoint(path)]
-    reader = spark.read.option("lineSep", "\n")
-    frames = [reader.text(plain)] if plain else []
-    if odd:
-        frames.append(reader.option("__globPaths__", "false").text(odd))
-    located = [
-        frame.select(
-            F.col("value").cast("binary"),
-            F.col("_metadata.file_path").alias("file_path"),
-            F.col("_metadata.file_block_start").alias("block_start"),
-        )
-        for frame in frames
-    ]
-    return reduce(lambda one, other: one.unionByName(other), located)
+
+def _open(path: str) -> BinaryIO:
+    if path.endswith(_COMPRESSED):
+        return cast("BinaryIO", gzip.open(path))
+    return Path(path).open("rb")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.delta.commit import Transaction
 from etl_assets.delta.cursor import advance, days_with_news, read_cursors
-from etl_assets.delta.rows import whole_days
+from etl_assets.delta.rows import files_with
 from etl_assets.delta.table import Table
 from etl_assets.steps.step import ReadMode
 
@@ -39,9 +39,18 @@ class Changes:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The rows."""
+        return self.source.read(spark, self.version, self._after)
+
+    def range_of(self, column: str) -> tuple[int, int] | None:
+        """Between which values of a BIGINT column they lie, by file statistics; None where these do not tell."""
+        snapshot = self.source.snapshot(self.version)
+        return None if snapshot is None else snapshot.range_of(column, set(files_with(snapshot, self._after)))
+
+    @property
+    def _after(self) -> Mapping[dt.date, int]:
         if self.mode is ReadMode.WHOLE:
-            return self.source.read(spark, self.version, whole_days(self.days))
-        return self.source.read(spark, self.version, {day: self.cursors[day] for day in self.days})
+            return dict.fromkeys(self.days, -1)
+        return {day: self.cursors[day] for day in self.days}
 
     def consumed(self) -> tuple[Transaction | None, dict[str, int]]:
         """Transaction and cursors for the commit of what was read.

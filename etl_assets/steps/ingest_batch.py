@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.reasons import EXCEPTIONAL_OUTCOMES, Outcome
@@ -19,39 +22,71 @@ from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.key_index import KeyIndex
-from etl_assets.delta.offsets import ONE_PARTITION_A_FILE, Run, count_runs, deal_offsets, read_staged
-from etl_assets.delta.rows import whole_days
-from etl_assets.delta.session import scoped_settings
+from etl_assets.delta.rows import rows_here, whole_days
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, verify
 from etl_assets.sources.ledger import FILES as FILES_READ
-from etl_assets.sources.lines import read_lines
 from etl_assets.steps.exceptions import commit_exceptions
+from etl_assets.steps.raw_rows import PlacedBlock, RawRows, repeated_ordinals, rows_tasks
+from etl_assets.steps.stage_lines import Staged, StagedBlock, stage_lines
 from etl_assets.steps.step import INSERTED, READ, REFUSED, StepContext, StepReport
 from etl_assets.testing.failpoints import Failpoint, failpoint
 from etl_assets.transforms.exceptions import ingest_exceptions
-from etl_assets.transforms.find_repeats import find_repeats
-from etl_assets.transforms.line_positions import RUN_KEY, file_index, ordinal, source_position
-from etl_assets.transforms.parse_events import BLANK, parse_events
+from etl_assets.transforms.find_repeats import REPEATS_SCHEMA, find_repeats, find_repeats_here
+from etl_assets.transforms.line_positions import (
+    RUN_KEY,
+    file_index_of,
+    first_ordinal,
+    ordinal,
+    source_position,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 FILES = "files"
 """Transaction id under which raw_events' batches of files are committed; the version is the batch id."""
-_ONE_TASK_BYTES = 8 << 20
+MOST_EVENTS_HERE = 100_000
+"""Repeats among so many events are found in this process; beyond that Spark is as fast."""
+_KNOWN_COLUMNS = ("event_id", "fingerprint", "offset", "source", "source_position")
+"""What is looked at of an event that was accepted before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """The part of a file that one task read: its lines, and what it has of each outcome."""
+class Repeats:
+    """What `find_repeats` found, in Parquet files of a folder; no folder for nothing."""
 
-    lines: int
-    outcomes: Mapping[str, int]
-    lowest_id: str | None
-    highest_id: str | None
+    folder: Path | None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files."""
+        return () if self.folder is None else tuple(sorted(map(str, self.folder.glob("*.parquet"))))
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """They, as `REPEATS_SCHEMA`."""
+        if not self.files:
+            return spark.createDataFrame([], REPEATS_SCHEMA)
+        return spark.read.schema(REPEATS_SCHEMA).parquet(*self.files)
+
+    def ordinals(self) -> np.ndarray:
+        """The places of the events, in order."""
+        return repeated_ordinals(self.files)
+
+    def outcomes(self) -> Counter[tuple[int, str]]:
+        """How many there are by file and outcome."""
+        import pyarrow.parquet as pq
+
+        counts: Counter[tuple[int, str]] = Counter()
+        for file in self.files:
+            rows = pq.read_table(file, columns=["ordinal", "outcome"])
+            counts.update(
+                (file_index_of(place), outcome)
+                for place, outcome in zip(*(column.to_pylist() for column in rows.columns), strict=True)
+            )
+        return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,137 +117,144 @@ class IngestBatch:
             SourceChanged: a file changed while it was read; nothing was written.
             CommitConflict: another run has committed this batch, or other files as this batch.
         """
-        self._stage()
+        staged = self._stage()
         verify(self.folders, self.plan.files)
         failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
-        staged = read_staged(self.context.spark, self._staged_path)
-        lines = self._count_lines(staged)
-        blocks = self._positions(lines)
-        self._find_repeats(staged, blocks, lines)
-        repeats = self.context.spark.read.parquet(self._repeats_path)
-        outcomes = self._count_outcomes(lines, repeats)
+        blocks = self._positions(staged)
+        repeats = self._find_repeats(staged, blocks)
+        outcomes = self._count_outcomes(staged, repeats)
         self._commit_exceptions(staged, blocks, repeats, outcomes)
-        done = self._commit_rows(staged, blocks, repeats)
+        done = self._commit_rows(staged, repeats)
         return self._report(done, outcomes)
 
-    @property
-    def _staged_path(self) -> str:
-        return str(self.staging / "events")
-
-    @property
-    def _repeats_path(self) -> str:
-        return str(self.staging / "repeats")
-
-    def _stage(self) -> None:
+    def _stage(self) -> Staged:
         """Judge every line once and keep the result: all that follows reads columns of it."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         by_source = {folders.source: folders for folders in self.folders}
-        files = {
-            str(by_source[file.source].path_of(file)): (index, file.day)
-            for index, file in enumerate(self.plan.files)
-        }
-        text = read_lines(self.context.spark, list(files))
-        if sum(file.size for file in self.plan.files) < _ONE_TASK_BYTES:
-            text = text.coalesce(1)
+        files = [(str(by_source[file.source].path_of(file)), file.size, file.day) for file in self.plan.files]
+        folder = self.staging / "lines"
+        folder.mkdir()
         try:
-            parse_events(text, files, self.limits).write.parquet(self._staged_path)
+            return stage_lines(self.context.spark, files, self.limits, folder)
         except (PySparkException, Py4JError):
-            # Spark names a file that it cannot read deep in a Java trace, if at all.
+            # Spark names a file that it cannot read deep in a trace, if at all.
             for folders in self.folders:
                 folders.verify_compression(file for file in self.plan.files if file.source == folders.source)
             raise
 
-    def _count_lines(self, staged: DataFrame) -> dict[tuple[int, int], Block]:
-        """For each block its number of lines, and how many are rejected or blank."""
-        from pyspark.sql import functions as F
+    def _lines_before(self, staged: Staged) -> Iterator[tuple[StagedBlock, int]]:
+        """Each block with the number of lines that its file has before it."""
+        for _, of_file in groupby(staged.blocks, key=lambda block: block.file_index):
+            before = 0
+            for block in of_file:
+                yield block, before
+                before += block.lines
 
-        rows = staged.groupBy(*RUN_KEY).agg(
-            F.count("*").alias("lines"),
-            F.count_if(F.col("reason") == BLANK).alias(BLANK),
-            F.count_if(F.col("reason").isNotNull() & (F.col("reason") != BLANK)).alias(
-                Outcome.REJECTED.value
-            ),
-            F.min("event_id").alias("lowest_id"),
-            F.max("event_id").alias("highest_id"),
-        )
-        return {
-            (row["file_index"], row["block_start"]): Block(
-                lines=row["lines"],
-                outcomes={name: row[name] for name in (BLANK, Outcome.REJECTED.value)},
-                lowest_id=row["lowest_id"],
-                highest_id=row["highest_id"],
-            )
-            for row in rows.collect()
-        }
-
-    def _positions(self, blocks: Mapping[tuple[int, int], Block]) -> DataFrame:
+    def _positions(self, staged: Staged) -> DataFrame:
         """For each block the file its lines are in and the number of lines before it."""
         from pyspark.sql import functions as F
 
-        rows, before, current = [], 0, -1
-        for (index, start), block in sorted(blocks.items()):
-            before = 0 if index != current else before
-            current = index
-            file = self.plan.files[index]
-            rows.append((index, start, before, file.source, file.position))
-            before += block.lines
+        rows = []
+        for block, before in self._lines_before(staged):
+            file = self.plan.files[block.file_index]
+            rows.append((block.file_index, block.block_start, before, file.source, file.position))
         schema = (
             "file_index INT, block_start BIGINT, lines_before BIGINT, source STRING, file_position STRING"
         )
         return F.broadcast(self.context.spark.createDataFrame(rows, schema))
 
-    def _find_repeats(
-        self, staged: DataFrame, blocks: DataFrame, lines: Mapping[tuple[int, int], Block]
-    ) -> None:
-        events = (
-            staged.where("reason IS NULL")
-            .join(blocks, list(RUN_KEY))
-            .select("event_id", "fingerprint", ordinal(), "source", source_position())
+    def _find_repeats(self, staged: Staged, blocks: DataFrame) -> Repeats:
+        """Look among the events that can be repeats: with history all of them, without it those with the hash of another."""
+        days, folder = self._days_of_history(staged), self.staging / "repeats"
+        twice = np.empty(0, dtype=np.int64) if days else _twice(staged)
+        if not days and not len(twice):
+            return Repeats(folder=None)
+        if sum(block.events for block in staged.blocks) <= MOST_EVENTS_HERE:
+            known = self._known_here(staged, days)
+            if known is not None:
+                return self._find_repeats_here(staged, known, folder)
+        events = staged.events(self.context.spark)
+        if not days:
+            events = events.join(self._frame_of(twice), "id_hash", "left_semi")
+        located = events.join(blocks, list(RUN_KEY)).select(
+            "event_id", "fingerprint", ordinal(), "source", source_position()
         )
-        find_repeats(events, self._history(lines)).write.parquet(self._repeats_path)
+        find_repeats(located, self._history(staged, days)).write.parquet(str(folder))
+        return Repeats(folder=folder)
 
-    def _history(self, lines: Mapping[tuple[int, int], Block]) -> DataFrame | None:
-        """The accepted events that the batch may repeat: those between its lowest and highest id, of the days that the
-        index names.
+    def _known_here(self, staged: Staged, days: Sequence[dt.date]) -> dict[str, Mapping[str, Any]] | None:
+        """The accepted events of some days that have an id of the batch, by it; None where Spark is to look for them."""
+        if not days:
+            return {}
+        ids = {name for piece in staged.columns(["event_id"]) for name in piece.column(0).to_pylist()}
+        history = rows_here(
+            self.table, self.plan.batch_id - 1, days, key="event_id", values=ids, columns=_KNOWN_COLUMNS
+        )
+        return None if history is None else {row["event_id"]: row for row in history.to_pylist()}
+
+    def _find_repeats_here(
+        self, staged: Staged, known: Mapping[str, Mapping[str, Any]], folder: Path
+    ) -> Repeats:
+        """The same without Spark, of whose jobs each costs more than all of it for few events."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        before = {(block.file_index, block.block_start): lines for block, lines in self._lines_before(staged)}
+        events = []
+        for piece in staged.columns(["event_id", "fingerprint", *RUN_KEY, "block_line"]):
+            for event in piece.to_pylist():
+                index, start, line = event["file_index"], event["block_start"], event["block_line"]
+                file = self.plan.files[index]
+                event["ordinal"] = first_ordinal(index, start) + line
+                event["source"] = file.source
+                event["source_position"] = f"{file.position}:{before[index, start] + line + 1}"
+                events.append(event)
+        found = list(find_repeats_here(events, known))
+        columns = zip(*found, strict=True) if found else ([], [], [])
+        schema = pa.schema(
+            {"ordinal": pa.int64(), "outcome": pa.string(), "original_offset": pa.int64()}.items()
+        )
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        folder.mkdir()
+        pq.write_table(pa.table(arrays, schema=schema), folder / "repeats.parquet")
+        return Repeats(folder=folder)
+
+    def _frame_of(self, hashes: np.ndarray) -> DataFrame:
+        import pandas as pd
+        from pyspark.sql import functions as F
+
+        return F.broadcast(self.context.spark.createDataFrame(pd.DataFrame({"id_hash": hashes})))
+
+    def _days_of_history(self, staged: Staged) -> list[dt.date]:
+        """The days in which events that the batch may repeat have been accepted, by the index of ids."""
+        ids_by_piece = (piece.column(0) for piece in staged.columns(["event_id"]))
+        return KeyIndex(self.table, "event_id").days_of(ids_by_piece, self.plan.batch_id - 1)
+
+    def _history(self, staged: Staged, days: Sequence[dt.date]) -> DataFrame | None:
+        """The accepted events of some days that the batch may repeat: those between its lowest and highest id.
 
         Where ids rise with time, file statistics leave few files to open; where they are random, the index does.
         """
-        import pyarrow as pa
-        import pyarrow.dataset
         from pyspark.sql import functions as F
 
-        ids = [name for block in lines.values() for name in (block.lowest_id, block.highest_id) if name]
-        base = self.plan.batch_id - 1
-        snapshot = self.table.snapshot(base)
-        if not ids or snapshot is None or not snapshot.row_count():
-            return None
-        staged = pyarrow.dataset.dataset(self._staged_path, format="parquet")
-        accepted = staged.scanner(["event_id"], filter=pyarrow.dataset.field("reason").is_null())
-        ids_by_piece = (pa.chunked_array([batch.column(0)]) for batch in accepted.to_batches())
-        days = KeyIndex(self.table, "event_id").days_of(ids_by_piece, base)
         if not days:
             return None
-        history = self.table.read(self.context.spark, base, whole_days(days))
-        return history.where(F.col("event_id").between(min(ids), max(ids))).select(
-            "event_id", "fingerprint", "offset", "source", "source_position"
-        )
+        ids = [name for block in staged.blocks for name in (block.lowest_id, block.highest_id) if name]
+        history = self.table.read(self.context.spark, self.plan.batch_id - 1, whole_days(days))
+        return history.where(F.col("event_id").between(min(ids), max(ids))).select(*_KNOWN_COLUMNS)
 
-    def _count_outcomes(
-        self, blocks: Mapping[tuple[int, int], Block], repeats: DataFrame
-    ) -> dict[dt.date | None, Counter[str]]:
+    def _count_outcomes(self, staged: Staged, repeats: Repeats) -> dict[dt.date | None, Counter[str]]:
         """Outcomes of the batch by day; what is neither rejected nor a repeat is accepted."""
-        from pyspark.sql import functions as F
-
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in self.plan.days}
-        for (index, _), block in blocks.items():
-            figures = counts[self.plan.files[index].day]
-            figures[READ] += block.lines - block.outcomes[BLANK]
-            figures[Outcome.REJECTED.value] += block.outcomes[Outcome.REJECTED.value]
-        by_file = repeats.groupBy(file_index(), "outcome").count()
-        for row in by_file.where(F.col("outcome") != Outcome.ACCEPTED.value).collect():
-            counts[self.plan.files[row["file_index"]].day][row["outcome"]] += row["count"]
+        for block in staged.blocks:
+            figures = counts[self.plan.files[block.file_index].day]
+            figures[READ] += block.lines - block.blank
+            figures[Outcome.REJECTED.value] += block.rejected
+        for (index, outcome), events in repeats.outcomes().items():
+            if outcome != Outcome.ACCEPTED.value:
+                counts[self.plan.files[index].day][outcome] += events
         for figures in counts.values():
             refused = figures[Outcome.CONFLICT.value] + figures[Outcome.REJECTED.value]
             figures[Outcome.ACCEPTED.value] = figures[READ] - refused - figures[Outcome.DUPLICATE.value]
@@ -221,30 +263,49 @@ class IngestBatch:
 
     def _commit_exceptions(
         self,
-        staged: DataFrame,
+        staged: Staged,
         blocks: DataFrame,
-        repeats: DataFrame,
+        repeats: Repeats,
         outcomes: Mapping[dt.date | None, Counter[str]],
     ) -> None:
         """Write down what does not become a row, unless every line does."""
         if any(figures[outcome.value] for figures in outcomes.values() for outcome in EXCEPTIONAL_OUTCOMES):
+            spark = self.context.spark
             commit_exceptions(
                 self.context,
                 RAW_EVENTS_EXCEPTIONS,
-                ingest_exceptions(staged, blocks, repeats),
+                ingest_exceptions(staged.events(spark), staged.rejected(spark), blocks, repeats.frame(spark)),
                 output=self.table.name,
                 days=self.plan.days,
                 facts=self.plan.facts(),
             )
 
-    def _commit_rows(self, staged: DataFrame, blocks: DataFrame, repeats: DataFrame) -> Commit:
+    def _commit_rows(self, staged: Staged, repeats: Repeats) -> Commit:
         """Append the events that are in the table under no position yet, with their offsets."""
-        from pyspark.sql import functions as F
-
-        new = staged.where("reason IS NULL").withColumn("ordinal", ordinal())
-        new = new.join(F.broadcast(repeats.select("ordinal")), "ordinal", "left_anti")
-        with scoped_settings(self.context.spark, ONE_PARTITION_A_FILE):
-            done = self._append(new, count_runs(new, RUN_KEY), blocks)
+        snapshot = self.table.snapshot(self.plan.batch_id - 1)
+        newest = None if snapshot is None else snapshot.maximum("offset")
+        rows = RawRows(
+            spark=self.context.spark,
+            tasks=tuple(rows_tasks(self._placed(staged, repeats), 0 if newest is None else newest + 1)),
+            staging=staged.folder,
+            repeats=repeats.files,
+            ingest_domain=self.context.domain.name,
+            ingested_at=self.context.clock(),
+            batch_id=self.plan.batch_id,
+        )
+        frame = rows.frame()
+        check_schema(RAW_EVENTS, frame.schema)
+        done = commit(
+            self.table,
+            Write(
+                rows=frame,
+                files=rows.write,
+                base_version=self.plan.batch_id - 1,
+                transaction=Transaction(app_id=FILES, version=self.plan.batch_id),
+                facts={FILES_READ: self.plan.marks},
+            ),
+            wait_seconds=self.context.lock_wait_seconds,
+        )
         if done.repeated:
             raise CommitConflict(
                 f"another run committed batch {self.plan.batch_id} of {self.table.name}",
@@ -253,34 +314,22 @@ class IngestBatch:
             )
         return done
 
-    def _append(self, new: DataFrame, runs: Sequence[Run], blocks: DataFrame) -> Commit:
-        from pyspark.sql import functions as F
-
-        snapshot = self.table.snapshot(self.plan.batch_id - 1)
-        newest = None if snapshot is None else snapshot.maximum("offset")
-        rows = (
-            deal_offsets(new, runs, RUN_KEY, 0 if newest is None else newest + 1)
-            .join(blocks, list(RUN_KEY))
-            .select(
-                "*",
-                source_position(),
-                F.lit(self.context.domain.name).alias("ingest_domain"),
-                F.lit(self.context.clock()).alias("ingested_at"),
-                F.lit(self.plan.batch_id).cast("bigint").alias("batch_id"),
+    def _placed(self, staged: Staged, repeats: Repeats) -> Iterator[tuple[dt.date, PlacedBlock]]:
+        """The blocks with their days, and how many of their events become rows."""
+        first = [first_ordinal(block.file_index, block.block_start) for block in staged.blocks]
+        repeated = np.diff(np.searchsorted(repeats.ordinals(), [*first, np.iinfo(np.int64).max]))
+        for (block, before), met in zip(self._lines_before(staged), repeated, strict=True):
+            file = self.plan.files[block.file_index]
+            yield (
+                file.day,
+                PlacedBlock(
+                    staged=block,
+                    source=file.source,
+                    file_position=file.position,
+                    lines_before=before,
+                    new=block.events - int(met),
+                ),
             )
-            .select(*RAW_EVENTS.names)
-        )
-        check_schema(RAW_EVENTS, rows.schema)
-        return commit(
-            self.table,
-            Write(
-                rows=rows,
-                base_version=self.plan.batch_id - 1,
-                transaction=Transaction(app_id=FILES, version=self.plan.batch_id),
-                facts={FILES_READ: self.plan.marks},
-            ),
-            wait_seconds=self.context.lock_wait_seconds,
-        )
 
     def _report(self, done: Commit, outcomes: Mapping[dt.date | None, Counter[str]]) -> StepReport:
         for day, rows in done.net_rows_by_partition.items():
@@ -294,3 +343,10 @@ def committed_batch(table: Table) -> int:
     """The last batch of files in raw_events, from its log: no Spark. -1 for none."""
     snapshot = table.snapshot()
     return -1 if snapshot is None else snapshot.transaction_version(FILES)
+
+
+def _twice(staged: Staged) -> np.ndarray:
+    """The hashes that more than one event id of the batch has."""
+    pieces = [piece.column(0).to_numpy() for piece in staged.columns(["id_hash"])]
+    hashes = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *pieces]))
+    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])

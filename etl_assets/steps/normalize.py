@@ -16,13 +16,15 @@ from etl_assets.delta.commit import Commit, Write, commit
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.offsets import (
     ONE_PARTITION_A_FILE,
+    Run,
     count_runs,
+    count_runs_here,
     deal_offsets,
     next_offset,
-    read_staged,
 )
 from etl_assets.delta.rows import whole_days
 from etl_assets.delta.session import scoped_settings
+from etl_assets.delta.staged import StagedRows
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import handed_in_events
 from etl_assets.steps.changes import Changes, read_changes
@@ -44,9 +46,11 @@ from etl_assets.transforms.normalize_orders import Contracts, normalize_orders
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from etl_assets.delta.table import Snapshot
+
 TRANSFORMER = "normalize_orders/1"
 _ONLY_FOR_REFUSED = ("payload", "source", "source_position")
-_REFUSED = "reason IS NOT NULL AND NOT known"
+_REFUSED, _NEW = "reason IS NOT NULL AND NOT known", "reason IS NULL AND NOT known"
 """A row that is in the table stays there, also when its contract has become stricter."""
 
 
@@ -71,19 +75,20 @@ class Normalize:
         with staging_folder(table, base + 1) as folder:
             staged_path = str(folder / "orders")
             kept = {name: F.when(F.col("reason").isNotNull(), F.col(name)) for name in _ONLY_FOR_REFUSED}
-            self._judge(changes, base).withColumns(kept).write.parquet(staged_path)
+            judged = self._judge(changes, base).withColumns(kept)
+            judged.write.parquet(staged_path)
             failpoint(Failpoint.STAGE_AFTER_WRITE, table=table.name)
-            staged = read_staged(self.context.spark, staged_path)
+            staged = StagedRows(self.context.spark, staged_path, judged.schema)
             self._count(staged, counts)
             if any(figures[REFUSED] for figures in counts.values()):
                 commit_exceptions(
                     self.context,
                     NORMALIZED_ORDERS_EXCEPTIONS,
-                    normalize_exceptions(staged.where(_REFUSED)),
+                    normalize_exceptions(staged.frame.where(_REFUSED)),
                     output=table.name,
                     days=changes.days,
                 )
-            done = self._commit(staged.where("reason IS NULL AND NOT known"), changes, base)
+            done = self._commit(staged, changes, base)
         for day, rows in done.net_rows_by_partition.items():
             counts[dt.date.fromisoformat(day)][INSERTED] = rows
         for figures in counts.values():
@@ -100,9 +105,7 @@ class Normalize:
         events = self._with_replays(changes.rows(spark), changes.days)
         rows = normalize_orders(events, self._customers(), self.contracts)
         table = self.context.table(NORMALIZED_ORDERS.name)
-        snapshot = table.snapshot(base)
-        filled = {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
-        if filled.isdisjoint(day.isoformat() for day in changes.days):
+        if not _may_be_known(changes, table.snapshot(base)):
             return rows.withColumn("known", F.lit(False))
         known = table.read(spark, base, whole_days(changes.days)).select(
             "raw_offset", F.lit(True).alias("known")
@@ -131,28 +134,24 @@ class Normalize:
             *events.columns
         )
 
-    def _count(self, staged: DataFrame, counts: Mapping[dt.date | None, Counter[str]]) -> None:
-        """Figures by day: one small job over two columns of what is staged."""
-        from pyspark.sql import functions as F
+    def _count(self, staged: StagedRows, counts: Mapping[dt.date | None, Counter[str]]) -> None:
+        """Figures by day: of two columns of what is staged."""
+        for day, (read, refused) in _counted(staged).items():
+            figures = counts[day]
+            figures[READ], figures[REFUSED] = read, refused
+            figures[Outcome.REJECTED.value] = refused
+            figures[Outcome.NORMALIZED.value] = read - refused
 
-        rows = staged.groupBy("partition_date").agg(
-            F.count("*").alias("read"), F.count_if(F.expr(_REFUSED)).alias("refused")
-        )
-        for row in rows.collect():
-            figures = counts[row["partition_date"]]
-            figures[READ], figures[REFUSED] = row["read"], row["refused"]
-            figures[Outcome.REJECTED.value] = row["refused"]
-            figures[Outcome.NORMALIZED.value] = row["read"] - row["refused"]
-
-    def _commit(self, good: DataFrame, changes: Changes, base: int) -> Commit:
+    def _commit(self, staged: StagedRows, changes: Changes, base: int) -> Commit:
         from pyspark.sql import functions as F
 
         table = self.context.table(NORMALIZED_ORDERS.name)
         first_offset = next_offset(table.snapshot(base))
         transaction, cursors = changes.consumed()
+        good = staged.frame.where(_NEW)
         with scoped_settings(self.context.spark, ONE_PARTITION_A_FILE):
             rows = (
-                deal_offsets(good, count_runs(good, ()), (), first_offset)
+                deal_offsets(good, _count_new_runs(staged, good), (), first_offset)
                 .select(
                     "*",
                     F.lit(TRANSFORMER).alias("transformer"),
@@ -167,3 +166,40 @@ class Normalize:
                 Write(rows=rows, base_version=base, transaction=transaction, cursors=cursors),
                 wait_seconds=self.context.lock_wait_seconds,
             )
+
+
+def _may_be_known(changes: Changes, snapshot: Snapshot | None) -> bool:
+    """Whether the table may have some of what was read: not if it has nothing of these days, or only what was accepted before."""
+    filled = {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
+    if snapshot is None or filled.isdisjoint(day.isoformat() for day in changes.days):
+        return False
+    read, there = changes.range_of("offset"), snapshot.range_of("raw_offset")
+    return read is None or there is None or read[0] <= there[1]
+
+
+def _counted(staged: StagedRows) -> dict[dt.date, tuple[int, int]]:
+    """For each day how many events were read and how many of them are refused."""
+    from pyspark.sql import functions as F
+
+    if staged.is_little:
+        rows = staged.here(["partition_date", "reason", "known"]).to_pylist()
+        read = Counter(row["partition_date"] for row in rows)
+        refused = Counter(
+            row["partition_date"] for row in rows if row["reason"] is not None and not row["known"]
+        )
+        return {day: (number, refused[day]) for day, number in read.items()}
+    counted = staged.frame.groupBy("partition_date").agg(
+        F.count("*").alias("read"), F.count_if(F.expr(_REFUSED)).alias("refused")
+    )
+    return {row["partition_date"]: (row["read"], row["refused"]) for row in counted.collect()}
+
+
+def _count_new_runs(staged: StagedRows, new: DataFrame) -> tuple[Run, ...]:
+    """The runs of the rows that are `_NEW`, one a staged file."""
+    import pyarrow.compute as pc
+
+    if not staged.is_little:
+        return count_runs(new, ())
+    return count_runs_here(
+        staged.here(["reason", "known"]).filter(pc.field("reason").is_null() & ~pc.field("known")), ()
+    )

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import DeadLetterReason, Outcome, RecordEncoding
 from etl_assets.transforms.line_positions import RUN_KEY, ordinal, source_position
-from etl_assets.transforms.parse_events import BLANK
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def ingest_exceptions(staged: DataFrame, blocks: DataFrame, repeats: DataFrame) -> DataFrame:
+def ingest_exceptions(
+    events: DataFrame, rejected: DataFrame, blocks: DataFrame, repeats: DataFrame
+) -> DataFrame:
     """The lines that do not become rows.
 
     Args:
-        staged: What `parse_events` made of the lines.
+        events: The lines that are events.
+        rejected: The others, as `parse_events` has them.
         blocks: `file_index, block_start, lines_before, source, file_position` for each block.
         repeats: What `find_repeats` found.
 
@@ -25,10 +27,9 @@ def ingest_exceptions(staged: DataFrame, blocks: DataFrame, repeats: DataFrame) 
     """
     from pyspark.sql import functions as F
 
-    lines = staged.withColumn("ordinal", ordinal()).join(F.broadcast(repeats), "ordinal", "left")
-    exceptional = lines.where(
-        f"(reason IS NOT NULL AND reason != '{BLANK}') OR outcome IN ('duplicate', 'conflict')"
-    )
+    met = repeats.where(F.col("outcome").isin(Outcome.DUPLICATE.value, Outcome.CONFLICT.value))
+    repeated = events.withColumn("ordinal", ordinal()).join(F.broadcast(met), "ordinal")
+    exceptional = rejected.unionByName(repeated, allowMissingColumns=True)
     conflict = F.col("outcome") == Outcome.CONFLICT.value
     located = exceptional.join(blocks, list(RUN_KEY)).withColumn("source_position", source_position())
     return located.select(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+REPEATS_SCHEMA = "ordinal BIGINT, outcome STRING, original_offset BIGINT"
 
 
 def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
@@ -23,7 +27,7 @@ def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
             none. It is read once, and not shuffled when the batch is small.
 
     Returns:
-        `ordinal, outcome, original_offset`; the last is that of the accepted event where it is in history, and null
+        `REPEATS_SCHEMA`; `original_offset` is that of the accepted event where it is in history, and null
         where it is in the batch, whose offsets are not dealt yet.
     """
     from pyspark.sql import Window
@@ -43,6 +47,36 @@ def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
         .alias("outcome"),
         F.col("known.offset").alias("original_offset"),
     )
+
+
+def find_repeats_here(
+    events: Iterable[Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[int, str, int | None]]:
+    """The same for a few events, in this process.
+
+    Args:
+        events: As above.
+        known: The accepted events of history that have an id of the batch, by that id.
+
+    Returns:
+        Rows of `REPEATS_SCHEMA`.
+    """
+    first: dict[str, Mapping[str, Any]] = {}
+    for event in sorted(events, key=itemgetter("ordinal")):
+        if (stands := known.get(event["event_id"])) is not None:
+            offset = stands["offset"]
+            met_again = all(stands[name] == event[name] for name in ("source", "source_position"))
+        elif (stands := first.setdefault(event["event_id"], event)) is not event:
+            offset, met_again = None, False
+        else:
+            continue
+        if met_again:
+            outcome = Outcome.ACCEPTED
+        elif stands["fingerprint"] == event["fingerprint"]:
+            outcome = Outcome.DUPLICATE
+        else:
+            outcome = Outcome.CONFLICT
+        yield event["ordinal"], outcome.value, offset
 
 
 def _suspects(events: DataFrame, history: DataFrame | None) -> DataFrame:

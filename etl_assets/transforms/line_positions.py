@@ -25,11 +25,14 @@ def ordinal() -> Column:
     return F.expr(f"file_index * {1 << _FILE_SHIFT} + block_start + block_line").alias("ordinal")
 
 
-def file_index() -> Column:
-    """The file that an `ordinal` is in."""
-    from pyspark.sql import functions as F
+def first_ordinal(file_index: int, block_start: int) -> int:
+    """The `ordinal` of the first line of a block."""
+    return (file_index << _FILE_SHIFT) + block_start
 
-    return F.shiftright("ordinal", _FILE_SHIFT).alias("file_index")
+
+def file_index_of(ordinal: int) -> int:
+    """The file that an `ordinal` is in."""
+    return ordinal >> _FILE_SHIFT
 
 
 def source_position() -> Column:

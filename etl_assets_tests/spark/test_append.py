@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+from dataclasses import replace
 from decimal import Decimal
 
 import polars
@@ -20,6 +21,7 @@ from etl_assets.delta.table import Table
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.errors import NullRefused
 from etl_assets.placement.domains import FailureDomain
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 
 pytestmark = pytest.mark.spark
 
@@ -211,3 +213,16 @@ def test_checkpoints_come_as_often_as_deltas_and_everybody_reads_them(spark, tab
     assert not checkpoint_path(table.path, 4).exists()
     assert [row["part_id"] for row in rows_of(table)] == ["p-1", "p-2", "p-3"]
     assert spark.read.format("delta").load(str(table.path)).count() == 3
+
+
+def test_raw_events_through_deltas_writer_are_those_that_workers_write(pipeline, monkeypatch):
+    pipeline.land([event(1), "bad", event(2), event(1)])
+    pipeline.land([event(3, day=NEXT_DAY)], day=NEXT_DAY)
+    elsewhere = replace(pipeline, root=pipeline.root.with_name("elsewhere"))
+    pipeline.run([DAY, NEXT_DAY], only=["raw_events"])
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "can_append", lambda *_: False)
+        elsewhere.run([DAY, NEXT_DAY], only=["raw_events"])
+    rows = pipeline.rows("raw_events", order_by="offset")
+    assert [row["event_id"] for row in rows] == ["event-1", "event-2", "event-3"]
+    assert elsewhere.rows("raw_events", order_by="offset") == rows

@@ -12,7 +12,7 @@ import pytest
 
 from etl_assets.contracts.reasons import DeadLetterReason as Reason
 from etl_assets.errors import SourceChanged, SourceUnreadable
-from etl_assets.steps import ingest_batch
+from etl_assets.steps import ingest_batch, stage_lines
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 
 pytestmark = pytest.mark.spark
@@ -132,10 +132,8 @@ def test_the_oddities_of_text_files_are_no_lines(pipeline):
     assert pipeline.run(only=["raw_events"])["raw_events"].commits == 0
 
 
-def test_positions_and_offsets_hold_in_a_file_that_is_read_in_blocks(pipeline, spark, monkeypatch):
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "2000")
-    spark.conf.set("spark.sql.files.openCostInBytes", "0")
-    monkeypatch.setattr(ingest_batch, "_ONE_TASK_BYTES", 0)
+def test_positions_and_offsets_hold_in_a_file_that_is_read_in_blocks(pipeline, monkeypatch):
+    monkeypatch.setattr(stage_lines, "TASK_BYTES", 2_000)
     numbers = range(1, 61)
     pipeline.land(["bad" if number % 7 == 0 else event(number) for number in numbers])
     pipeline.land([event(1), event(61), "bad"], name="b.jsonl")

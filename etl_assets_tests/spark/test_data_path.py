@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from etl_assets.delta import staged
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 
 pytestmark = pytest.mark.spark
 
 
-def test_every_line_has_one_outcome_and_the_figures_add_up(pipeline):
+@pytest.mark.parametrize("little_bytes", [staged.LITTLE_BYTES, -1], ids=["counted here", "counted in Spark"])
+def test_every_line_has_one_outcome_and_the_figures_add_up(pipeline, monkeypatch, little_bytes):
+    monkeypatch.setattr(staged, "LITTLE_BYTES", little_bytes)
     pipeline.land([event(1), event(1), event(1, tenant_id="other"), "not json", event(2)])
     pipeline.land([event(2, day=DAY), event(3, day=NEXT_DAY)], day=NEXT_DAY, name="ü [1] 100%.jsonl")
     reports = pipeline.run([DAY, NEXT_DAY])
@@ -44,3 +47,19 @@ def test_every_line_has_one_outcome_and_the_figures_add_up(pipeline):
     assert whole["normalized_orders"].total()["inserted"] == 0
     assert len(pipeline.rows("audit_log")) == 13
     assert len(pipeline.rows("dead_letters")) == 2
+
+
+def test_events_that_are_read_again_beside_new_ones_are_known(pipeline):
+    """Their offsets say so: a batch that follows all that is there is not compared with it, any other is."""
+    pipeline.land([event(1), event(2)])
+    pipeline.run(only=["raw_events", "normalized_orders"])
+    pipeline.land([event(3)], name="b.jsonl")
+    assert (
+        pipeline.run(only=["raw_events", "normalized_orders"])["normalized_orders"].total()["inserted"] == 1
+    )
+    pipeline.land([event(4)], name="c.jsonl")
+    pipeline.run(only=["raw_events"])
+    whole = pipeline.run(mode=ReadMode.WHOLE, only=["normalized_orders"])["normalized_orders"].total()
+    assert (whole["read"], whole["inserted"], whole["ignored"]) == (4, 1, 3)
+    rows = pipeline.rows("normalized_orders", order_by="offset")
+    assert [(row["offset"], row["event_id"]) for row in rows] == [(n - 1, f"event-{n}") for n in (1, 2, 3, 4)]

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from etl_assets.steps import ingest_batch
 from etl_assets.steps.ingest_batch import IngestBatch
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
@@ -13,7 +14,9 @@ from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 pytestmark = pytest.mark.spark
 
 
-def test_repeats_are_found_across_batches_days_and_runs(pipeline):
+@pytest.mark.parametrize("most_events_here", [100, -1], ids=["found here", "found in Spark"])
+def test_repeats_are_found_across_batches_days_and_runs(pipeline, monkeypatch, most_events_here):
+    monkeypatch.setattr(ingest_batch, "MOST_EVENTS_HERE", most_events_here)
     small = dataclasses.replace(pipeline, max_batch_bytes=1)
     small.land([event(1), event(2), event(1)], name="a.jsonl")
     small.land([event(2), event(3)], name="b.jsonl")

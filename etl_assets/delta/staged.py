@@ -1,0 +1,65 @@
+"""What a step has staged as Parquet: as a Spark frame, and in this process where it is little.
+
+A Spark job costs a tenth of a second however few rows it counts, pyarrow some milliseconds. So what is only looked at
+(counts, repeats) is looked at here where that is cheap; rows that become rows of a table go through Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+STAGED_FILE, STAGED_ROW = "__staged_file", "__staged_row"
+"""The file and the row of it that a staged row is."""
+LITTLE_BYTES = 16 << 20
+"""Files of so many bytes together, some 100,000 events, are little: beyond that Spark is as fast."""
+
+
+class StagedRows:
+    """The files of one folder, written and not to be changed any more."""
+
+    def __init__(self, spark: SparkSession, folder: str, schema: StructType | str) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._schema = schema
+
+    @property
+    def is_little(self) -> bool:
+        """Whether it may be read by `here`."""
+        return sum(file.stat().st_size for file in self._files()) <= LITTLE_BYTES
+
+    @property
+    def frame(self) -> DataFrame:
+        """Its rows, with `STAGED_FILE` and `STAGED_ROW`."""
+        from pyspark.sql import functions as F
+
+        # The schema is given: to look for it in the files is a job.
+        rows = self._spark.read.schema(self._schema).parquet(self._folder)
+        return rows.select(
+            "*",
+            F.col("_metadata.file_name").alias(STAGED_FILE),
+            F.col("_metadata.row_index").alias(STAGED_ROW),
+        )
+
+    def here(self, columns: Sequence[str]) -> pa.Table:
+        """Some of its columns, with `STAGED_FILE` and `STAGED_ROW`."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        tables = []
+        for file in self._files():
+            rows = pq.read_table(file, columns=list(columns), partitioning=None)
+            names = pa.DictionaryArray.from_arrays(np.zeros(len(rows), dtype=np.int32), [file.name])
+            rows = rows.append_column(STAGED_FILE, names.cast(pa.string()))
+            tables.append(rows.append_column(STAGED_ROW, pa.array(np.arange(len(rows), dtype=np.int64))))
+        return pa.concat_tables(tables)
+
+    def _files(self) -> list[Path]:
+        return sorted(Path(self._folder).glob("*.parquet"))

@@ -1,0 +1,251 @@
+"""Source files to staged Parquet files: every line judged once, events and rejected lines apart, all that follows reads them.
+
+Spark's Python workers read the files and write the staged ones themselves; through Spark come only figures of each block.
+The staging folder must be on a disk that all workers and this process have, as tables are.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.envelope import Limits
+from etl_assets.delta.key_index import hashes_of
+from etl_assets.sources.lines import Block, blocks_of, read_lines
+from etl_assets.steps.worker_tasks import attempt_name, in_workers
+from etl_assets.transforms.parse_events import (
+    EVENTS_SCHEMA,
+    REJECTED_SCHEMA,
+    JudgedLines,
+    events_to_arrow,
+    judge_lines,
+    rejected_to_arrow,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame, SparkSession
+
+TASK_BYTES = 8 << 20
+"""Input of one task; a larger file that is not compressed is cut into blocks of that size."""
+STAGED_EVENTS_SCHEMA = f"{EVENTS_SCHEMA}, id_hash BIGINT"
+"""`id_hash` is `hashes_of` the event id."""
+_PIECE_BYTES = 4 << 20
+"""Lines of about so many bytes are held as Python objects by a worker, and make a row group."""
+_REPEATING = [
+    "file_index",
+    "block_start",
+    "partition_date",
+    "tenant_id",
+    "event_type",
+    "schema_version",
+    "reason",
+]
+"""Columns with few values, for which a dictionary pays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceBlock:
+    """A block of a file with the file's place in source order and its day."""
+
+    file_index: int
+    day: dt.date
+    block: Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedBlock:
+    """What became of a block: its lines, and where the events among them are staged.
+
+    Attributes:
+        file_index: The file, by its place in source order.
+        block_start: The block's first byte.
+        lines: Its lines: blank, rejected and events.
+        blank: Lines of white space.
+        rejected: Lines that are no events.
+        events: Lines that are.
+        part: Which staged files it is in.
+        first_row: The row of its first event there.
+        lowest_id: Least of its event ids.
+        highest_id: Greatest of its event ids.
+    """
+
+    file_index: int
+    block_start: int
+    lines: int
+    blank: int
+    rejected: int
+    events: int
+    part: str
+    first_row: int
+    lowest_id: str | None
+    highest_id: str | None
+
+
+_FIGURES = tuple(each.name for each in fields(StagedBlock))
+_TEXTS = ("part", "lowest_id", "highest_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A batch's lines, judged. `blocks` are in source order."""
+
+    folder: Path
+    blocks: tuple[StagedBlock, ...]
+
+    def events(self, spark: SparkSession) -> DataFrame:
+        """The events: `STAGED_EVENTS_SCHEMA`."""
+        return self._read(spark, STAGED_EVENTS_SCHEMA, "events", {each.part for each in self.blocks})
+
+    def rejected(self, spark: SparkSession) -> DataFrame:
+        """The rejected lines: `REJECTED_SCHEMA`."""
+        parts = {each.part for each in self.blocks if each.rejected}
+        return self._read(spark, REJECTED_SCHEMA, "rejected", parts)
+
+    def columns(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns of the events, without Spark."""
+        import pyarrow.parquet as pq
+
+        for part in dict.fromkeys(each.part for each in self.blocks):
+            yield pq.read_table(staged_file(self.folder, "events", part), columns=list(names))
+
+    def _read(self, spark: SparkSession, schema: str, kind: str, parts: Iterable[str]) -> DataFrame:
+        files = [str(staged_file(self.folder, kind, part)) for part in sorted(parts)]
+        return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+
+
+def staged_file(folder: Path, kind: str, part: str) -> Path:
+    """Where a part's events or rejected lines are."""
+    return folder / f"{kind}-{part}.parquet"
+
+
+def stage_lines(
+    spark: SparkSession, files: Iterable[tuple[str, int, dt.date]], limits: Limits, folder: Path
+) -> Staged:
+    """Judge every line of files and keep the result.
+
+    Args:
+        spark: The session.
+        files: Path, size in bytes and day of each, in source order.
+        limits: What the platform takes.
+        folder: Where to; it is there and empty.
+    """
+    tasks = list(_tasks(files))
+
+    def work(task: Sequence[SourceBlock]) -> Iterator[pa.RecordBatch]:
+        yield from _stage(task, limits, folder)
+
+    schema = ", ".join(f"{name} {'STRING' if name in _TEXTS else 'BIGINT'}" for name in _FIGURES)
+    rows = in_workers(spark, tasks, work, schema).collect()
+    blocks = (StagedBlock(**row.asDict()) for row in rows)
+    return Staged(
+        folder=folder,
+        blocks=tuple(sorted(blocks, key=lambda block: (block.file_index, block.block_start))),
+    )
+
+
+def _tasks(files: Iterable[tuple[str, int, dt.date]]) -> Iterator[list[SourceBlock]]:
+    """Blocks in source order, as many for each task as `TASK_BYTES` hold."""
+    task: list[SourceBlock] = []
+    held = 0
+    for index, (path, size, day) in enumerate(files):
+        for block in blocks_of(path, size, TASK_BYTES):
+            block_bytes = size if block.end is None else block.end - block.start
+            if task and held + block_bytes > TASK_BYTES:
+                yield task
+                task, held = [], 0
+            task.append(SourceBlock(file_index=index, day=day, block=block))
+            held += block_bytes
+    if task:
+        yield task
+
+
+def _stage(task: Sequence[SourceBlock], limits: Limits, folder: Path) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    part = _Part(folder, limits)
+    blocks = [part.add(source) for source in task]
+    part.close()
+    types = {name: pa.string() if name in _TEXTS else pa.int64() for name in _FIGURES}
+    yield pa.RecordBatch.from_pylist([asdict(block) for block in blocks], schema=pa.schema(types.items()))
+
+
+class _Part:
+    """The staged files that one attempt writes. Events come in the order of the lines they are."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self._folder, self._limits, self._name = folder, limits, attempt_name()
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._held: list[JudgedLines] = []
+        self._held_bytes = 0
+        self._events = 0
+
+    def add(self, source: SourceBlock) -> StagedBlock:
+        """Judge the lines of a block and keep them."""
+        first_row, lines, blank, rejected = self._events, 0, 0, 0
+        lowest, highest = [], []
+        for some in read_lines(source.block):
+            judged = judge_lines(
+                some,
+                first=lines,
+                file_index=source.file_index,
+                block_start=source.block.start,
+                day=source.day,
+                limits=self._limits,
+            )
+            lines += len(some)
+            rejected += len(judged.rejected)
+            blank += len(some) - len(judged.rejected) - len(judged.events)
+            if ids := [event.event_id or "" for event in judged.events]:
+                lowest.append(min(ids))
+                highest.append(max(ids))
+            self._hold(judged, sum(map(len, some)))
+        return StagedBlock(
+            file_index=source.file_index,
+            block_start=source.block.start,
+            lines=lines,
+            blank=blank,
+            rejected=rejected,
+            events=self._events - first_row,
+            part=self._name,
+            first_row=first_row,
+            lowest_id=min(lowest, default=None),
+            highest_id=max(highest, default=None),
+        )
+
+    def close(self) -> None:
+        """Write what is held, and finish the files."""
+        self._write()
+        for writer in self._writers.values():
+            writer.close()
+
+    def _hold(self, judged: JudgedLines, line_bytes: int) -> None:
+        self._held.append(judged)
+        self._held_bytes += line_bytes
+        self._events += len(judged.events)
+        if self._held_bytes >= _PIECE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        import pyarrow as pa
+
+        events, rejected = events_to_arrow(self._held), rejected_to_arrow(self._held)
+        id_hash = hashes_of(events.column("event_id")).view("int64")
+        self._append("events", events.append_column("id_hash", pa.array(id_hash, pa.int64())))
+        if rejected.num_rows:
+            self._append("rejected", rejected)
+        self._held, self._held_bytes = [], 0
+
+    def _append(self, kind: str, rows: pa.Table) -> None:
+        import pyarrow.parquet as pq
+
+        if kind not in self._writers:
+            file = staged_file(self._folder, kind, self._name)
+            self._writers[kind] = pq.ParquetWriter(
+                file, rows.schema, use_dictionary=_REPEATING, store_schema=False
+            )
+        self._writers[kind].write_table(rows)

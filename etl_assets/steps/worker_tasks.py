@@ -1,0 +1,46 @@
+"""Work that Spark's Python workers do by themselves: files read and written there, only figures go through Spark.
+
+A task may run twice, after a failure or because Spark takes it for slow, and the first attempt may still be at work when
+the second one is done. So an attempt writes only files of its own name, and what it returns names them: files that no
+returned row names do not count.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+Task = TypeVar("Task")
+
+
+def in_workers(
+    spark: SparkSession, tasks: Sequence[Task], work: Callable[[Task], Iterable[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """What `work` makes of each task, as rows; each is one Spark task.
+
+    Args:
+        spark: The session.
+        tasks: Values that can be pickled; the workers have this package.
+        work: Runs in a worker.
+        schema: Of what it returns, as Spark's DDL.
+    """
+    tasks = list(tasks)
+
+    def work_on_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from work(tasks[number])
+
+    if not tasks:
+        return spark.createDataFrame([], schema)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work_on_each, schema)
+
+
+def attempt_name() -> str:
+    """A name that no other attempt has."""
+    return uuid.uuid4().hex

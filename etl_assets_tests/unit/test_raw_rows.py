@@ -1,0 +1,132 @@
+"""What workers make of source files, without Spark: staged lines, and rows with dense offsets and their places."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from etl_assets.steps import raw_rows, stage_lines
+from etl_assets.steps.raw_rows import PlacedBlock, _RowMaker, rows_tasks
+from etl_assets.steps.stage_lines import StagedBlock, _stage, _tasks
+from etl_assets.transforms.line_positions import first_ordinal
+from etl_assets_tests.pipeline import DAY, LIMITS, NEXT_DAY, event
+
+NOW = dt.datetime(2026, 1, 7, tzinfo=dt.UTC)
+STAMPS = {"ingest_domain": "local", "ingested_at": NOW, "batch_id": 7}
+LINE = st.sampled_from(["event", "event", "repeat", "bad", "blank"])
+FILES = st.lists(st.tuples(st.sampled_from([DAY, NEXT_DAY]), st.lists(LINE, max_size=12)), max_size=5)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    FILES,
+    st.sampled_from([300, 1_000, 1 << 20]),
+    st.sampled_from([1, 700, 1 << 20]),
+    st.sampled_from([1, 4, 99]),
+)
+def test_rows_are_dense_and_in_source_order_however_files_are_cut(
+    tmp_path_factory, files, task_bytes, piece_bytes, rows_a_file
+):
+    folder = tmp_path_factory.mktemp("rows")
+    files = sorted(files, key=lambda file: file[0])
+    paths = [_write(folder / f"{index}.jsonl", index, day, kinds) for index, (day, kinds) in enumerate(files)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage_lines, "TASK_BYTES", task_bytes)
+        patch.setattr(stage_lines, "_PIECE_BYTES", piece_bytes)
+        patch.setattr(raw_rows, "_ROWS_AT_ONCE", 3)
+        staged = _staged(
+            [(str(path), path.stat().st_size, day) for path, (day, _) in zip(paths, files, strict=True)],
+            folder,
+        )
+    placed, repeats = _place(staged, files, folder)
+    maker = _RowMaker(
+        staging=folder,
+        repeats=repeats,
+        stamps=STAMPS,
+    )
+    rows = [
+        (task.day, row)
+        for task in rows_tasks(placed, 100, rows_a_file)
+        for table in maker.rows_of(task)
+        for row in table.to_pylist()
+    ]
+    expected = [
+        (day, f"event-{index}-{number}", f"{index}:{number + 1}")
+        for index, (day, kinds) in enumerate(files)
+        for number, kind in enumerate(kinds)
+        if kind == "event"
+    ]
+    assert [(day, row["event_id"], row["source_position"]) for day, row in rows] == expected
+    assert [row["offset"] for _, row in rows] == list(range(100, 100 + len(expected)))
+    assert {(row["source"], row["ingested_at"], row["batch_id"]) for _, row in rows} <= {("landing", NOW, 7)}
+    assert sum(block.rejected for block in staged) == sum(kinds.count("bad") for _, kinds in files)
+    assert sum(block.blank for block in staged) == sum(kinds.count("blank") for _, kinds in files)
+
+
+def test_rows_that_are_not_as_many_as_were_counted_stop_the_task(tmp_path):
+    path = _write(tmp_path / "0.jsonl", 0, DAY, ["event", "event"])
+    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
+    counted = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=1)
+    (task,) = rows_tasks([(DAY, counted)], 0)
+    with pytest.raises(RuntimeError, match="came to 2 rows, not the 1 counted"):
+        list(_RowMaker(staging=tmp_path, repeats=(), stamps=STAMPS).rows_of(task))
+
+
+def test_what_an_attempt_that_failed_has_written_is_not_among_the_files_of_another(tmp_path):
+    path = _write(tmp_path / "0.jsonl", 0, DAY, ["event"])
+    files = [(str(path), path.stat().st_size, DAY)]
+    first, second = _staged(files, tmp_path), _staged(files, tmp_path)
+    assert {block.part for block in first}.isdisjoint(block.part for block in second)
+
+
+def _write(path: Path, index: int, day: dt.date, kinds: list[str]) -> Path:
+    texts = {"bad": "bad", "blank": " \t"}
+    lines = [
+        texts[kind] if kind in texts else json.dumps(event(event_id=f"event-{index}-{number}", day=day))
+        for number, kind in enumerate(kinds)
+    ]
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return path
+
+
+def _staged(files: list[tuple[str, int, dt.date]], folder: Path) -> list[StagedBlock]:
+    batches = [batch for task in _tasks(files) for batch in _stage(task, LIMITS, folder)]
+    return [StagedBlock(**row) for batch in batches for row in batch.to_pylist()]
+
+
+def _place(
+    staged: list[StagedBlock], files: list[tuple[dt.date, list[str]]], folder: Path
+) -> tuple[list[tuple[dt.date, PlacedBlock]], tuple[str, ...]]:
+    """The blocks as `ingest_batch` places them, and the file that names the repeats."""
+    placed, ordinals = [], []
+    before: dict[int, int] = {}
+    for block in staged:
+        first = before.get(block.file_index, 0)
+        day, kinds = files[block.file_index]
+        base = first_ordinal(block.file_index, block.block_start)
+        of_block = kinds[first : first + block.lines]
+        ordinals += [base + number for number, kind in enumerate(of_block) if kind == "repeat"]
+        placed.append(
+            (
+                day,
+                PlacedBlock(
+                    staged=block,
+                    source="landing",
+                    file_position=str(block.file_index),
+                    lines_before=first,
+                    new=of_block.count("event"),
+                ),
+            )
+        )
+        before[block.file_index] = first + block.lines
+    file = folder / "repeats.parquet"
+    pq.write_table(pa.table({"ordinal": np.array(ordinals[::-1], dtype=np.int64)}), file)
+    return placed, (str(file),)
