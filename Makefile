@@ -21,7 +21,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 help: ## List the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(INSTALLED) ## Set up .venv, Java and Delta's jars; at once when nothing changed (PYTHON=python3.12)
+setup: $(INSTALLED) ## Set up .venv, Java, Delta's jars and the archive of classes; at once when nothing changed (PYTHON=python3.12)
 	@$(BIN)/python -m etl_assets.runtime setup
 
 demo: setup ## Run the pipeline over made-up events, or over ORDERS=folder (DAYS=7 EVENTS=100000 DOMAINS=1)

@@ -86,7 +86,7 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
 
 def platform_resources(settings: Settings) -> dict[str, Any]:
     """The resources of a platform by key; assets of users may use them as well."""
-    spark = SparkResource(spark_config=spark_config(settings.spark))
+    spark = SparkResource(spark_config=spark_config(settings.spark), start=settings.spark.start.value)
     domain = settings.placement().domains[0]
     sites = [{"name": site.name, "root": site.root, "role": site.role.value} for site in domain.sites]
     return {

@@ -10,6 +10,7 @@ import datetime as dt
 import difflib
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -163,6 +164,14 @@ class ReferenceSettings(Section):
     ] = None
 
 
+class JvmStart(StrEnum):
+    """What Spark's JVM is started for."""
+
+    AUTO = "auto"
+    QUICK = "quick"
+    FULL = "full"
+
+
 class SparkSettings(Section):
     """How Spark is started or reached."""
 
@@ -174,6 +183,13 @@ class SparkSettings(Section):
         ),
     ] = "local[*]"
     driver_memory: Annotated[str, Field(pattern=SPARK_MEMORY, description="heap of the driver")] = "2g"
+    start: Annotated[
+        JvmStart,
+        Field(
+            description="what a local Spark compiles: quick: little, for runs of seconds; full: all it can, which pays after"
+            " a minute; auto: quick where a run's landing files are small"
+        ),
+    ] = JvmStart.AUTO
     config: Annotated[dict[str, str], Field(description="further Spark settings")] = {}
 
     @field_validator("config")
@@ -377,6 +393,12 @@ def home_folder(environ: Mapping[str, str] | None = None) -> Path:
     return Path(environment.HOME.read(environ) or ".etl-assets").expanduser().absolute()
 
 
+def platform_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the platform file is, or would be."""
+    named = environment.PLATFORM_FILE.read(environ)
+    return Path(named).expanduser().absolute() if named else home_folder(environ) / "platform.yaml"
+
+
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """Read and validate the platform file; an absent default file means defaults.
 
@@ -385,9 +407,8 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
             field, the value and what is allowed.
     """
     home = home_folder(environ)
-    named = environment.PLATFORM_FILE.read(environ)
-    file = Path(named).expanduser().absolute() if named else home / "platform.yaml"
-    content = _read(file, must_exist=named is not None)
+    file = platform_file(environ)
+    content = _read(file, must_exist=environment.PLATFORM_FILE.read(environ) is not None)
     if "home" in content:
         raise SettingsError(
             f"{file}: `home` is not a field of the platform file",

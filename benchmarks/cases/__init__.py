@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.cases import backfill, bulk, domains, history, increment, loaders, mirror, steady
+from benchmarks.cases import backfill, bulk, cold, domains, history, increment, loaders, mirror, steady
 from benchmarks.options import Options
 from benchmarks.report import Figure
 
 CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "bulk": bulk.run,
+    "cold": cold.run,
     "loaders": loaders.run,
     "increment": increment.run,
     "backfill": backfill.run,

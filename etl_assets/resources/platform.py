@@ -1,14 +1,19 @@
 """The platform as a Dagster resource: settings, placement and session put together into a step's surroundings."""
 
+import datetime as dt
+import time
 from typing import Any
 
 import dagster as dg
 
 from etl_assets import tags
+from etl_assets.errors import SourceUnreadable
+from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.policy import Stage
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import Settings
+from etl_assets.steps.data_path import source_folders
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, StepContext
 
@@ -38,11 +43,27 @@ class PlatformResource(dg.ConfigurableResource):
         placed = {tags.DOMAIN: domain.name, tags.domain_of(stage): domain.name}
         context.instance.add_run_tags(context.run.run_id, placed)
         return StepContext(
-            session=lambda: self.spark.spark_session,
+            session=lambda: self.spark.session_for(_input_bytes(settings, domain, context)),
             domain=domain,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
             domain_problem=lambda: settings.placement().problem(domain),
         )
+
+
+def _input_bytes(settings: Settings, domain: FailureDomain, context: dg.AssetExecutionContext) -> int | None:
+    """Size of the landing files in the days of a run: the most it may have to do. None where nobody knows."""
+    if not context.has_partition_key_range and not context.has_partition_key:
+        return None
+    days = [dt.date.fromisoformat(key) for key in context.partition_keys]
+    try:
+        listings = [
+            folders.list_day(day, now_ns=time.time_ns(), settle_seconds=0)
+            for folders in source_folders(settings, domain)
+            for day in days
+        ]
+    except SourceUnreadable:
+        return None
+    return sum(file.size for listing in listings for file in listing.files)
 
 
 def read_mode(context: Any) -> ReadMode:

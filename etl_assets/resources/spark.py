@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_pyspark import LazyPySparkResource
@@ -19,8 +18,10 @@ from pydantic import PrivateAttr
 
 from etl_assets.errors import SettingsError
 from etl_assets.resources.cancellation import cancel_on_interrupt
+from etl_assets.resources.jvm import driver_options, launcher_options, starts_quickly
 from etl_assets.runtime.jars import delta_jars
 from etl_assets.runtime.java import find_java
+from etl_assets.settings import JvmStart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,9 +53,6 @@ LOCAL = {
 }
 
 
-_LOG4J = Path(__file__).with_name("log4j2.properties").absolute()
-
-
 def spark_config(settings: SparkSettings) -> dict[str, str]:
     """The settings a session is made with; those of the platform file come last, but cannot change the owned ones."""
     if settings.master.startswith("sc://"):
@@ -76,8 +74,10 @@ class SparkResource(LazyPySparkResource):
 
     Every run works in a session of its own on the shared engine, so that settings of one write cannot reach another
     run. `spark_config` holds flat Spark settings; the Delta jars are put on the class path of an engine started here.
+    `start` says what the JVM of such an engine is started for (`settings.JvmStart`).
     """
 
+    start: str = JvmStart.AUTO.value
     _runs_session: Any = PrivateAttr(default=None)
 
     @property
@@ -88,17 +88,22 @@ class SparkResource(LazyPySparkResource):
             SettingsError: an engine with other static settings is running in this process.
             RuntimeMissing: Java or a jar is missing.
         """
+        return self.session_for(None)
+
+    def session_for(self, input_bytes: int | None) -> SparkSession:
+        """`spark_session`, for work on so many bytes: an engine that is started is started for that."""
         if self._runs_session is None:
-            self._runs_session = _session(dict(self.spark_config))
+            quick = starts_quickly(JvmStart(self.start), input_bytes)
+            self._runs_session = _session(dict(self.spark_config), quick=quick)
             for key, value in PER_SESSION.items():
                 self._runs_session.conf.set(key, value)
         cancel_on_interrupt(self._runs_session)
         return self._runs_session
 
 
-def _session(config: Mapping[str, str]) -> SparkSession:
+def _session(config: Mapping[str, str], *, quick: bool) -> SparkSession:
     """A session that nobody else has: on a Connect server, or on the engine of this process, started if need be."""
-    session = _connect(config) if "spark.remote" in config else _start(config).newSession()
+    session = _connect(config) if "spark.remote" in config else _start(config, quick=quick).newSession()
     _check(session)
     return session
 
@@ -112,24 +117,27 @@ def _connect(config: Mapping[str, str]) -> SparkSession:
     return builder.create()
 
 
-def _start(config: Mapping[str, str]) -> SparkSession:
+def _start(config: Mapping[str, str], *, quick: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    os.environ["JAVA_HOME"] = str(find_java().home)
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", launcher_options(os.environ))
     if not any(os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")):
         # Without a locale Java takes file names for ASCII, and cannot open those that are not.
         os.environ["LC_ALL"] = "C.UTF-8"
     # Workers must be this interpreter, with this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    logging = {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"}
-    for key, value in {**_jars(config), **logging, **config}.items():
+    options = driver_options(java, config, os.environ, quick=quick)
+    java_options = {"spark.driver.defaultJavaOptions": " ".join(options)}
+    for key, value in {**class_path(config), **java_options, **config}.items():
         builder = builder.config(key, value)
     with _own_signal_handlers():
         return builder.getOrCreate()
 
 
-def _jars(config: Mapping[str, str]) -> dict[str, str]:
+def class_path(config: Mapping[str, str]) -> dict[str, str]:
     """Delta's jars for the driver, and for executors on other machines, which get them from the driver."""
     jars = [str(jar) for jar in delta_jars()]
     settings = {"spark.driver.extraClassPath": os.pathsep.join(jars)}

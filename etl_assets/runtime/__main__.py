@@ -12,6 +12,7 @@ from pathlib import Path
 
 from etl_assets.errors import EtlAssetsError
 from etl_assets.runtime import virtual_environment
+from etl_assets.runtime.classes import ensure_archive
 from etl_assets.runtime.jars import delta_jars, ensure_jars
 from etl_assets.runtime.java import ensure_java, find_java
 
@@ -32,13 +33,17 @@ def _run(options: argparse.Namespace) -> None:
     installs = options.command == "setup"
     java = ensure_java(_say) if installs else find_java()
     jars = ensure_jars(java, _say) if installs else delta_jars(thorough=True)
+    if installs:
+        ensure_archive(java, jars, _say)
     _say(f"ready: Java {java.release} in {java.home}, Delta's {len(jars)} jars in {jars[0].parent}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m etl_assets.runtime", description="Set up this machine.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("setup", help="bring Java and Delta's jars where they are missing")
+    commands.add_parser(
+        "setup", help="bring Java, Delta's jars and the archive of classes where they are missing"
+    )
     commands.add_parser("check", help="only look whether they are there")
     venv = commands.add_parser("venv", help="create a virtual environment of this Python, anew")
     venv.add_argument("folder", type=Path)

@@ -1,0 +1,81 @@
+"""A rehearsal: every step of the platform once over made-up events, in a folder that is gone afterwards.
+
+It leaves behind what a run has to load and compile before it can work: classes in a JVM's archive
+(`python -m etl_assets.rehearsal FILE`, part of `make setup`), or a warm engine (`engine/`). Belongs here: what is run. Does
+not belong here: who has it run, and what for.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.settings import LandingSettings, Settings, SparkSettings
+
+if TYPE_CHECKING:
+    import subprocess
+
+_DAY = dt.date(2026, 1, 1)
+_EVENTS = 200
+_EXIT_SECONDS = 300
+
+
+def rehearse(spark: SparkSettings, *, times: int = 2) -> None:
+    """Run all assets over a day, with a new file each time: tables are made, appended to and merged, letters collected.
+
+    Args:
+        spark: The engine that rehearses.
+        times: From the second on, rows meet rows.
+    """
+    import dagster as dg
+
+    from etl_assets.events.faults import FaultRates
+    from etl_assets.events.generate import EventsSpec, generate
+    from etl_assets.runs import materialize_days
+    from etl_assets.steps.step import ReadMode
+
+    with tempfile.TemporaryDirectory(prefix="etl-assets-rehearsal-") as folder:
+        settings = Settings(
+            home=Path(folder),
+            start_date=_DAY,
+            landing=LandingSettings(settle_seconds=0),
+            spark=spark,
+        )
+        with dg.DagsterInstance.ephemeral() as instance:
+            for seed in range(1, times + 1):
+                rates = FaultRates(duplicates=0.02, invalid_payloads=0.02)
+                spec = EventsSpec(events=_EVENTS, start=_DAY, days=1, seed=seed, rates=rates)
+                generate(spec, settings.landing_path)
+                materialize_days(settings, instance, [_DAY], mode=ReadMode.INCREMENTAL)
+
+
+def _record_classes(archive: Path) -> None:
+    """Rehearse with an engine that writes its classes into an archive when it ends."""
+    with tempfile.TemporaryDirectory(prefix="etl-assets-rehearsal-") as scratch:
+        options = f"-XX:ArchiveClassesAtExit={archive} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        config = {
+            "spark.driver.extraJavaOptions": options,
+            "spark.local.dir": scratch,
+            "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+        }
+        rehearse(SparkSettings(master="local[2]", config=config))
+        _end_of_driver().wait(_EXIT_SECONDS)
+
+
+def _end_of_driver() -> subprocess.Popen[bytes]:
+    """Have this process's driver end as it does with its process, and give it to wait for."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    gateway = context._gateway
+    context.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    return gateway.proc
+
+
+if __name__ == "__main__":
+    _record_classes(Path(sys.argv[1]))
