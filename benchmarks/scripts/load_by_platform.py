@@ -12,12 +12,14 @@ from benchmarks.scripts.platform_steps import DATA_PATH, DERIVED, platform, step
 
 def main() -> None:
     from etl_assets.resources.spark import SparkResource
+    from etl_assets.settings import JvmStart
     from etl_assets.steps.step import ReadMode, platform_table
 
     told = arguments()
     settings = platform(Path(told["home"]), Path(told["landing"]))
     days = [dt.date.fromisoformat(day) for day in told["days"]]
-    spark = SparkResource(spark_config=told["spark"]).spark_session
+    start = (JvmStart.QUICK if told["quick"] else JvmStart.FULL).value
+    spark = SparkResource(spark_config=told["spark"], start=start).spark_session
     mark("session")
     path = steps(settings, lambda: spark, ReadMode.INCREMENTAL)
     path["raw_events"].run(days)
