@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.cases import bulk, cold, domains, history, mirror
+from benchmarks.cases import bulk, cold, domains, history, mirror, warm_run
 from benchmarks.options import Options
 from benchmarks.report import Figure
 
@@ -14,4 +14,5 @@ CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "domains": domains.run,
     "history": history.run,
     "mirror": mirror.run,
+    "warm_run": warm_run.run,
 }

@@ -16,6 +16,7 @@ from etl_assets.errors import EtlAssetsError
 COMMANDS = {
     "demo": "etl_assets.cli.demo:demo",
     "dev": "etl_assets.cli.dev:dev",
+    "engine": "etl_assets.cli.engine:engine",
     "events": "etl_assets.cli.events:events",
     "tables": "etl_assets.cli.tables:tables",
     "reprocess": "etl_assets.cli.reprocess:reprocess",
