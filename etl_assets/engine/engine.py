@@ -75,9 +75,10 @@ class Engine:
         Raises:
             FileExistsError: another engine serves this installation.
         """
+        # First: whoever asks would wait for an answer meanwhile.
+        self._preload()
         with ExitStack() as stack:
             listener = stack.enter_context(listening(self._settings.home))
-            self._preload()
             woken = stack.enter_context(_woken_by_signals())
             stack.callback(self._end_all)
             selector = stack.enter_context(selectors.DefaultSelector())
