@@ -31,18 +31,19 @@ def bar_chart(title: str, bars: Sequence[Bar], *, line: float | None = None) -> 
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text x="10" y="24" font-size="14" font-weight="bold" fill="{_TEXT}">{escape(title)}</text>',
     ]
-    for number, bar in enumerate(bars):
-        top, long = _HEAD + _ROW * number, min(bar.value, end) * scale
-        parts += [
-            f'<text x="{_LABELS - 8}" y="{top + 13}" text-anchor="end" fill="{_TEXT}">{escape(bar.label)}</text>',
-            f'<rect x="{_LABELS}" y="{top + 3}" width="{max(long, 1):.1f}" height="{_ROW - 6}"'
-            f' fill="{_MET if bar.good else _MISSED}"/>',
-            f'<text x="{_LABELS + long + 5:.1f}" y="{top + 13}" fill="{_TEXT}">{bar.value:.2f}</text>',
-        ]
     if line is not None and bars:
         x = _LABELS + line * scale
         parts.append(
             f'<line x1="{x:.1f}" y1="{_HEAD - 4}" x2="{x:.1f}" y2="{height - 8}" stroke="{_LINE}"'
             ' stroke-dasharray="4 3"/>'
         )
+    for number, bar in enumerate(bars):
+        top, long = _HEAD + _ROW * number, min(bar.value, end) * scale
+        parts += [
+            f'<text x="{_LABELS - 8}" y="{top + 13}" text-anchor="end" fill="{_TEXT}">{escape(bar.label)}</text>',
+            f'<rect x="{_LABELS}" y="{top + 3}" width="{max(long, 1):.1f}" height="{_ROW - 6}"'
+            f' fill="{_MET if bar.good else _MISSED}"/>',
+            f'<text x="{_LABELS + long + 5:.1f}" y="{top + 13}" fill="{_TEXT}" stroke="#ffffff"'
+            f' stroke-width="3" paint-order="stroke">{bar.value:.2f}</text>',
+        ]
     return "\n".join([*parts, "</svg>"]) + "\n"

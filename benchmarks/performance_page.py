@@ -47,7 +47,7 @@ TARGETS = (
     Target(work="Cold: from the process to ten rows merged", case="cold"),
     Target(work="Warm: a run of 10,000 events from request to acknowledged", case="warm_run"),
     Target(work="1,000 events a second for ten minutes", case="steady"),
-    Target(work="Backfill of 30 days beside one run", case="backfill"),
+    Target(work="Backfill of 30 days beside one bulk run", case="backfill"),
     Target(work="Two cores beside one, two workers beside one", case="cores"),
     Target(work="Three domains: acknowledged, recovered, opened", case="mirror"),
 )

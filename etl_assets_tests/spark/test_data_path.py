@@ -11,9 +11,7 @@ from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("little_bytes", [staged.LITTLE_BYTES, -1], ids=["counted here", "counted in Spark"])
-def test_every_line_has_one_outcome_and_the_figures_add_up(pipeline, monkeypatch, little_bytes):
-    monkeypatch.setattr(staged, "LITTLE_BYTES", little_bytes)
+def test_every_line_has_one_outcome_and_the_figures_add_up(pipeline):
     pipeline.land([event(1), event(1), event(1, tenant_id="other"), "not json", event(2)])
     pipeline.land([event(2, day=DAY), event(3, day=NEXT_DAY)], day=NEXT_DAY, name="ü [1] 100%.jsonl")
     reports = pipeline.run([DAY, NEXT_DAY])
@@ -49,9 +47,11 @@ def test_every_line_has_one_outcome_and_the_figures_add_up(pipeline, monkeypatch
     assert len(pipeline.rows("dead_letters")) == 2
 
 
-def test_events_that_are_read_again_beside_new_ones_are_known(pipeline):
+@pytest.mark.parametrize("little_bytes", [staged.LITTLE_BYTES, -1], ids=["counted here", "counted in Spark"])
+def test_events_that_are_read_again_beside_new_ones_are_known(pipeline, monkeypatch, little_bytes):
     """Their offsets say so: a batch that follows all that is there is not compared with it, any other is."""
-    pipeline.land([event(1), event(2)])
+    monkeypatch.setattr(staged, "LITTLE_BYTES", little_bytes)
+    pipeline.land([event(1), event(2), event(9, payload={"amount": "much"})])
     pipeline.run(only=["raw_events", "normalized_orders"])
     pipeline.land([event(3)], name="b.jsonl")
     assert (
@@ -60,6 +60,6 @@ def test_events_that_are_read_again_beside_new_ones_are_known(pipeline):
     pipeline.land([event(4)], name="c.jsonl")
     pipeline.run(only=["raw_events"])
     whole = pipeline.run(mode=ReadMode.WHOLE, only=["normalized_orders"])["normalized_orders"].total()
-    assert (whole["read"], whole["inserted"], whole["ignored"]) == (4, 1, 3)
+    assert (whole["read"], whole["inserted"], whole["ignored"], whole["refused"]) == (5, 1, 3, 1)
     rows = pipeline.rows("normalized_orders", order_by="offset")
     assert [(row["offset"], row["event_id"]) for row in rows] == [(n - 1, f"event-{n}") for n in (1, 2, 3, 4)]

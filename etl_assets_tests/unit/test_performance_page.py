@@ -38,7 +38,7 @@ def test_a_missed_target_and_a_case_without_results_are_told():
     missed = figure("backfill", "wall_seconds", 3.0, 2.0, load=0.0, target=1.2)
     lines = table({"backfill": [missed]}).splitlines()
     assert (
-        "| Backfill of 30 days beside one run | `backfill` | wall seconds | 3 | 2 | 1.5 | 1.2 | **no** |"
+        "| Backfill of 30 days beside one bulk run | `backfill` | wall seconds | 3 | 2 | 1.5 | 1.2 | **no** |"
         in lines
     )
     assert any("`steady` | not measured" in line for line in lines)
