@@ -20,13 +20,11 @@ from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, Lau
 from dagster._serdes import serialize_value
 
 from etl_assets.engine.handing import Asked, hand_over
+from etl_assets.processes import since_1970, started_at
 from etl_assets.settings import home_folder
 
 _DEFINITIONS = "etl_assets.definitions"
 _HANDED = "engine_child"
-
-from etl_assets.processes import since_1970, started_at
-
 _CLOCK_SLACK_SECONDS = 60.0
 
 
