@@ -257,7 +257,7 @@ class FollowSettings(Section):
             le=3600,
             description="from the end of bringing order_status_view, dead_letters and audit_log up to date to the next time",
         ),
-    ] = 10.0
+    ] = 20.0
     report_interval_seconds: Annotated[
         float,
         Field(

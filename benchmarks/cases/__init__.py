@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.cases import backfill, bulk, cold, domains, history, increment, loaders, mirror, steady
+from benchmarks.cases import (
+    backfill,
+    bulk,
+    cold,
+    domains,
+    history,
+    increment,
+    loaders,
+    mirror,
+    steady,
+    warm_run,
+)
 from benchmarks.options import Options
 from benchmarks.report import Figure
 
@@ -18,4 +29,5 @@ CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "history": history.run,
     "mirror": mirror.run,
     "steady": steady.run,
+    "warm_run": warm_run.run,
 }

@@ -14,7 +14,10 @@ import click
 @click.option(
     "--port", default=3000, show_default=True, type=click.IntRange(0, 65_535), help="Port to listen on."
 )
-def dev(host: str, port: int) -> None:
+@click.option(
+    "--engine/--no-engine", default=True, show_default=True, help="Keep Spark warm for runs (see `engine`)."
+)
+def dev(host: str, port: int, engine: bool) -> None:
     """Open the Dagster UI with all daemons: sensors, backfills, run queue and monitoring."""
     from etl_assets.instance import WORKSPACE, prepare_instance
     from etl_assets.settings import load_settings
@@ -24,7 +27,20 @@ def dev(host: str, port: int) -> None:
     home = prepare_instance(settings)
     os.environ["DAGSTER_HOME"] = str(home)
     os.environ["ETL_ASSETS_HOME"] = str(settings.home)
+    if engine and sys.platform == "linux":
+        _start_engine()
     command = Path(sys.executable).with_name("dagster")
     click.echo(f"Dagster UI on http://{host}:{port}   landing folder: {settings.landing_path}", err=True)
     arguments = [str(command), "dev", "-w", str(WORKSPACE), "-h", host, "-p", str(port)]
     os.execv(command, arguments)
+
+
+def _start_engine() -> None:
+    """Beside the UI, for as long as that runs; another one that serves this installation stays."""
+    import subprocess
+
+    from etl_assets.engine.parent import dies_with_its_parent
+
+    command = [sys.executable, "-m", "etl_assets.cli.main", "engine"]
+    # The process that is this one now becomes Dagster's: the engine goes with it.
+    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=dies_with_its_parent)

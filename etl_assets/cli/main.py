@@ -18,6 +18,7 @@ COMMANDS = {
     "dev": "etl_assets.cli.dev:dev",
     "run": "etl_assets.cli.run:run",
     "follow": "etl_assets.cli.follow:follow",
+    "engine": "etl_assets.cli.engine:engine",
     "events": "etl_assets.cli.events:events",
     "tables": "etl_assets.cli.tables:tables",
     "reprocess": "etl_assets.cli.reprocess:reprocess",

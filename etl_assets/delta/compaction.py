@@ -139,10 +139,13 @@ def commit_compaction(
     Raises:
         TableBusy: another process held the table's lock for too long; nothing was written.
         CommitUnverified: another program writes the table.
+        Fenced, QuorumUnavailable: of a mirrored table; see `mirroring`.
     """
     with writer_lock(
         table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
     ):
+        if (mirrored := table.replication) is not None:
+            mirrored.lead()  # pushes what a dead process left, so that the newest version stays it
         newest = table.snapshot()
         if newest is None or not _still_due(compaction, newest):
             return None

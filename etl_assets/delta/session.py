@@ -31,15 +31,25 @@ def scoped_settings(spark: SparkSession, settings: Mapping[str, str]) -> Generat
                 spark.conf.set(key, value)
 
 
+_used_driver: int | None = None
+
+
+def use_driver(pid: int) -> None:
+    """Note that this process works with a driver JVM of this machine that another process has started."""
+    global _used_driver
+    _used_driver = pid
+
+
 def running_driver_pid() -> int | None:
-    """Process id of the driver JVM that this process has started, if it has; starts none."""
+    """Process id of the driver JVM that this process has started or uses, if there is one; starts none."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process = getattr(getattr(context, "_gateway", None), "proc", None)
-    return getattr(process, "pid", None)
+    return getattr(process, "pid", _used_driver)
 
 
 def driver_pid(spark: SparkSession) -> int | None:
-    """Process id of the driver JVM that this process started; None with Spark Connect."""
+    """Process id of the driver JVM on this machine that works for a session; None where it is elsewhere."""
     context = getattr(spark, "_sc", None)
-    process = getattr(getattr(context, "_gateway", None), "proc", None)
-    return getattr(process, "pid", None)
+    if context is None:
+        return _used_driver
+    return getattr(getattr(getattr(context, "_gateway", None), "proc", None), "pid", None)

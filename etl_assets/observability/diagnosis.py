@@ -14,7 +14,7 @@ from etl_assets.errors import SettingsError
 from etl_assets.observability import installation_checks as installation
 from etl_assets.observability import machine_checks as machine
 from etl_assets.observability.findings import Finding, answer, fail, ok, warn
-from etl_assets.settings import home_folder, load_settings
+from etl_assets.settings import home_folder, load_settings, platform_file
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
@@ -53,8 +53,7 @@ def diagnose(environ: Mapping[str, str] | None = None) -> list[Finding]:
 
 
 def _settings(environ: Mapping[str, str] | None) -> tuple[Settings | None, Finding]:
-    named = environment.PLATFORM_FILE.read(environ)
-    file = Path(named).expanduser().absolute() if named else home_folder(environ) / "platform.yaml"
+    file = platform_file(environ)
     variables = ", ".join(
         variable.name if variable is _SECRET else f"{variable.name}={value}"
         for variable in environment.VARIABLES
@@ -83,4 +82,5 @@ def _installation(settings: Settings) -> list[Finding]:
         locks = domain.lock_path("any").parent
         findings += answer(installation.LOCKS, lambda locks=locks: installation.check_locks(locks))
     findings += answer(installation.STORES, lambda: installation.check_stores(settings.placement()))
+    findings += answer(installation.ENGINE, lambda: installation.check_engine(settings.home))
     return findings + answer(installation.INSTANCE, lambda: installation.check_instance(settings))

@@ -17,17 +17,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.engine.handing import status
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
+from etl_assets.processes import started_at
 from etl_assets.sources.landing import Folders
 
 if TYPE_CHECKING:
     from etl_assets.placement.domains import Placement
-    from etl_assets.processes import started_at
-from etl_assets.settings import Settings
+    from etl_assets.settings import Settings
 
 WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
-STORES = "object stores"
+STORES, ENGINE = "object stores", "engine"
 _SHOWN = 5
 
 
@@ -177,6 +178,21 @@ def check_instance(settings: Settings) -> Iterator[Finding]:
     with open_instance(settings) as instance:
         storage = type(instance.event_log_storage).__name__
         yield ok(INSTANCE, f"{home}, {instance.get_runs_count():,} runs, events in {storage}")
+
+
+def check_engine(home: Path) -> Iterator[Finding]:
+    """Whether a warm engine is there; none is no fault."""
+    found = status(home)
+    if found is None:
+        yield ok(ENGINE, "none: each run starts a Spark of its own")
+        return
+    state = (
+        "ready" if found.get("ready") else "being started: runs start a Spark of their own until it is ready"
+    )
+    memory = f"{found.get('resident_bytes', 0) / (1 << 30):.1f} GiB"
+    yield ok(
+        ENGINE, f"{state}; process {found.get('pid')}, Spark {memory}, {found.get('runs')} runs under way"
+    )
 
 
 def _some(names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -43,18 +44,22 @@ class PlatformResource(dg.ConfigurableResource):
         placed = {tags.DOMAIN: domain.name, tags.domain_of(stage): domain.name}
         context.instance.add_run_tags(context.run.run_id, placed)
         return StepContext(
-            session=lambda: self.spark.session_for(_input_bytes(settings, domain, context)),
+            session=lambda: self.spark.session_for(input_bytes(settings, domain, _days(context))),
             domain=domain,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
             domain_problem=lambda: settings.placement().problem(domain),
         )
 
 
-def _input_bytes(settings: Settings, domain: FailureDomain, context: dg.AssetExecutionContext) -> int | None:
-    """Size of the landing files in the days of a run: the most it may have to do. None where nobody knows."""
-    if not context.has_partition_key_range and not context.has_partition_key:
+def _days(context: dg.AssetExecutionContext) -> list[dt.date]:
+    partitioned = context.has_partition_key or context.has_partition_key_range
+    return [dt.date.fromisoformat(key) for key in context.partition_keys] if partitioned else []
+
+
+def input_bytes(settings: Settings, domain: FailureDomain, days: Sequence[dt.date]) -> int | None:
+    """Size of the landing files of some days: the most a run over them may have to do. None where it is not known."""
+    if not days:
         return None
-    days = [dt.date.fromisoformat(key) for key in context.partition_keys]
     try:
         listings = [
             folders.list_day(day, now_ns=time.time_ns(), settle_seconds=0)

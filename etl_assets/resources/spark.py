@@ -101,9 +101,39 @@ class SparkResource(LazyPySparkResource):
         return self._runs_session
 
 
+class _Engine:
+    """Spark outside of this process that is used instead of one of its own, and the sessions that it was asked for."""
+
+    def __init__(self) -> None:
+        self.address: str | None = None
+        self.sessions: list[SparkSession] = []
+
+
+_engine = _Engine()
+
+
+def reach_engine(address: str) -> None:
+    """Have this process work at an engine from now on, where it would have started Spark by itself."""
+    _engine.address = address
+
+
+def release_engine() -> None:
+    """End the sessions at the engine: what is left of them there goes."""
+    while _engine.sessions:
+        _engine.sessions.pop().stop()
+    _engine.address = None
+
+
 def _session(config: Mapping[str, str], *, quick: bool) -> SparkSession:
     """A session that nobody else has: on a Connect server, or on the engine of this process, started if need be."""
-    session = _connect(config) if "spark.remote" in config else _start(config, quick=quick).newSession()
+    if "spark.remote" in config:
+        session = _connect(config)
+    elif _engine.address is not None and config.get("spark.master", "local").startswith("local"):
+        # All other settings the engine was started with.
+        session = _connect({"spark.remote": _engine.address, **PER_SESSION})
+        _engine.sessions.append(session)
+    else:
+        session = _start(config, quick=quick).newSession()
     _check(session)
     return session
 

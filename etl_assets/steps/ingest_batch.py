@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +22,7 @@ from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.key_index import KeyIndex
-from etl_assets.delta.rows import rows_here, whole_days
+from etl_assets.delta.rows import DAY_COLUMN, rows_here, whole_days
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
 from etl_assets.sources.batch_plan import BatchPlan
@@ -44,12 +44,15 @@ from etl_assets.transforms.line_positions import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 FILES = "files"
 """Transaction id under which raw_events' batches of files are committed; the version is the batch id."""
 MOST_EVENTS_HERE = 100_000
 """Repeats among so many events are found in this process; beyond that Spark is as fast."""
+_LOOKED_AT = ("event_id", "fingerprint", *RUN_KEY, "block_line")
+"""What is looked at of an event that may be a repeat."""
 _KNOWN_COLUMNS = ("event_id", "fingerprint", "offset", "source", "source_position")
 """What is looked at of an event that was accepted before."""
 
@@ -168,15 +171,13 @@ class IngestBatch:
     def _find_repeats(self, staged: Staged, blocks: DataFrame) -> Repeats:
         """Look among the events that can be repeats: with history all of them, without it those with the hash of another."""
         days, folder = self._days_of_history(staged), self.staging / "repeats"
-        twice = np.empty(0, dtype=np.int64) if days else _twice(staged)
-        if not days and not len(twice):
+        twice, suspects = (None, sum(block.events for block in staged.blocks)) if days else _twice(staged)
+        if not suspects:
             return Repeats(folder=None)
-        if sum(block.events for block in staged.blocks) <= MOST_EVENTS_HERE:
-            known = self._known_here(staged, days)
-            if known is not None:
-                return self._find_repeats_here(staged, known, folder)
+        if suspects <= MOST_EVENTS_HERE and (known := self._known_here(staged, days)) is not None:
+            return self._find_repeats_here(staged.columns(_LOOKED_AT, twice), staged, known, folder)
         events = staged.events(self.context.spark)
-        if not days:
+        if twice is not None:
             events = events.join(self._frame_of(twice), "id_hash", "left_semi")
         located = events.join(blocks, list(RUN_KEY)).select(
             "event_id", "fingerprint", ordinal(), "source", source_position()
@@ -195,7 +196,11 @@ class IngestBatch:
         return None if history is None else {row["event_id"]: row for row in history.to_pylist()}
 
     def _find_repeats_here(
-        self, staged: Staged, known: Mapping[str, Mapping[str, Any]], folder: Path
+        self,
+        suspects: Iterable[pa.Table],
+        staged: Staged,
+        known: Mapping[str, Mapping[str, Any]],
+        folder: Path,
     ) -> Repeats:
         """The same without Spark, of whose jobs each costs more than all of it for few events."""
         import pyarrow as pa
@@ -203,7 +208,7 @@ class IngestBatch:
 
         before = {(block.file_index, block.block_start): lines for block, lines in self._lines_before(staged)}
         events = []
-        for piece in staged.columns(["event_id", "fingerprint", *RUN_KEY, "block_line"]):
+        for piece in suspects:
             for event in piece.to_pylist():
                 index, start, line = event["file_index"], event["block_start"], event["block_line"]
                 file = self.plan.files[index]
@@ -271,10 +276,14 @@ class IngestBatch:
         """Write down what does not become a row, unless every line does."""
         if any(figures[outcome.value] for figures in outcomes.values() for outcome in EXCEPTIONAL_OUTCOMES):
             spark = self.context.spark
+            rows = ingest_exceptions(
+                staged.events(spark), staged.rejected(spark), blocks, repeats.frame(spark)
+            )
             commit_exceptions(
                 self.context,
                 RAW_EVENTS_EXCEPTIONS,
-                ingest_exceptions(staged.events(spark), staged.rejected(spark), blocks, repeats.frame(spark)),
+                # Few rows of many staged files: a file a day, not one for each day of each.
+                rows.repartition(DAY_COLUMN) if len(staged.parts) > 1 else rows,
                 output=self.table.name,
                 days=self.plan.days,
                 facts=self.plan.facts(),
@@ -345,8 +354,8 @@ def committed_batch(table: Table) -> int:
     return -1 if snapshot is None else snapshot.transaction_version(FILES)
 
 
-def _twice(staged: Staged) -> np.ndarray:
-    """The hashes that more than one event id of the batch has."""
+def _twice(staged: Staged) -> tuple[np.ndarray, int]:
+    """The hashes that more than one event of the batch has for its id, and how many events those are."""
     pieces = [piece.column(0).to_numpy() for piece in staged.columns(["id_hash"])]
-    hashes = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *pieces]))
-    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    hashes, events = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *pieces]), return_counts=True)
+    return hashes[events > 1], int(events[events > 1].sum())

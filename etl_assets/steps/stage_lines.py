@@ -26,6 +26,7 @@ from etl_assets.transforms.parse_events import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame, SparkSession
@@ -97,24 +98,37 @@ class Staged:
     folder: Path
     blocks: tuple[StagedBlock, ...]
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Of which staged files the batch is."""
+        return tuple(dict.fromkeys(each.part for each in self.blocks))
+
     def events(self, spark: SparkSession) -> DataFrame:
         """The events: `STAGED_EVENTS_SCHEMA`."""
-        return self._read(spark, STAGED_EVENTS_SCHEMA, "events", {each.part for each in self.blocks})
+        return self._read(spark, STAGED_EVENTS_SCHEMA, "events", self.parts)
 
     def rejected(self, spark: SparkSession) -> DataFrame:
         """The rejected lines: `REJECTED_SCHEMA`."""
-        parts = {each.part for each in self.blocks if each.rejected}
+        parts = dict.fromkeys(each.part for each in self.blocks if each.rejected)
         return self._read(spark, REJECTED_SCHEMA, "rejected", parts)
 
-    def columns(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Some columns of the events, without Spark."""
+    def columns(self, names: Sequence[str], among: np.ndarray | None = None) -> Iterator[pa.Table]:
+        """Some columns of the events, or of those with some values of `id_hash`, without Spark."""
+        import numpy as np
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        for part in dict.fromkeys(each.part for each in self.blocks):
-            yield pq.read_table(staged_file(self.folder, "events", part), columns=list(names))
+        for part in self.parts:
+            file = staged_file(self.folder, "events", part)
+            if among is None:
+                yield pq.read_table(file, columns=list(names))
+            else:
+                piece = pq.read_table(file, columns=[*names, "id_hash"])
+                wanted = np.isin(piece.column("id_hash").to_numpy(), among)
+                yield piece.filter(pa.array(wanted)).select(list(names))
 
     def _read(self, spark: SparkSession, schema: str, kind: str, parts: Iterable[str]) -> DataFrame:
-        files = [str(staged_file(self.folder, kind, part)) for part in sorted(parts)]
+        files = [str(staged_file(self.folder, kind, part)) for part in parts]
         return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
 

@@ -163,12 +163,16 @@ def wait(look: Callable[[], T | None], *, seconds: float, what: str, every: floa
 
 
 @contextmanager
-def dagster_ui(home: Path, *, seconds: float = 240) -> Generator[DagsterApi]:
-    """`etl-assets dev` on a free port with that home folder; all of its processes are gone afterwards."""
+def dagster_ui(home: Path, *, seconds: float = 240, engine: bool = False) -> Generator[DagsterApi]:
+    """`etl-assets dev` on a free port with that home folder; all of its processes are gone afterwards.
+
+    Without the engine each run starts a Spark of its own, whatever the engine has got to by then.
+    """
     port = _free_port()
     log = home / "dev.log"
     home.mkdir(parents=True, exist_ok=True)
     command = [str(Path(sys.executable).with_name("etl-assets")), "dev", "--port", str(port)]
+    command.append("--engine" if engine else "--no-engine")
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

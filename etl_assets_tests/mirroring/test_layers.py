@@ -18,7 +18,7 @@ NO_CLOCK = [
         PACKAGE / "delta" / f"{name}.py"
         for name in ("replication", "registration", "standing", "checkpoint", "commit")
     ),
-    *(PACKAGE / "steps" / f"{name}.py" for name in ("keep_replicas", "members", "placing")),
+    *(PACKAGE / "steps" / f"{name}.py" for name in ("keep_replicas", "look_over", "members", "placing")),
     *(PACKAGE / "observability" / f"{name}.py" for name in ("domain_states", "domain_changes", "lag")),
 ]
 """Where whatever is decided for several domains is decided. The clocks of their machines may differ by hours."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -22,9 +23,21 @@ _START_SECONDS = 60
 _START_FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A standalone cluster: the address of its master, and its workers."""
+
+    master: str
+    workers: tuple[subprocess.Popen[bytes], ...]
+
+    def kill_worker(self, number: int) -> None:
+        """End a worker and its executors as a lost machine does."""
+        os.killpg(self.workers[number].pid, signal.SIGKILL)
+
+
 @contextlib.contextmanager
-def standalone_cluster(folder: Path, *, workers: int) -> Generator[str]:
-    """A master and workers of one core each; gives the address of the master."""
+def standalone_cluster(folder: Path, *, workers: int) -> Generator[Cluster]:
+    """A master and workers of one core each."""
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     with contextlib.ExitStack() as processes:
@@ -33,13 +46,16 @@ def standalone_cluster(folder: Path, *, workers: int) -> Generator[str]:
             _java(folder / "master.log", "org.apache.spark.deploy.master.Master", arguments)
         )
         _wait_for_port(port, folder / "master.log")
+        started = []
         for number in range(workers):
             log = folder / f"worker-{number}.log"
             arguments = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
             arguments += ["--work-dir", str(folder / f"work-{number}"), master]
-            processes.enter_context(_java(log, "org.apache.spark.deploy.worker.Worker", arguments))
+            started.append(
+                processes.enter_context(_java(log, "org.apache.spark.deploy.worker.Worker", arguments))
+            )
             _wait_for_text(log, "Successfully registered with master")
-        yield master
+        yield Cluster(master=master, workers=tuple(started))
 
 
 @contextlib.contextmanager

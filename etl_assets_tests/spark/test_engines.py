@@ -6,13 +6,15 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from etl_assets.contracts.tables import ALL_TABLES, EFFECTS, REPLAYS
+from etl_assets.steps.stage_lines import TASK_BYTES
 from etl_assets_tests.pipeline import DAY, Pipeline, event
 from etl_assets_tests.spark.engines import connect_server, standalone_cluster
 
@@ -49,26 +51,40 @@ def tables(pipeline: Pipeline) -> dict[str, list[str]]:
     }
 
 
-def run_on(engine: str, root: Path, landing: Path) -> None:
+def running_on(engine: str, root: Path, landing: Path, *only: str) -> subprocess.Popen[str]:
+    """The steps, in a process of their own."""
     home = Path(os.environ["ETL_ASSETS_HOME"])
     home.mkdir()
     # Spark's own defaults are for more than two cores.
     config = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
     (home / "platform.yaml").write_text(yaml.safe_dump({"spark": {"config": config}}), "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "etl_assets_tests.spark.run_on_engine", str(root), str(landing)],
+    return subprocess.Popen(
+        [sys.executable, "-m", "etl_assets_tests.spark.run_on_engine", str(root), str(landing), *only],
         env={**os.environ, "ETL_ASSETS_SPARK_MASTER": engine},
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=400,
     )
-    assert done.returncode == 0, done.stderr[-6_000:]
+
+
+def end_well(run: subprocess.Popen[str]) -> None:
+    try:
+        _, said = run.communicate(timeout=400)
+    finally:
+        run.kill()
+    assert run.returncode == 0, said[-6_000:]
+
+
+@contextlib.contextmanager
+def two_workers(folder: Path) -> Generator[str]:
+    with standalone_cluster(folder, workers=2) as cluster:
+        yield cluster.master
 
 
 @pytest.mark.parametrize(
     "other_engine",
     [
-        pytest.param(lambda folder: standalone_cluster(folder, workers=2), id="standalone cluster"),
+        pytest.param(two_workers, id="standalone cluster"),
         pytest.param(connect_server, id="Spark Connect"),
     ],
 )
@@ -78,8 +94,34 @@ def test_the_tables_are_the_same_on_another_engine(
     other_engine: Callable[[Path], contextlib.AbstractContextManager[str]],
 ):
     with other_engine(tmp_path / "engine") as address:
-        run_on(address, tmp_path / "data", local.landing)
+        end_well(running_on(address, tmp_path / "data", local.landing))
     there = Pipeline(root=tmp_path / "data", landing=local.landing, session=local.session)
     expected = tables(local)
     assert all(expected.values())
     assert tables(there) == expected
+
+
+def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_doubles_none(tmp_path: Path):
+    root, landing = tmp_path / "data", tmp_path / "landing"
+    pipeline = Pipeline(root=root, landing=landing, session=lambda: pytest.fail("it runs elsewhere"))
+    files, events = 8, 3_000
+    # A line of white space is no record, and makes of each file a task of its own: more than the workers do at once.
+    filler = " " * TASK_BYTES
+    for file in range(files):
+        lines = [event(file * events + number) for number in range(events)]
+        pipeline.land([*lines, filler], name=f"{file:02}.jsonl")
+    with standalone_cluster(tmp_path / "engine", workers=2) as cluster:
+        run = running_on(cluster.master, root, landing, "raw_events", "normalized_orders")
+        staged = pipeline.domain.staging_path("raw_events")
+        deadline = time.monotonic() + 200
+        while not any(staged.rglob("events-*.parquet")):
+            assert run.poll() is None, run.communicate()[1][-6_000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        cluster.kill_worker(0)
+        end_well(run)
+    rows = pipeline.rows("raw_events", order_by="offset")
+    assert [row["offset"] for row in rows] == list(range(files * events))
+    assert [row["event_id"] for row in rows] == [f"event-{number}" for number in range(files * events)]
+    orders = pipeline.rows("normalized_orders", order_by="raw_offset")
+    assert [row["raw_offset"] for row in orders] == list(range(files * events))

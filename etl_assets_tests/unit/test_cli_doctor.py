@@ -6,6 +6,7 @@ import datetime as dt
 import fcntl
 import json
 import os
+import socket
 import time
 
 import pytest
@@ -16,6 +17,7 @@ from etl_assets.errors import RuntimeMissing
 from etl_assets.observability import machine_checks
 from etl_assets.observability.findings import answer
 from etl_assets.observability.installation_checks import check_landing, check_locks, check_writing
+from etl_assets.processes import started_at
 from etl_assets.settings import load_settings
 from etl_assets_tests.reference.written_tables import write_table
 
@@ -67,6 +69,7 @@ def test_a_fresh_installation_is_well_and_stays_untouched(home):
         "clock",
         "landing folder",
         "locks",
+        "engine",
         "dagster instance",
     }
     assert sorted(home.rglob("*")) == before
@@ -168,6 +171,18 @@ def test_a_held_lock_names_its_holder_and_a_released_one_does_not(home):
     assert finding.detail == "being written now: raw_events by process 4711 on here"
     (finding,) = check_locks(locks)
     assert finding.detail == "no table is being written"
+
+
+def test_the_driver_of_a_dead_writer_is_named_while_it_runs(home):
+    record = {"host": socket.gethostname(), "pid": 4711, "driver_pid": os.getpid()}
+    lock = home / "locks" / "raw_events.lock"
+    lock.parent.mkdir()
+    lock.write_text(json.dumps({**record, "driver_started_at": started_at(os.getpid())}))
+    left, _ = check_locks(lock.parent)
+    assert (left.status, str(os.getpid()) in left.detail) == ("warn", True)
+    lock.write_text(json.dumps({**record, "driver_started_at": "another process had this number"}))
+    (finding,) = check_locks(lock.parent)
+    assert finding.status == "ok"
 
 
 def test_a_check_that_breaks_is_a_finding():

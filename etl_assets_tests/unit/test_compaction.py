@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ from etl_assets.delta.compaction import (
     plan_compactions,
     plan_crowded,
 )
+from etl_assets.delta.log import entry_path
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.errors import NotFound
+from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
+from etl_assets_tests.reference.mirrored_log import DATA, commit_entries, log_entries, three_replications
 from etl_assets_tests.reference.written_tables import write_table
 
 TODAY = dt.date(2026, 3, 10)
@@ -135,6 +140,22 @@ def test_what_somebody_else_has_done_meanwhile_is_not_done_again(domain, name, r
     write_table(domain, name, [{"partition_date": dt.date(2026, 3, 2)}] if name == "raw_events" else [])
     no_spark: Any = None
     assert commit_compaction(no_spark, table, plan) is None
+
+
+def test_what_a_dead_process_left_in_the_home_log_comes_before_it(tmp_path, monkeypatch):
+    mirrored, *_ = three_replications(tmp_path)
+    newest = commit_entries(mirrored, 35)
+    folder, (tail,) = mirrored.folder(mirrored.lead()), log_entries(1, first=newest + 1)
+    added = next(action for line in tail.splitlines() if (action := json.loads(line).get("add")))
+    (folder / added["path"]).write_bytes(DATA)
+    entry_path(folder, newest + 1).write_bytes(tail)
+    sites = tuple(Site(name=each, root=str(tmp_path / each), role=Role.VOTER) for each in "abc")
+    table = Table(name="events", domain=FailureDomain(name="a", root=tmp_path / "a", sites=sites))
+    written: list[int] = []
+    monkeypatch.setattr(compaction, "write_version", lambda _, __, version, ___: written.append(version))
+    no_spark: Any = None
+    commit_compaction(no_spark, table, planned(table)[0])
+    assert written == [newest + 2]
 
 
 def test_the_command_starts_no_spark_where_nothing_is_to_be_done(tmp_path, monkeypatch):

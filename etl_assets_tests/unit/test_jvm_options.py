@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
 
+from etl_assets.placement.policy import Stage
 from etl_assets.resources import jvm
 from etl_assets.resources.jvm import driver_options, launcher_options, starts_quickly
+from etl_assets.resources.platform import input_bytes
 from etl_assets.runtime.java import Java
-from etl_assets.settings import JvmStart
+from etl_assets.settings import JvmStart, Settings
 
 JAVA = Java(home=Path("/usr/lib/jvm/some"), version=17, release="17.0.15")
 ARCHIVE = ("-XX:SharedArchiveFile=/cache/classes-1.jsa",)
@@ -58,6 +61,21 @@ def test_two_collectors_would_not_start_so_the_users_stands_alone(where):
 )
 def test_an_archive_of_the_users_own_stands_alone(own):
     assert not set(ARCHIVE) & set(driver_options(JAVA, {OWN: own}, {}, quick=False))
+
+
+def test_a_runs_input_is_what_lies_in_the_landing_folders_of_its_days(tmp_path):
+    settings = Settings(home=tmp_path)
+    for day, content in ((1, b"12345"), (2, b"1234567"), (3, b"9")):
+        folder = settings.landing_path / f"2026-01-0{day}"
+        folder.mkdir(parents=True)
+        (folder / "a.jsonl").write_bytes(content)
+        (folder / "b.jsonl").write_bytes(b"10 bytes..")
+    (settings.landing_path / "2026-01-04").write_bytes(b"this cannot be listed")
+    domain = settings.placement().place(Stage.INGEST)
+    assert input_bytes(settings, domain, [dt.date(2026, 1, 1), dt.date(2026, 1, 2)]) == 32
+    assert input_bytes(settings, domain, [dt.date(2026, 1, 9)]) == 0
+    assert input_bytes(settings, domain, [dt.date(2026, 1, 3), dt.date(2026, 1, 4)]) is None
+    assert input_bytes(settings, domain, []) is None
 
 
 def test_executors_elsewhere_get_none_of_it():

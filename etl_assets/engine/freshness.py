@@ -1,0 +1,54 @@
+"""Whether what a process has loaded is still what it would load now: code, packages, the platform file, variables.
+
+Belongs here: the comparison. Does not belong here: what becomes of a process that is out of date (`engine.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from etl_assets import environment
+from etl_assets.settings import platform_file
+
+_PACKAGE = Path(__file__).parents[1]
+_OF_A_RUN = (environment.HOME.name, environment.FAILPOINT.name)
+"""Variables that a run reads for itself, and the one by which the engine is found."""
+
+
+def loaded_state(environ: Mapping[str, str]) -> str:
+    """A digest that changes with everything that definitions are made of. Costs a `stat` for each module, some 10 ms."""
+    facts = [sys.executable]
+    facts += (f"{file} {_version(file)}" for file in sorted({*_loaded_files(), *_PACKAGE.rglob("*.py")}))
+    facts.append(_version(Path(sysconfig.get_paths()["purelib"])))
+    file = platform_file(environ)
+    facts.append(file.read_text("utf-8", errors="replace") if file.is_file() else "")
+    facts += (f"{key}={value}" for key, value in variables(environ).items())
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The platform's variables that are set."""
+    found = ((variable.name, variable.read(environ)) for variable in environment.VARIABLES)
+    return {name: value for name, value in found if value is not None and name not in _OF_A_RUN}
+
+
+def _loaded_files() -> Iterator[Path]:
+    """Modules of the user: what lies in an installation changes with its folder."""
+    installed = (sys.prefix, sys.base_prefix)
+    for module in tuple(sys.modules.values()):
+        # Not by `getattr`: lazy modules would be imported for the asking.
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and not file.startswith(installed):
+            yield Path(file)
+
+
+def _version(file: Path) -> str:
+    try:
+        found = file.stat()
+    except OSError:
+        return "gone"
+    return f"{found.st_mtime_ns} {found.st_size}"

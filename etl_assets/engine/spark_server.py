@@ -1,0 +1,145 @@
+"""The engine's Spark: a Connect server of this machine, in a JVM of its own that goes with the engine.
+
+Belongs here: how it is started, found and ended. Does not belong here: when (`engine.py`).
+
+It listens on 127.0.0.1 at a free port and takes calls with its token only. The token is made anew for each JVM and handed to it
+and to the runs by their environment and memory, which other users cannot read; on the command line they could.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from etl_assets.engine.parent import dies_with_its_parent
+from etl_assets.processes import started_at
+from etl_assets.resources.jvm import driver_options
+from etl_assets.resources.spark import class_path
+from etl_assets.runtime.java import find_java
+
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+_SCRATCH = "etl-assets-engine-"
+_MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+class SparkServer:
+    """One JVM.
+
+    Attributes:
+        started: When (monotonic seconds).
+        pid: Its process.
+        ready: Whether it has been warmed up; set by the engine.
+    """
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._token = secrets.token_urlsafe(32)
+        self._port = _free_port()
+        _remove_scratch_of_killed()
+        self._scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
+        self.started = time.monotonic()
+        self.ready = False
+        self._process = subprocess.Popen(
+            self._command(config),
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            preexec_fn=dies_with_its_parent,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+    @property
+    def address(self) -> str:
+        """Where it is reached, token included: not for logs."""
+        # By this name the client sends the token without TLS, over loopback only.
+        return f"sc://localhost:{self._port}/;token={self._token}"
+
+    def listens(self) -> bool:
+        """Whether its port is open."""
+        with socket.socket() as probe:
+            probe.settimeout(0.2)
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def resident_bytes(self) -> int:
+        """Memory of the JVM itself."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text("utf-8").split()[1])
+        except (OSError, IndexError):
+            return 0
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def end(self) -> None:
+        """Kill it: whatever it was doing for whom, it does no more."""
+        if self.alive():
+            os.kill(self.pid, signal.SIGKILL)
+        self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _command(self, config: Mapping[str, str]) -> list[str]:
+        options = driver_options(find_java(), config, os.environ, quick=False)
+        settings = {
+            "spark.local.dir": str(self._scratch),
+            "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
+            **class_path(config),
+            # A JVM without memory is replaced; one that goes on half-dead would have to be found out.
+            "spark.driver.defaultJavaOptions": " ".join(["-XX:+ExitOnOutOfMemoryError", *options]),
+            **config,
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self._port),
+        }
+        configuration = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+        program = str(_spark_home() / "bin" / "spark-class")
+        return [
+            program,
+            "org.apache.spark.deploy.SparkSubmit",
+            "--class",
+            _MAIN,
+            *configuration,
+            "spark-internal",
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        environment = {
+            **os.environ,
+            _TOKEN: self._token,
+            "SPARK_HOME": str(_spark_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "JAVA_HOME": str(find_java().home),
+        }
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
+        if not any(environment.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")):
+            environment["LC_ALL"] = "C.UTF-8"
+        return environment
+
+
+def _remove_scratch_of_killed() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        pid = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        if pid.isdecimal() and started_at(int(pid)) is None and folder.stat().st_uid == os.geteuid():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _spark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,160 @@
+"""The engine executes runs in children of its own, and only runs that mean what it has loaded.
+
+Without Spark: the platform's Spark is elsewhere, and runs over days without files never ask for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.reconstruct import ReconstructableRepository
+from dagster._serdes import serialize_value
+
+from etl_assets.engine.handing import Asked, hand_over, status
+from etl_assets.instance import open_instance
+from etl_assets.processes import started_at
+from etl_assets.settings import load_settings
+
+PLATFORM = "start_date: 2026-01-01\nspark: {master: 'spark://127.0.0.1:1'}\n"
+TABLE = dg.AssetKey("raw_events")
+
+
+@pytest.fixture
+def home() -> Path:
+    home = Path(os.environ["ETL_ASSETS_HOME"])
+    home.mkdir()
+    (home / "platform.yaml").write_text(PLATFORM)
+    return home
+
+
+@pytest.fixture
+def engine(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-m", "etl_assets.cli.main", "engine"])
+    try:
+        wait_until(lambda: is_ready(home), 60)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    with open_instance(load_settings()) as instance:
+        yield instance
+
+
+def test_runs_are_executed_there_until_what_is_loaded_is_out_of_date(
+    home: Path, engine: subprocess.Popen[bytes], instance: dg.DagsterInstance
+):
+    launcher: Any = instance.run_launcher
+
+    run = new_run(instance)
+    assert launcher._handed_over(run)
+    wait_until(lambda: found(instance, run).is_finished, 60)
+    assert found(instance, run).is_success
+    said = " ".join(record.user_message for record in instance.all_logs(run.run_id))
+    child, _ = launcher._handed_to(run)
+    assert f"Executing steps in process (pid: {child})" in said
+    assert child != engine.pid
+
+    # Whoever asks and goes away has asked for nothing.
+    unwanted = new_run(instance)
+    pids: list[int] = []
+    with contextlib.suppress(RuntimeError):
+        hand_over(home, asked(instance, unwanted), lambda pid: pids.append(pid) or give_up())
+    wait_until(lambda: started_at(pids[0]) is None, 20)
+    assert found(instance, unwanted).status is dg.DagsterRunStatus.NOT_STARTED
+
+    assert not hand_over(home, asked(instance, unwanted, ETL_ASSETS_SPARK_MASTER="local[1]"), never)
+
+    # It begins anew, as the same process, with the new settings.
+    (home / "platform.yaml").write_text(PLATFORM + "owners: ['team:others']\n")
+    assert not hand_over(home, asked(instance, unwanted), never)
+    wait_until(lambda: is_ready(home), 60)
+    assert engine.poll() is None
+    assert launcher._handed_over(unwanted)
+    wait_until(lambda: found(instance, unwanted).is_success, 60)
+
+
+def test_what_it_has_started_goes_with_it(
+    home: Path, engine: subprocess.Popen[bytes], instance: dg.DagsterInstance
+):
+    children: list[int] = []
+
+    def kill(pid: int) -> None:
+        assert started_at(pid) is not None
+        children.append(pid)
+        os.kill(engine.pid, signal.SIGKILL)
+        wait_until(lambda: started_at(pid) is None, 10)
+
+    run = new_run(instance)
+    # Whether the word to go is still taken by the dying engine's end of the connection is a matter of microseconds.
+    hand_over(home, asked(instance, run), kill)
+    assert len(children) == 1
+    assert found(instance, run).status is dg.DagsterRunStatus.NOT_STARTED
+    assert status(home) is None
+
+
+def test_it_ends_when_told_to_and_leaves_no_socket(home: Path, engine: subprocess.Popen[bytes]):
+    engine.send_signal(signal.SIGTERM)
+    assert engine.wait(20) == 0
+    assert status(home) is None
+    assert not list(home.glob("*.sock"))
+
+
+def new_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
+    job = ReconstructableRepository.for_module("etl_assets.definitions", "defs").get_reconstructable_job(
+        "__ASSET_JOB"
+    )
+    return instance.create_run_for_job(
+        job_def=job.get_definition().get_subset(asset_selection={TABLE}),
+        asset_selection=frozenset({TABLE}),
+        tags={"dagster/partition": "2026-01-01"},
+        job_code_origin=job.get_python_origin(),
+    )
+
+
+def asked(instance: dg.DagsterInstance, run: dg.DagsterRun, **variables: str) -> Asked:
+    return Asked(
+        run_id=run.run_id,
+        instance=serialize_value(instance.get_ref()),
+        executable=sys.executable,
+        environment={**os.environ, **variables},
+    )
+
+
+def found(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun:
+    again = instance.get_run_by_id(run.run_id)
+    assert again is not None
+    return again
+
+
+def is_ready(home: Path) -> bool:
+    answer = status(home)
+    return answer is not None and answer["ready"]
+
+
+def give_up() -> None:
+    raise RuntimeError("the launcher has died")
+
+
+def never(_: int) -> None:
+    raise AssertionError("the engine took a run that it has to refuse")
+
+
+def wait_until(look: Callable[[], object], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end, f"waited {seconds} s in vain"
+        time.sleep(0.05)
