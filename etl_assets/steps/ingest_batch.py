@@ -22,6 +22,7 @@ from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.key_index import KeyIndex
+from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.rows import DAY_COLUMN, rows_here, whole_days
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
@@ -292,10 +293,9 @@ class IngestBatch:
     def _commit_rows(self, staged: Staged, repeats: Repeats) -> Commit:
         """Append the events that are in the table under no position yet, with their offsets."""
         snapshot = self.table.snapshot(self.plan.batch_id - 1)
-        newest = None if snapshot is None else snapshot.maximum("offset")
         rows = RawRows(
             spark=self.context.spark,
-            tasks=tuple(rows_tasks(self._placed(staged, repeats), 0 if newest is None else newest + 1)),
+            tasks=tuple(rows_tasks(self._placed(staged, repeats), next_offset(snapshot))),
             staging=staged.folder,
             repeats=repeats.files,
             ingest_domain=self.context.domain.name,
