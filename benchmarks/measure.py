@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,15 +77,21 @@ class Load:
         return machine_cpu_seconds() - time.process_time()
 
 
-def run_script(name: str, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Measured:
-    """Run `benchmarks.scripts.<name>` with its arguments as JSON.
+def run_script(
+    name: str,
+    arguments: Mapping[str, Any],
+    environment: Mapping[str, str],
+    cores: Collection[int] | None = None,
+) -> Measured:
+    """Run `benchmarks.scripts.<name>` with its arguments as JSON, with all it starts on some cores if they are given.
 
     Raises:
         ScriptFailed: it did not end well.
     """
+    pinned = [] if cores is None else ["taskset", "--cpu-list", ",".join(map(str, sorted(cores)))]
     with tempfile.TemporaryDirectory(prefix="etl-assets-bench-") as folder:
         marks_file, log = Path(folder, "marks"), Path(folder, "log")
-        command = [sys.executable, "-m", f"benchmarks.scripts.{name}", json.dumps(arguments)]
+        command = [*pinned, sys.executable, "-m", f"benchmarks.scripts.{name}", json.dumps(arguments)]
         load, clock = Load(), time.monotonic()
         with log.open("wb") as output:
             process = subprocess.Popen(

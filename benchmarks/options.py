@@ -26,6 +26,7 @@ class Options:
         events: Good events of the bulk case; duplicates and rejects come on top.
         days: Days of the history case.
         files: Landing files of the history case.
+        master: Where Spark runs.
         spark: Spark settings on top of the platform's own, for both sides.
     """
 
@@ -33,6 +34,7 @@ class Options:
     events: int = 1_000_000
     days: int = 1_000
     files: int = 10_000
+    master: str = "local[2]"
     spark: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -41,7 +43,7 @@ class Options:
         return Path(BENCH.read() or Path(tempfile.gettempdir()) / "etl-assets-bench").absolute()
 
     def spark_settings(self, scratch: Path) -> dict[str, str]:
-        """All settings of a session: the platform's, on two cores with a heap of 2 GiB."""
+        """All settings of a session: the platform's, with a heap of 2 GiB."""
         from etl_assets.resources.spark import spark_config
         from etl_assets.settings import SparkSettings
 
@@ -51,7 +53,7 @@ class Options:
             "spark.sql.shuffle.partitions": "2",
             **self.spark,
         }
-        return spark_config(SparkSettings(master="local[2]", driver_memory="2g", config=config))
+        return spark_config(SparkSettings(master=self.master, driver_memory="2g", config=config))
 
 
 def script_environment() -> dict[str, str]:
