@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,15 +83,19 @@ def run_script(
     environment: Mapping[str, str],
     *,
     python: str = sys.executable,
+    cores: Collection[int] | None = None,
 ) -> Measured:
     """Run `benchmarks.scripts.<name>` with its arguments as JSON, in this Python or a peer's.
+
+    With `cores`, it and all it starts run on these only.
 
     Raises:
         ScriptFailed: it did not end well.
     """
+    pinned = [] if cores is None else ["taskset", "--cpu-list", ",".join(map(str, sorted(cores)))]
     with tempfile.TemporaryDirectory(prefix="etl-assets-bench-") as folder:
         marks_file, log = Path(folder, "marks"), Path(folder, "log")
-        command = [python, "-m", f"benchmarks.scripts.{name}", json.dumps(arguments)]
+        command = [*pinned, python, "-m", f"benchmarks.scripts.{name}", json.dumps(arguments)]
         load, clock = Load(), time.monotonic()
         with log.open("wb") as output:
             process = subprocess.Popen(

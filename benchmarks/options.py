@@ -27,6 +27,7 @@ class Options:
         days: Days of the history case.
         files: Landing files of the history case.
         seconds: How long the steady case is measured.
+        master: Where Spark runs.
         spark: Spark settings on top of the platform's own, for both sides.
     """
 
@@ -35,6 +36,7 @@ class Options:
     days: int = 1_000
     files: int = 10_000
     seconds: int = 600
+    master: str = "local[2]"
     spark: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -43,7 +45,7 @@ class Options:
         return Path(BENCH.read() or Path(tempfile.gettempdir()) / "etl-assets-bench").absolute()
 
     def spark_settings(self, scratch: Path) -> dict[str, str]:
-        """All settings of a session: the platform's, on two cores with a heap of 2 GiB."""
+        """All settings of a session: the platform's, with a heap of 2 GiB."""
         from etl_assets.resources.spark import spark_config
         from etl_assets.settings import SparkSettings
 
@@ -53,7 +55,7 @@ class Options:
             "spark.sql.shuffle.partitions": "2",
             **self.spark,
         }
-        return spark_config(SparkSettings(master="local[2]", driver_memory="2g", config=config))
+        return spark_config(SparkSettings(master=self.master, driver_memory="2g", config=config))
 
 
 def script_environment() -> dict[str, str]:

@@ -54,9 +54,15 @@ def main() -> None:
     tables: str = told["tables"]
     mark("session")
     _load_customers(spark, told["customers"], f"{tables}/customers")
-    _ingest(spark, told["landing"], f"{tables}/raw_events")
+    mark("customers")
+    rejects = _ingest(spark, told["landing"], f"{tables}/raw_events")
+    mark("raw_events")
+    _append(rejects, f"{tables}/raw_events_rejects")
+    mark("raw_events_rejects")
     _normalize(spark, tables)
+    mark("normalized_orders")
     _load_warehouse(spark, tables)
+    mark("warehouse_rows")
     mark("tables")
     names = ("raw_events", "normalized_orders", "warehouse_rows")
     mark("verified", **{name: spark.read.format("delta").load(f"{tables}/{name}").count() for name in names})
@@ -77,7 +83,8 @@ def _load_customers(spark: SparkSession, file: str, table: str) -> None:
     _insert_new(spark, customers.dropDuplicates(["customer_id"]), table, on="t.customer_id = s.customer_id")
 
 
-def _ingest(spark: SparkSession, landing: str, table: str) -> None:
+def _ingest(spark: SparkSession, landing: str, table: str) -> DataFrame:
+    """Parse, drop duplicates, merge; returns what is rejected, not evaluated yet."""
     from pyspark.sql import functions as F
 
     lines = spark.read.text(f"{landing}/2*/*.jsonl").select(
@@ -99,7 +106,7 @@ def _ingest(spark: SparkSession, landing: str, table: str) -> None:
     events = parsed.where(good).dropDuplicates(["event_id"]).drop("value", "timestamp")
     events = events.withColumn("ingested_at", F.current_timestamp())
     _insert_new(spark, events, table, on="t.event_id = s.event_id", by_day=True)
-    _append(parsed.where(f"NOT ({good})").select("partition_date", "value"), f"{table}_rejects")
+    return parsed.where(f"NOT ({good})").select("partition_date", "value")
 
 
 def _normalize(spark: SparkSession, tables: str) -> None:
