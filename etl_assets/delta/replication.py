@@ -258,11 +258,33 @@ class Replication:
         locator = self.mirror.leading()[1].locator
         agreed = locator.replica(domain)
         self._table.replica(domain, locator).register.expect_own()
+        self._expect_to_go_on_without(domain, locator)
         self.membership.remove(domain)
         self._add_again(domain)
         if agreed is None or agreed.role is not Role.LEARNER:
             self.membership.promote(domain, witness=agreed is not None and not agreed.has_data)
         self.follow()
+
+    def _expect_to_go_on_without(self, domain: str, locator: Locator) -> None:
+        """Refuse to take a replica out, damaged as it is, while the table could not go on without its vote.
+
+        A change of the replicas that is not settled stops the table until it is.
+        """
+        standing = self.standing()
+        without = locator.next(replicas=[each for each in locator.replicas if each.domain != domain])
+        answering = {
+            name for name, behind in (standing.behind if standing else {}).items() if behind is not None
+        }
+        with_data = set(standing.whole if standing else ())
+        votes = answering.intersection(with_data.union(without.domains(Role.WITNESS)))
+        if not without.has_quorum(votes):
+            missing = sorted(set(without.voters) - votes)
+            raise MembershipRefused(
+                f"the table {self._table.name} cannot go on without {domain} now: {', '.join(missing) or 'nobody else'}"
+                " does not answer, or has not caught up",
+                fix="bring it back, or wait until it has caught up",
+                table=self._table.name,
+            )
 
     def _add_again(self, domain: str) -> None:
         """Let a domain join that was just taken out: what was on its way to it may still change its register."""

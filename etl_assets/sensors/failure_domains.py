@@ -29,7 +29,7 @@ CHECK = "losing_any_one_domain_loses_nothing"
 INTERVAL_SECONDS = 15
 ROUND_SECONDS = 20.0
 """How long a tick goes on to look after one table after the other: Dagster gives a tick a minute."""
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 1.0
 """How long a tick looks over the replicas of one table for damage."""
 OBSERVED_SECONDS = 60.0
 """While rows flow, or a replica is behind, figures are observed once in that time: enough for a chart."""

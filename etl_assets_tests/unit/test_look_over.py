@@ -155,6 +155,20 @@ def test_damage_that_cannot_be_mended_is_told_until_it_is_gone(placement):
     assert other.broken() == {name: [] for name in (A, B, C)}
 
 
+def test_a_damaged_replica_stays_while_the_table_could_not_go_on_without_it(placement):
+    away = root_of(placement, B).rename(root_of(placement, B).with_name("away"))
+    commit_entries(mirrored(placement), 1)
+    spoil(placement, C, "part-*.parquet", "cut short")
+    survey, told = lap(placement)
+    assert f"cannot go on without {C} now: {B} does not answer" in str(told[-1].problem)
+    commit_entries(mirrored(placement), 1)
+    away.rename(root_of(placement, B))
+    keep_replicas(placement)
+    survey, told = lap(placement, survey)
+    assert (told[-1], survey.damaged) == (Kept(table=TABLE, repaired=(C,)), {})
+    assert mirrored(placement).broken() == {domain: [] for domain in (A, B, C)}
+
+
 def test_a_replica_that_is_behind_or_away_is_no_damage(placement):
     away = root_of(placement, C).rename(root_of(placement, C).with_name("away"))
     commit_entries(mirrored(placement), 2)
