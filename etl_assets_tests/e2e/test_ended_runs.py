@@ -50,7 +50,7 @@ def launch_and_wait_for_work(api: DagsterApi, home: Path) -> tuple[str, int]:
     run_id = api.launch(["raw_events"], **{"dagster/partition": FIRST.isoformat()})
     staging = home / "data" / "staging" / "raw_events"
     wait(
-        lambda: any(staging.glob("*/events/_temporary/*/*")),
+        lambda: any(staging.glob("*/lines/events-*")),
         seconds=240,
         what="lines being judged",
         every=0.1,

@@ -87,7 +87,7 @@ def launch_and_wait_for_work(api: DagsterApi, home: Path) -> tuple[str, int]:
     run_id = launch(api, SECOND)
     staging = home / "data" / "staging" / "raw_events"
     at_work = wait(
-        lambda: next(staging.glob("*/events/_temporary/*/*"), None),
+        lambda: next(staging.glob("*/lines/events-*"), None),
         seconds=120,
         what="lines being judged",
         every=0.1,
