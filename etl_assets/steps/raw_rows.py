@@ -190,13 +190,16 @@ class _RowMaker:
         return name
 
     def rows_of(self, task: RowsTask) -> Iterator[pa.Table]:
-        """The rows of a task without their day, in order of their offsets."""
+        """The rows of a task without their day, in order of their offsets; no table is empty."""
         import pyarrow as pa
 
         held: list[pa.Table] = []
         rows = dealt = 0
         for staged, begin, blocks in self._row_groups(task.blocks):
             found = self._rows(staged, begin, blocks, task.first_offset + dealt)
+            # Only repeats: a row group without rows would cost the file its statistics.
+            if not found.num_rows:
+                continue
             held.append(found)
             rows += found.num_rows
             dealt += found.num_rows
