@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 ROWS_A_FILE = 500_000
 """About so many rows a data file; a day has at least one of its own."""
 _ROWS_AT_ONCE = 100_000
+_BYTES_AT_ONCE = 64 << 20
+"""As many rows, or bytes of them, a worker holds before it writes them: records may be long."""
 _ATTEMPTS = "_attempts"
 _REPEATING = (
     "tenant_id",
@@ -194,7 +196,7 @@ class _RowMaker:
         import pyarrow as pa
 
         held: list[pa.Table] = []
-        rows = dealt = 0
+        rows = size = dealt = 0
         for staged, begin, blocks in self._row_groups(task.blocks):
             found = self._rows(staged, begin, blocks, task.first_offset + dealt)
             # Only repeats: a row group without rows would cost the file its statistics.
@@ -202,10 +204,11 @@ class _RowMaker:
                 continue
             held.append(found)
             rows += found.num_rows
+            size += found.nbytes
             dealt += found.num_rows
-            if rows >= _ROWS_AT_ONCE:
+            if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
                 yield pa.concat_tables(held)
-                held, rows = [], 0
+                held, rows, size = [], 0, 0
         if dealt != task.rows:
             raise RuntimeError(
                 f"staged blocks of {task.day} came to {dealt} rows, not the {task.rows} counted"

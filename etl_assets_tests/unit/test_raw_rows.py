@@ -99,6 +99,23 @@ def test_a_row_group_without_rows_costs_a_file_no_statistics(tmp_path):
     assert _bounds(tmp_path / "a.parquet") == (5, 9)
 
 
+def test_a_worker_holds_no_more_long_records_than_so_many_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(stage_lines, "_PIECE_BYTES", 1)
+    path = tmp_path / "0.jsonl"
+    long = [event(number, payload={"note": "x" * 2_000}) for number in range(12)]
+    path.write_text("".join(json.dumps(each) + "\n" for each in long), "utf-8")
+    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
+    placed = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=12)
+    (task,) = rows_tasks([(DAY, placed)], 0)
+    maker = _RowMaker(staging=tmp_path, repeats=(), stamps=STAMPS)
+    assert [table.num_rows for table in maker.rows_of(task)] == [12]
+    monkeypatch.setattr(raw_rows, "_BYTES_AT_ONCE", 8_000)
+    tables = list(maker.rows_of(task))
+    assert max(table.nbytes for table in tables) < 12_000
+    assert sum(table.num_rows for table in tables) == 12
+
+
 def test_rows_that_are_not_as_many_as_were_counted_stop_the_task(tmp_path):
     path = _write(tmp_path / "0.jsonl", 0, DAY, ["event", "event"])
     (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
