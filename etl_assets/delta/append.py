@@ -112,7 +112,7 @@ def write_files(
         snapshot: The version they follow.
         known: Keys of rows that are left out, each once, in columns that the rows have as well.
         write: Writes the rows as Parquet files into a folder that is not there yet, laid out by the table's partition
-            columns, instead of evaluating `rows`; only if none are left out.
+            columns, instead of evaluating `rows`; only if none are left out. What it leaves beside that folder goes with it.
 
     Raises:
         NullRefused: there is no value where the contract wants one; no file was added.

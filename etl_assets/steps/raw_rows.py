@@ -7,7 +7,6 @@ its first offset, and checks that it comes to as many rows as planned.
 from __future__ import annotations
 
 import datetime as dt
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,7 +32,7 @@ ROWS_A_FILE = 500_000
 _ROWS_AT_ONCE = 100_000
 _BYTES_AT_ONCE = 64 << 20
 """As many rows, or bytes of them, a worker holds before it writes them: records may be long."""
-_ATTEMPTS = "_attempts"
+_ATTEMPTS = "attempts"
 _REPEATING = (
     "tenant_id",
     "event_type",
@@ -137,21 +136,24 @@ class RawRows:
         return in_workers(self.spark, self.tasks, work, columns)
 
     def write(self, folder: Path) -> None:
-        """Write the rows as Parquet files into a new folder, laid out by day as Delta has it."""
+        """Write the rows as Parquet files into a new folder, laid out by day as Delta has it.
+
+        Attempts write into a folder beside it, where the files of those that do not count stay: some may be at work still.
+        """
         import pyarrow as pa
 
         def work(task: RowsTask) -> Iterator[pa.RecordBatch]:
             name = make.write(task, attempts)
             yield pa.RecordBatch.from_pydict({"partition_date": [task.day], "name": [name]})
 
-        make, attempts = self._maker(), folder / _ATTEMPTS
+        make, attempts = self._maker(), folder.with_name(_ATTEMPTS)
         attempts.mkdir(parents=True)
+        folder.mkdir()
         written = in_workers(self.spark, self.tasks, work, f"{DAY_COLUMN} DATE, name STRING").collect()
         for row in written:
             target = folder / f"{DAY_COLUMN}={row[DAY_COLUMN].isoformat()}"
             target.mkdir(exist_ok=True)
             (attempts / row["name"]).rename(target / row["name"])
-        shutil.rmtree(attempts, ignore_errors=True)
 
     def _maker(self) -> _RowMaker:
         return _RowMaker(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +16,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from etl_assets.delta.append import _Footer
+from etl_assets.delta.append import _data_files, _Footer
 from etl_assets.sources import lines
 from etl_assets.steps import raw_rows, stage_lines
-from etl_assets.steps.raw_rows import PlacedBlock, _RowMaker, rows_tasks
+from etl_assets.steps.raw_rows import PlacedBlock, RawRows, RowsTask, _RowMaker, rows_tasks
 from etl_assets.steps.stage_lines import StagedBlock, _stage, _tasks
 from etl_assets.transforms.line_positions import first_ordinal
 from etl_assets_tests.pipeline import DAY, LIMITS, NEXT_DAY, event
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 NOW = dt.datetime(2026, 1, 7, tzinfo=dt.UTC)
-STAMPS = {"ingest_domain": "local", "ingested_at": NOW, "batch_id": 7}
+STAMPS: dict[str, Any] = {"ingest_domain": "local", "ingested_at": NOW, "batch_id": 7}
 LINE = st.sampled_from(["event", "event", "repeat", "bad", "blank"])
 FILES = st.lists(st.tuples(st.sampled_from([DAY, NEXT_DAY]), st.lists(LINE, max_size=12)), max_size=5)
 
@@ -130,6 +136,39 @@ def test_what_an_attempt_that_failed_has_written_is_not_among_the_files_of_anoth
     files = [(str(path), path.stat().st_size, DAY)]
     first, second = _staged(files, tmp_path), _staged(files, tmp_path)
     assert {block.part for block in first}.isdisjoint(block.part for block in second)
+
+
+def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp_path, monkeypatch):
+    """Spark may go on with an attempt that it no longer waits for; half a file must not be taken for data."""
+
+    def work_here(_: object, tasks: Iterable[RowsTask], work: Callable, __: str) -> SimpleNamespace:
+        def collect() -> list[dict]:
+            _abandoned, rows = (
+                [row for task in tasks for batch in work(task) for row in batch.to_pylist()]
+                for _attempt in range(2)
+            )
+            under_way.extend(_data_files(folder))
+            return rows
+
+        return SimpleNamespace(collect=collect)
+
+    under_way: list[str] = []
+    folder = tmp_path / "append" / "rows"
+    monkeypatch.setattr(raw_rows, "in_workers", work_here)
+    path = _write(tmp_path / "0.jsonl", 0, DAY, ["event"])
+    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
+    placed = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=1)
+    rows = RawRows(
+        spark=cast("SparkSession", None),
+        tasks=tuple(rows_tasks([(DAY, placed)], 0)),
+        staging=tmp_path,
+        repeats=(),
+        **STAMPS,
+    )
+    rows.write(folder)
+    assert not under_way
+    (written,) = _data_files(folder)
+    assert written.startswith(f"partition_date={DAY}/part-")
 
 
 def _bounds(file: Path) -> tuple[int, int]:
