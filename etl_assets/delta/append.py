@@ -112,7 +112,7 @@ def write_files(
         snapshot: The version they follow.
         known: Keys of rows that are left out, each once, in columns that the rows have as well.
         write: Writes the rows as Parquet files into a folder that is not there yet, laid out by the table's partition
-            columns, instead of evaluating `rows`; only if none are left out.
+            columns, instead of evaluating `rows`; only if none are left out. What it leaves beside that folder goes with it.
 
     Raises:
         NullRefused: there is no value where the contract wants one; no file was added.
@@ -270,9 +270,9 @@ class _Footer:
         return {"numRecords": self.rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
 
     def _statistics_of(self, column: str) -> list[pq.Statistics] | None:
-        """A column's statistics in each row group; None where one of them has none."""
+        """A column's statistics in each row group that has rows; None where one of them has none."""
         groups = (self._metadata.row_group(number) for number in range(self._metadata.num_row_groups))
-        found = [group.column(self._positions[column]).statistics for group in groups]
+        found = [group.column(self._positions[column]).statistics for group in groups if group.num_rows]
         return None if any(each is None or not each.has_null_count for each in found) else found
 
 

@@ -115,8 +115,30 @@ class KeptRows:
             size=written.st_size,
             modified=written.st_mtime_ns // 1_000_000,
             rows=self.rows.num_rows,
-            statistics={"numRecords": self.rows.num_rows},
+            statistics=_statistics_of(self.rows),
         )
+
+
+def _statistics_of(rows: pa.Table) -> dict[str, Any]:
+    """Delta's statistics of the columns of whole numbers: batch ids and offsets are looked up in the log."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    statistics: dict[str, Any] = {
+        "numRecords": rows.num_rows,
+        "minValues": {},
+        "maxValues": {},
+        "nullCount": {},
+    }
+    for field in rows.schema:
+        if pa.types.is_integer(field.type):
+            column = rows.column(field.name)
+            statistics["nullCount"][field.name] = column.null_count
+            if column.null_count < rows.num_rows:
+                bounds = pc.call_function("min_max", [column]).as_py()
+                statistics["minValues"][field.name] = bounds["min"]
+                statistics["maxValues"][field.name] = bounds["max"]
+    return statistics
 
 
 def rows_kept(folder: Path, file: StoredFile, column: str, values: frozenset[str]) -> KeptRows:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
 
 from etl_assets.delta.log import checkpoint_path, entry_path, latest_version, newest_checkpoint
 from etl_assets.delta.replication import Replication, replication
@@ -180,8 +181,24 @@ class Snapshot:
         return sum(number or 0 for (number,) in self._files("num_records"))
 
     def maximum(self, column: str) -> int | None:
-        """The highest value of a BIGINT column, from file statistics; None for an empty table."""
-        return max((value for (value,) in self._files(f"max.{column}") if value is not None), default=None)
+        """The highest value of a BIGINT column, None for an empty table: from file statistics, or from the column itself
+        in files that the log says nothing of.
+        """
+        found = self._files("path", "num_records", f"null_count.{column}", f"max.{column}")
+        highest = (
+            self._maximum_in(path, column) if _is_untold(rows, nulls, high) else high
+            for path, rows, nulls, high in found
+        )
+        return max((value for value in highest if value is not None), default=None)
+
+    def _maximum_in(self, path: str, column: str) -> int | None:
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        folder = Path(url2pathname(urlsplit(self._delta_table.table_uri).path))
+        with pq.ParquetFile(folder / unquote(path)) as file:
+            values = file.read(columns=[column]).column(0)
+        return pc.call_function("min_max", [values]).as_py()["max"]
 
     def range_of(self, column: str, files: Collection[str] | None = None) -> tuple[int, int] | None:
         """Lowest and highest value of a BIGINT column in the table, or in some files of it; None where file statistics do
@@ -197,9 +214,14 @@ class Snapshot:
         return min(low for low, _ in found), max(high for _, high in found)
 
     def newest_batch_by_day(self) -> dict[dt.date, int]:
-        """For each day the batch id of its newest row: has anything come since a reader's cursor?"""
+        """For each day the batch id of its newest row: has anything come since a reader's cursor?
+
+        Rows of which the log says nothing may be as new as this version.
+        """
         newest: dict[dt.date, int] = {}
-        for _, day, batch in self.files_by_day():
+        found = self._files("partition.partition_date", "num_records", "null_count.batch_id", "max.batch_id")
+        for day, rows, nulls, high in found:
+            batch = self.version if _is_untold(rows, nulls, high) else high
             if day is not None and batch is not None:
                 newest[day] = max(newest.get(day, -1), batch)
         return newest
@@ -213,6 +235,13 @@ class Snapshot:
             statistics.column(names.index(name)).to_pylist() if name in names else empty for name in columns
         )
         return zip(*found, strict=True)
+
+
+def _is_untold(rows: int | None, nulls: int | None, high: int | None) -> bool:
+    """Whether a file may have values of a column above what its statistics say: they have no bound, and not for want of
+    values.
+    """
+    return high is None and rows != 0 and (nulls is None or nulls != rows)
 
 
 def _snapshot(path: Path, version: int) -> Snapshot:

@@ -10,7 +10,7 @@ import datetime as dt
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
@@ -20,7 +20,7 @@ from etl_assets.delta.table import Table
 from etl_assets.sources.batch_plan import BatchPlan, last_plan
 from etl_assets.sources.landing import Folders, Listing, SourceFile, verify
 from etl_assets.sources.ledger import Ledger
-from etl_assets.steps.ingest_batch import IngestBatch
+from etl_assets.steps.ingest_batch import IngestBatch, committed_batch
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, logger, staging_folder
 
 MOST_FILES_A_BATCH = 10_000
@@ -92,18 +92,21 @@ class Ingest:
         return self.table.version()
 
     def _pending(self, version: int, days: Sequence[dt.date]) -> BatchPlan | None:
-        """The plan of a run that was killed between what it refused and its rows.
+        """The plan of a run that ended between what it refused and its rows, as the next version.
 
-        Only if it is all of these days and its files are as they were; else they are planned anew with their days.
+        Only if it is all of these days and its files are as they were; else they are planned anew with their days. Versions
+        that a compaction has taken since do not matter; a batch of files would, which may have read its files.
         """
         exceptions = self.context.table(RAW_EVENTS_EXCEPTIONS.name)
         if self.mode is ReadMode.WHOLE or (newest := exceptions.version()) < 0:
             return None
         plan = last_plan(recent_user_metadata(exceptions.path, newest, _REMEMBERED_COMMITS))
-        if plan is None or plan.batch_id != version + 1 or not set(days).issuperset(plan.days):
+        if plan is None or not committed_batch(self.table) < plan.batch_id <= version + 1:
+            return None
+        if not set(days).issuperset(plan.days):
             return None
         there = {file for _, listing in self._listings(plan.days) for file in listing.files}
-        return plan if there.issuperset(plan.files) else None
+        return replace(plan, batch_id=version + 1) if there.issuperset(plan.files) else None
 
     def _files(self, days: Sequence[dt.date]) -> tuple[list[SourceFile], tuple[str, ...]]:
         ledger = Ledger.of(self.table)

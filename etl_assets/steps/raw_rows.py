@@ -7,7 +7,6 @@ its first offset, and checks that it comes to as many rows as planned.
 from __future__ import annotations
 
 import datetime as dt
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,7 +30,9 @@ if TYPE_CHECKING:
 ROWS_A_FILE = 500_000
 """About so many rows a data file; a day has at least one of its own."""
 _ROWS_AT_ONCE = 100_000
-_ATTEMPTS = "_attempts"
+_BYTES_AT_ONCE = 64 << 20
+"""As many rows, or bytes of them, a worker holds before it writes them: records may be long."""
+_ATTEMPTS = "attempts"
 _REPEATING = (
     "tenant_id",
     "event_type",
@@ -135,21 +136,24 @@ class RawRows:
         return in_workers(self.spark, self.tasks, work, columns)
 
     def write(self, folder: Path) -> None:
-        """Write the rows as Parquet files into a new folder, laid out by day as Delta has it."""
+        """Write the rows as Parquet files into a new folder, laid out by day as Delta has it.
+
+        Attempts write into a folder beside it, where the files of those that do not count stay: some may be at work still.
+        """
         import pyarrow as pa
 
         def work(task: RowsTask) -> Iterator[pa.RecordBatch]:
             name = make.write(task, attempts)
             yield pa.RecordBatch.from_pydict({"partition_date": [task.day], "name": [name]})
 
-        make, attempts = self._maker(), folder / _ATTEMPTS
+        make, attempts = self._maker(), folder.with_name(_ATTEMPTS)
         attempts.mkdir(parents=True)
+        folder.mkdir()
         written = in_workers(self.spark, self.tasks, work, f"{DAY_COLUMN} DATE, name STRING").collect()
         for row in written:
             target = folder / f"{DAY_COLUMN}={row[DAY_COLUMN].isoformat()}"
             target.mkdir(exist_ok=True)
             (attempts / row["name"]).rename(target / row["name"])
-        shutil.rmtree(attempts, ignore_errors=True)
 
     def _maker(self) -> _RowMaker:
         return _RowMaker(
@@ -190,19 +194,23 @@ class _RowMaker:
         return name
 
     def rows_of(self, task: RowsTask) -> Iterator[pa.Table]:
-        """The rows of a task without their day, in order of their offsets."""
+        """The rows of a task without their day, in order of their offsets; no table is empty."""
         import pyarrow as pa
 
         held: list[pa.Table] = []
-        rows = dealt = 0
+        rows = size = dealt = 0
         for staged, begin, blocks in self._row_groups(task.blocks):
             found = self._rows(staged, begin, blocks, task.first_offset + dealt)
+            # Only repeats: a row group without rows would cost the file its statistics.
+            if not found.num_rows:
+                continue
             held.append(found)
             rows += found.num_rows
+            size += found.nbytes
             dealt += found.num_rows
-            if rows >= _ROWS_AT_ONCE:
+            if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
                 yield pa.concat_tables(held)
-                held, rows = [], 0
+                held, rows, size = [], 0, 0
         if dealt != task.rows:
             raise RuntimeError(
                 f"staged blocks of {task.day} came to {dealt} rows, not the {task.rows} counted"

@@ -15,15 +15,16 @@ from etl_assets.delta import compaction
 from etl_assets.delta.table import Table
 from etl_assets.errors import TableBusy
 from etl_assets.jobs import compaction as job
-from etl_assets.jobs.compaction import JOB
+from etl_assets.jobs.compaction import JOB, TABLES
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import load_settings
-from etl_assets.steps.compact import Compact, extent
+from etl_assets.steps.compact import Compact, Extent, extent
 from etl_assets_tests.reference.written_tables import write_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
 
+NOTHING = Extent(version=0, files=0, bytes=0)
 CLOSED = {"partition_date": dt.date(2026, 3, 1)}
 
 
@@ -109,6 +110,22 @@ def test_a_table_that_fails_does_not_keep_the_others_from_their_turn(domain, ins
     assert "raw_events: Spark was asked for" in told
     assert "warehouse_rows: Spark was asked for" in told
     assert "customers" not in told, "two files of a table without days are not many"
+
+
+def test_a_table_that_a_run_is_writing_is_left_for_the_next_hour(domain, instance, monkeypatch):
+    """Its run has planned on the version that is there, and would lose its work."""
+    turns: list[str] = []
+    monkeypatch.setattr(Compact, "run", lambda self: turns.append(self.table) or (NOTHING, NOTHING))
+    slots = instance.event_log_storage
+    slots.set_concurrency_slots("raw_events", 1)
+    writer = create_run_for_test(instance, job_name="ingest", status=dg.DagsterRunStatus.STARTED)
+    slots.claim_concurrency_slot("raw_events", writer.run_id, "raw_events")
+    assert run(instance).success
+    assert set(turns) == set(TABLES) - {"raw_events"}
+    slots.free_concurrency_slot_for_step(writer.run_id, "raw_events")
+    turns.clear()
+    assert run(instance).success
+    assert set(turns) == set(TABLES)
 
 
 def test_a_platform_that_nobody_has_used_is_not_touched(tmp_path, instance):

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.contracts.tables import RAW_EVENTS_EXCEPTIONS
+from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.log import entry_path, latest_version
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import SourceFile
 from etl_assets.steps.ingest import Ingest
+from etl_assets.steps.ingest_batch import FILES
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
+from etl_assets_tests.reference.written_tables import write_table
 
 DAYS = [DAY, NEXT_DAY]
 
@@ -59,10 +61,29 @@ def test_a_plan_whose_refusals_were_committed_and_whose_rows_were_not_is_pending
     assert ingest(platform)._pending(6, DAYS) == plan, "a compaction came after it"
 
 
-@pytest.mark.parametrize("version", [5, 7])
-def test_a_plan_whose_version_is_taken_or_not_due_is_not(platform, version):
+def test_a_plan_whose_version_a_compaction_took_is_pending_as_a_later_one(platform):
+    """Its refusals are committed, by what its files were then; planned anew, a file that came since could go before them."""
+    plan = BatchPlan(batch_id=1, files=files(platform))
+    write_table(platform.context.domain, RAW_EVENTS.name, [{}], {FILES: 0})
+    refuse(platform, plan)
+    platform.land([event(3)], name="0.jsonl")
+    write_table(platform.context.domain, RAW_EVENTS.name, [])
+    assert ingest(platform)._pending(1, DAYS) == BatchPlan(batch_id=2, files=plan.files)
+    write_table(platform.context.domain, RAW_EVENTS.name, [])
+    assert ingest(platform)._pending(2, DAYS) == BatchPlan(batch_id=3, files=plan.files)
+
+
+@pytest.mark.parametrize("committed", [1, 2])
+def test_a_plan_that_was_committed_or_came_before_another_batch_is_not(platform, committed):
+    refuse(platform, BatchPlan(batch_id=1, files=files(platform)))
+    for batch in range(committed + 1):
+        write_table(platform.context.domain, RAW_EVENTS.name, [{}], {FILES: batch})
+    assert ingest(platform)._pending(committed, DAYS) is None
+
+
+def test_a_plan_of_a_version_that_is_not_due_is_not(platform):
     refuse(platform, BatchPlan(batch_id=7, files=files(platform)))
-    assert ingest(platform)._pending(version, DAYS) is None
+    assert ingest(platform)._pending(5, DAYS) is None
 
 
 def test_a_plan_of_other_days_is_not(platform):

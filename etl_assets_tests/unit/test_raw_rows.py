@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +16,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from etl_assets.delta.append import _data_files, _Footer
+from etl_assets.sources import lines
 from etl_assets.steps import raw_rows, stage_lines
-from etl_assets.steps.raw_rows import PlacedBlock, _RowMaker, rows_tasks
+from etl_assets.steps.raw_rows import PlacedBlock, RawRows, RowsTask, _RowMaker, rows_tasks
 from etl_assets.steps.stage_lines import StagedBlock, _stage, _tasks
 from etl_assets.transforms.line_positions import first_ordinal
 from etl_assets_tests.pipeline import DAY, LIMITS, NEXT_DAY, event
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 NOW = dt.datetime(2026, 1, 7, tzinfo=dt.UTC)
-STAMPS = {"ingest_domain": "local", "ingested_at": NOW, "batch_id": 7}
+STAMPS: dict[str, Any] = {"ingest_domain": "local", "ingested_at": NOW, "batch_id": 7}
 LINE = st.sampled_from(["event", "event", "repeat", "bad", "blank"])
 FILES = st.lists(st.tuples(st.sampled_from([DAY, NEXT_DAY]), st.lists(LINE, max_size=12)), max_size=5)
 
@@ -41,23 +49,26 @@ def test_rows_are_dense_and_in_source_order_however_files_are_cut(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage_lines, "TASK_BYTES", task_bytes)
         patch.setattr(stage_lines, "_PIECE_BYTES", piece_bytes)
+        patch.setattr(lines, "_PIECE_BYTES", piece_bytes)
         patch.setattr(raw_rows, "_ROWS_AT_ONCE", 3)
         staged = _staged(
             [(str(path), path.stat().st_size, day) for path, (day, _) in zip(paths, files, strict=True)],
             folder,
         )
-    placed, repeats = _place(staged, files, folder)
-    maker = _RowMaker(
-        staging=folder,
-        repeats=repeats,
-        stamps=STAMPS,
-    )
-    rows = [
-        (task.day, row)
-        for task in rows_tasks(placed, 100, rows_a_file)
-        for table in maker.rows_of(task)
-        for row in table.to_pylist()
-    ]
+        placed, repeats = _place(staged, files, folder)
+        maker = _RowMaker(
+            staging=folder,
+            repeats=repeats,
+            stamps=STAMPS,
+        )
+        tasks = list(rows_tasks(placed, 100, rows_a_file))
+        tables = [(task.day, table) for task in tasks for table in maker.rows_of(task)]
+        written = [(task, maker.write(task, folder)) for task in tasks]
+    assert all(table.num_rows for _, table in tables)
+    rows = [(day, row) for day, table in tables for row in table.to_pylist()]
+    for task, name in written:
+        offsets = range(task.first_offset, task.first_offset + task.rows)
+        assert _bounds(folder / name) == (offsets[0], offsets[-1])
     expected = [
         (day, f"event-{index}-{number}", f"{index}:{number + 1}")
         for index, (day, kinds) in enumerate(files)
@@ -69,6 +80,46 @@ def test_rows_are_dense_and_in_source_order_however_files_are_cut(
     assert {(row["source"], row["ingested_at"], row["batch_id"]) for _, row in rows} <= {("landing", NOW, 7)}
     assert sum(block.rejected for block in staged) == sum(kinds.count("bad") for _, kinds in files)
     assert sum(block.blank for block in staged) == sum(kinds.count("blank") for _, kinds in files)
+
+
+def test_a_file_that_ends_in_repeats_only_has_bounds(tmp_path, monkeypatch):
+    """A row group of repeats, after the rows before it have been written, adds none."""
+    for module in (lines, stage_lines):
+        monkeypatch.setattr(module, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(raw_rows, "_ROWS_AT_ONCE", 1)
+    kinds = ["event", "event", "repeat"]
+    path = _write(tmp_path / "0.jsonl", 0, DAY, kinds)
+    placed, repeats = _place(
+        _staged([(str(path), path.stat().st_size, DAY)], tmp_path), [(DAY, kinds)], tmp_path
+    )
+    (task,) = rows_tasks(placed, 100)
+    maker = _RowMaker(staging=tmp_path, repeats=repeats, stamps=STAMPS)
+    assert _bounds(tmp_path / maker.write(task, tmp_path)) == (100, 101)
+
+
+def test_a_row_group_without_rows_costs_a_file_no_statistics(tmp_path):
+    rows = pa.table({"offset": pa.array([5, 9], pa.int64())})
+    with pq.ParquetWriter(tmp_path / "a.parquet", rows.schema) as writer:
+        writer.write_table(rows)
+        writer.write_table(rows.slice(0, 0))
+    assert _bounds(tmp_path / "a.parquet") == (5, 9)
+
+
+def test_a_worker_holds_no_more_long_records_than_so_many_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(stage_lines, "_PIECE_BYTES", 1)
+    path = tmp_path / "0.jsonl"
+    long = [event(number, payload={"note": "x" * 2_000}) for number in range(12)]
+    path.write_text("".join(json.dumps(each) + "\n" for each in long), "utf-8")
+    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
+    placed = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=12)
+    (task,) = rows_tasks([(DAY, placed)], 0)
+    maker = _RowMaker(staging=tmp_path, repeats=(), stamps=STAMPS)
+    assert [table.num_rows for table in maker.rows_of(task)] == [12]
+    monkeypatch.setattr(raw_rows, "_BYTES_AT_ONCE", 8_000)
+    tables = list(maker.rows_of(task))
+    assert max(table.nbytes for table in tables) < 12_000
+    assert sum(table.num_rows for table in tables) == 12
 
 
 def test_rows_that_are_not_as_many_as_were_counted_stop_the_task(tmp_path):
@@ -87,13 +138,53 @@ def test_what_an_attempt_that_failed_has_written_is_not_among_the_files_of_anoth
     assert {block.part for block in first}.isdisjoint(block.part for block in second)
 
 
+def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp_path, monkeypatch):
+    """Spark may go on with an attempt that it no longer waits for; half a file must not be taken for data."""
+
+    def work_here(_: object, tasks: Iterable[RowsTask], work: Callable, __: str) -> SimpleNamespace:
+        def collect() -> list[dict]:
+            _abandoned, rows = (
+                [row for task in tasks for batch in work(task) for row in batch.to_pylist()]
+                for _attempt in range(2)
+            )
+            under_way.extend(_data_files(folder))
+            return rows
+
+        return SimpleNamespace(collect=collect)
+
+    under_way: list[str] = []
+    folder = tmp_path / "append" / "rows"
+    monkeypatch.setattr(raw_rows, "in_workers", work_here)
+    path = _write(tmp_path / "0.jsonl", 0, DAY, ["event"])
+    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
+    placed = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=1)
+    rows = RawRows(
+        spark=cast("SparkSession", None),
+        tasks=tuple(rows_tasks([(DAY, placed)], 0)),
+        staging=tmp_path,
+        repeats=(),
+        **STAMPS,
+    )
+    rows.write(folder)
+    assert not under_way
+    (written,) = _data_files(folder)
+    assert written.startswith(f"partition_date={DAY}/part-")
+
+
+def _bounds(file: Path) -> tuple[int, int]:
+    """Lowest and highest offset, as the log entry of an append is to name them."""
+    with pq.ParquetFile(file) as opened:
+        statistics = _Footer(opened).statistics(["offset"])
+    return statistics["minValues"].get("offset"), statistics["maxValues"].get("offset")
+
+
 def _write(path: Path, index: int, day: dt.date, kinds: list[str]) -> Path:
     texts = {"bad": "bad", "blank": " \t"}
-    lines = [
+    written = [
         texts[kind] if kind in texts else json.dumps(event(event_id=f"event-{index}-{number}", day=day))
         for number, kind in enumerate(kinds)
     ]
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    path.write_text("".join(f"{line}\n" for line in written), "utf-8")
     return path
 
 

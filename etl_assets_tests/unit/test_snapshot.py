@@ -8,9 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from etl_assets.delta.cursor import days_with_news
 from etl_assets.delta.log import entry_path
+from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.steps.step import platform_table
+from etl_assets_tests.pipeline import DAY, NEXT_DAY
+from etl_assets_tests.reference.written_tables import write_table
 
 
 def append(table: Table, *offsets: int) -> None:
@@ -39,10 +44,36 @@ def test_a_file_without_statistics_leaves_the_range_open(tmp_path: Path):
     table = Table(name="events", domain=FailureDomain(name="local", root=tmp_path))
     append(table, 5, 9)
     append(table, 2, 3)
-    entry = entry_path(table.path, 1)
+    forget_statistics(table, 1)
+    assert snapshot_of(table).range_of("offset") is None
+
+
+def test_a_file_without_statistics_may_have_the_highest_value(tmp_path: Path):
+    """As an offset that is dealt twice is not seen before readers outside have taken one event for another."""
+    table = Table(name="events", domain=FailureDomain(name="local", root=tmp_path / "a root"))
+    append(table, 2, 3)
+    append(table, 5, 9)
+    forget_statistics(table, 1)
+    assert snapshot_of(table).maximum("offset") == 9
+    assert next_offset(snapshot_of(table)) == 10
+
+
+def test_a_file_without_statistics_is_news_of_its_day(tmp_path: Path):
+    domain = FailureDomain(name="local", root=tmp_path)
+    for version, day in enumerate((DAY, DAY, NEXT_DAY)):
+        write_table(domain, "raw_events", [{"partition_date": day, "batch_id": version}])
+    table = platform_table("raw_events", domain)
+    forget_statistics(table, 1)
+    assert snapshot_of(table).newest_batch_by_day() == {DAY: 2, NEXT_DAY: 2}
+    assert days_with_news(table, 2, {DAY: 0, NEXT_DAY: 2}) == (DAY,)
+
+
+def forget_statistics(table: Table, version: int) -> None:
+    """Leave nothing of what the files of a commit hold but the number of rows."""
+    entry = entry_path(table.path, version)
     actions = [json.loads(line) for line in entry.read_text("utf-8").splitlines()]
     for action in actions:
         if "add" in action:
-            action["add"]["stats"] = json.dumps({"numRecords": 2})
+            rows = json.loads(action["add"]["stats"])["numRecords"]
+            action["add"]["stats"] = json.dumps({"numRecords": rows})
     entry.write_text("".join(json.dumps(action) + "\n" for action in actions), "utf-8")
-    assert snapshot_of(table).range_of("offset") is None

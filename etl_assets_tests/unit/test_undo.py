@@ -204,6 +204,9 @@ def test_what_operators_decided_stands(domain):
     call(restore, "normalized_orders", "--to-version", "0", "--yes")
     letters = {row["dead_letter_id"] for row in rows(domain, "dead_letters")}
     assert letters == {f"{FIRST}-open", f"{FIRST}-discarded", f"{SECOND}-discarded"}
+    refused = platform_table("normalized_orders_exceptions", domain).snapshot()
+    assert refused is not None
+    assert refused.newest_batch_by_day() == {FIRST: 0, SECOND: 1}, "what is kept is as old as it was"
     kept = [row for row in rows(domain, "normalized_orders_exceptions") if row["partition_date"] == SECOND]
     assert [(row["event_id"], row["outcome"]) for row in kept] == [(f"{SECOND}-0", "rejected")]
 
