@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 import click
 
@@ -47,4 +48,5 @@ def engine(only_status: bool) -> None:
 
 
 def _say(line: str) -> None:
-    click.echo(f"engine: {line}", err=True)
+    with suppress(OSError):  # a log that is full or gone ends no run
+        click.echo(f"engine: {line}", err=True)

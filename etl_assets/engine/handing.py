@@ -7,6 +7,7 @@ launcher may launch the run otherwise; after it, it does not.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 SOCKET = "engine.sock"
+_LOCK = "engine.lock"
 GO = b"go\n"
 _CONNECT_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
@@ -76,9 +78,11 @@ def listening(home: Path) -> Generator[socket.socket]:
     Raises:
         FileExistsError: another engine listens there.
     """
-    if status(home) is not None:
-        raise FileExistsError(home / SOCKET)
-    with _short_path(home) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    with (
+        _only_one(home),
+        _short_path(home) as path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
         path.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
@@ -90,6 +94,17 @@ def listening(home: Path) -> Generator[socket.socket]:
             yield listener
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _only_one(home: Path) -> Generator[None]:
+    with (home / _LOCK).open("w") as file:
+        try:
+            # Not `flock`, which the engine's children would hold as well, for the moment they outlive it.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise FileExistsError(home / SOCKET) from None
+        yield
 
 
 def read_message(connection: socket.socket) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,13 @@ def home() -> Path:
 
 @pytest.fixture
 def engine(home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-m", "etl_assets.cli.main", "engine"])
+    with running("etl_assets.cli.main", home, "engine") as process:
+        yield process
+
+
+@contextlib.contextmanager
+def running(module: str, home: Path, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments])
     try:
         wait_until(lambda: is_ready(home), 60)
         yield process
@@ -111,6 +117,58 @@ def test_it_ends_when_told_to_and_leaves_no_socket(home: Path, engine: subproces
     assert engine.wait(20) == 0
     assert status(home) is None
     assert not list(home.glob("*.sock"))
+
+
+def test_a_second_one_ends_at_once_also_when_both_have_just_been_started(
+    home: Path, engine: subprocess.Popen[bytes]
+):
+    (home / "engine.sock").unlink()  # as before the first has made it
+    second = subprocess.run(
+        [sys.executable, "-m", "etl_assets.cli.main", "engine"],
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=True,
+    )
+    assert b"another engine serves this installation" in second.stderr
+    assert engine.poll() is None
+
+
+def test_when_its_spark_dies_the_runs_there_go_too_and_it_survives_what_keeps_it_from_another(
+    home: Path, instance: dg.DagsterInstance
+):
+    (home / "platform.yaml").write_text(PLATFORM.replace("spark://127.0.0.1:1", "local[1]"))
+    with running("etl_assets_tests.dagster.engine_without_spark", home) as engine:
+        first = spark_of(home)
+        scratch = home / "engine"
+        assert len(list(scratch.iterdir())) == 1
+        children: list[int] = []
+
+        def end_spark(child: int) -> None:
+            children.append(child)
+            assert started_at(child) is not None
+            # Nothing can be made there, as on a full disk.
+            scratch.rename(home / "away")
+            scratch.touch()
+            os.kill(first, signal.SIGKILL)
+            wait_until(lambda: started_at(child) is None, 10)
+
+        with contextlib.suppress(OSError):
+            hand_over(home, asked(instance, new_run(instance)), end_spark)
+        assert len(children) == 1
+        wait_until(lambda: status(home) is not None and not is_ready(home), 10)
+        time.sleep(1)
+        assert engine.poll() is None
+        assert not is_ready(home)
+        scratch.unlink()
+        wait_until(lambda: is_ready(home), 30)
+        assert engine.poll() is None
+        assert spark_of(home) != first
+
+
+def spark_of(home: Path) -> int:
+    found = status(home)
+    assert found is not None
+    return found["spark"]
 
 
 def new_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
