@@ -165,8 +165,12 @@ class Engine:
         send_message(connection, {"pid": pid})
 
     def _refusal(self, asked: Asked) -> str | None:
-        if asked.executable != sys.executable or variables(asked.environment) != variables(os.environ):
-            return "it has another Python, or other variables of the platform"
+        if asked.executable != sys.executable:
+            return f"the run is for {asked.executable}, and the engine is {sys.executable}"
+        if other := {
+            name for name, _ in variables(asked.environment).items() ^ variables(os.environ).items()
+        }:
+            return f"its environment has another {', '.join(sorted(other))} than the run's"
         self._notice_changes()
         if self._stale or self._ending:
             return "the engine ends"

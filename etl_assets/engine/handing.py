@@ -42,24 +42,31 @@ class Asked:
     environment: Mapping[str, str]
 
 
-def hand_over(home: Path, asked: Asked, before: Callable[[int], None]) -> bool:
+def hand_over(
+    home: Path,
+    asked: Asked,
+    before: Callable[[int], None],
+    refused: Callable[[str], object] = lambda why: None,
+) -> bool:
     """Have the engine of an installation execute a run. Whether it does; if not, nobody does.
 
     Args:
         home: The installation's home folder.
         asked: The run.
         before: Called with the id of the process that will execute it, before it begins.
+        refused: Called with the engine's reason not to take it.
     """
     try:
         with _connected(home) as connection:
             answer = _ask(connection, {"run": asdict(asked)})
-            if (pid := answer.get("pid")) is None:
-                return False
-            before(pid)
-            connection.sendall(GO)
-            return True
+            if (pid := answer.get("pid")) is not None:
+                before(pid)
+                connection.sendall(GO)
+                return True
     except (OSError, ValueError):
         return False
+    refused(str(answer.get("refused", "it did not say why")))
+    return False
 
 
 def status(home: Path) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from etl_assets.engine.spark_server import SparkServer
 def main() -> None:
     SparkServer._command = lambda self, config: ["sleep", "300"]
     SparkServer.listens = lambda self: True
-    module._rehearse = lambda: None
+    module._rehearse = lambda: None  # ty: ignore[invalid-assignment]
     engine()
 
 

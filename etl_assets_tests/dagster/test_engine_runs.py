@@ -82,7 +82,12 @@ def test_runs_are_executed_there_until_what_is_loaded_is_out_of_date(
     wait_until(lambda: started_at(pids[0]) is None, 20)
     assert found(instance, unwanted).status is dg.DagsterRunStatus.NOT_STARTED
 
-    assert not hand_over(home, asked(instance, unwanted, ETL_ASSETS_SPARK_MASTER="local[1]"), never)
+    with pytest.MonkeyPatch.context() as environ:
+        environ.setenv("ETL_ASSETS_SPARK_MASTER", "local[secret]")
+        assert not launcher._handed_over(unwanted)
+    said = instance.all_logs(unwanted.run_id)[-1].message
+    assert "another ETL_ASSETS_SPARK_MASTER than the run's" in said
+    assert "secret" not in said
 
     # It begins anew, as the same process, with the new settings.
     (home / "platform.yaml").write_text(PLATFORM + "owners: ['team:others']\n")
