@@ -89,9 +89,14 @@ def test_runs_are_executed_there_until_what_is_loaded_is_out_of_date(
     assert "another ETL_ASSETS_SPARK_MASTER than the run's" in said
     assert "secret" not in said
 
+    # Settings that cannot be loaded do not end it: it waits until they can.
+    (home / "platform.yaml").write_text(PLATFORM + "owners: [")
+    assert not hand_over(home, asked(instance, unwanted), never)
+    wait_until(lambda: status(home) is None, 20)
+    with pytest.raises(subprocess.TimeoutExpired):
+        engine.wait(3)
     # It begins anew, as the same process, with the new settings.
     (home / "platform.yaml").write_text(PLATFORM + "owners: ['team:others']\n")
-    assert not hand_over(home, asked(instance, unwanted), never)
     wait_until(lambda: is_ready(home), 60)
     assert engine.poll() is None
     assert launcher._handed_over(unwanted)
