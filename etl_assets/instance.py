@@ -31,7 +31,7 @@ def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = Non
     url = environment.POSTGRES_URL.read(environ)
     if url is not None:
         if environ is None:
-            os.environ[environment.POSTGRES_URL.name] = _with_driver(url)
+            os.environ[environment.POSTGRES_URL.name] = with_driver(url)
         content["storage"] = {"postgres": {"postgres_url": {"env": environment.POSTGRES_URL.name}}}
     text = "# Written by etl-assets from deploy/local/dagster.yaml: change that file.\n" + yaml.safe_dump(
         content
@@ -42,7 +42,7 @@ def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = Non
     return settings.dagster_home
 
 
-def _with_driver(url: str) -> str:
+def with_driver(url: str) -> str:
     """The address with the driver that dagster-postgres brings; without one, SQLAlchemy 2.1 takes another."""
     scheme, separator, rest = url.partition("://")
     known = scheme in ("postgresql", "postgres")

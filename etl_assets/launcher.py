@@ -71,7 +71,12 @@ class WatchedRunLauncher(DefaultRunLauncher):
                 cls=type(self),
             )
 
-        return hand_over(home_folder(), asked, note)
+        def note_refusal(why: str) -> None:
+            self._instance.report_engine_event(
+                f"Launched with a Spark of its own; the engine does not take it: {why}.", run, cls=type(self)
+            )
+
+        return hand_over(home_folder(), asked, note, note_refusal)
 
     def _handed_to(self, run: DagsterRun) -> tuple[int, float] | None:
         """The engine's child that a run was handed to, and when that was noted; None if it was not."""

@@ -38,9 +38,12 @@ def dev(host: str, port: int, engine: bool) -> None:
 def _start_engine() -> None:
     """Beside the UI, for as long as that runs; another one that serves this installation stays."""
     import subprocess
+    from functools import partial
 
-    from etl_assets.engine.parent import dies_with_its_parent
+    from etl_assets.engine.parent import die_with
 
     command = [sys.executable, "-m", "etl_assets.cli.main", "engine"]
     # The process that is this one now becomes Dagster's: the engine goes with it.
-    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=dies_with_its_parent)
+    subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=partial(die_with, os.getpid())
+    )

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import time
+from contextlib import suppress
 
 import click
+
+_LOAD = """
+import sys
+try:
+    from etl_assets.cli import engine, main
+    from etl_assets.settings import load_settings
+    load_settings()
+    import etl_assets.engine.engine, etl_assets.definitions
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
+"""
+_TRY_AGAIN_SECONDS = 60.0
 
 
 @click.command(
@@ -43,8 +58,50 @@ def engine(only_status: bool) -> None:
         _say("another engine serves this installation already")
         return
     if again:
+        _await_what_loads()
         os.execv(sys.executable, [sys.executable, "-m", "etl_assets.cli.main", "engine"])
 
 
+def _await_what_loads() -> None:
+    """Wait until code and settings can be loaded: an engine that cannot would end, by a file that was saved half-done."""
+    from functools import partial
+
+    from etl_assets.engine.parent import die_with
+
+    # Another process: this one has the old modules, and a module that does not load may be any.
+    command = [sys.executable, "-c", _LOAD]
+    told = ""
+    while True:
+        state = _state()
+        tried = subprocess.run(
+            command, capture_output=True, text=True, check=False, preexec_fn=partial(die_with, os.getpid())
+        )
+        if tried.returncode == 0 and _state() == state:
+            return
+        if tried.returncode != 0:
+            why = (tried.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+            if why != told:
+                _say(f"waiting until code and settings can be loaded: {why}")
+            told = why
+            _await_a_change(state)
+
+
+def _await_a_change(state: str) -> None:
+    """Wait for a change of files that are known, or for a minute: what has not been loaded is not."""
+    deadline = time.monotonic() + _TRY_AGAIN_SECONDS
+    while _state() == state and time.monotonic() < deadline:
+        time.sleep(1.0)
+
+
+def _state() -> str:
+    from etl_assets.engine.freshness import loaded_state
+
+    try:
+        return loaded_state(os.environ)
+    except OSError:  # a file or folder went away in the middle of the look
+        return ""
+
+
 def _say(line: str) -> None:
-    click.echo(f"engine: {line}", err=True)
+    with suppress(OSError):  # a log that is full or gone ends no run
+        click.echo(f"engine: {line}", err=True)

@@ -1,6 +1,7 @@
 """The engine's process: it keeps a warm Spark, listens, and forks a child for each run.
 
-It has one thread, or a fork would copy locks that nobody opens again. So it never talks to Spark, to Dagster's storage or to a
+It has one thread of Python's, or a fork would copy locks that nobody opens again (pyarrow's jemalloc adds two that do nothing
+but give memory back, and takes care of its locks at a fork). So it never talks to Spark, to Dagster's storage or to a
 table: its children do. Whatever ends it ends Spark and the children (`parent.py`); their runs are noticed as lost.
 
 **When Spark is replaced.** A run that did not succeed, by a kill or a cancellation above all, may have left something at work in
@@ -14,6 +15,7 @@ from __future__ import annotations
 import gc
 import os
 import selectors
+import shutil
 import signal
 import socket
 import struct
@@ -27,10 +29,10 @@ from typing import Any
 
 from etl_assets.engine.freshness import loaded_state, variables
 from etl_assets.engine.handing import Asked, listening, read_message, send_message
-from etl_assets.engine.parent import dies_with_its_parent
+from etl_assets.engine.parent import die_with
 from etl_assets.engine.run import NOT_BEGUN, SUCCEEDED, at_engine, execute
 from etl_assets.engine.spark_server import SparkServer
-from etl_assets.resources.spark import SparkResource, spark_config
+from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
 from etl_assets.settings import Settings, SparkSettings
 
 MODULE, ATTRIBUTE = "etl_assets.definitions", "defs"
@@ -43,6 +45,7 @@ _PROBE_SECONDS = 20.0
 _BEYOND_HEAP_BYTES = 2 << 30
 """What a JVM takes besides its heap when it is well: classes, compiled code, buffers."""
 _LONGEST_PAUSE_SECONDS = 300.0
+_AFTER_ERROR_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,8 @@ class Engine:
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings, self._say = settings, say
-        self._config = spark_config(settings.spark)
+        self._config = LONG_LIVED | spark_config(settings.spark)
+        self._scratch = settings.home.absolute() / "engine"
         self._local = settings.spark.master.startswith("local")
         self._heap = _bytes(settings.spark.driver_memory)
         self._children: dict[int, Child] = {}
@@ -67,7 +71,7 @@ class Engine:
         self._retired: list[SparkServer] = []
         self._failures, self._next_start, self._probed = 0, 0.0, time.monotonic()
         self._ending, self._stale, self._compared = False, False, 0.0
-        self._state = ""
+        self._state, self._told = "", ""
 
     def serve(self) -> bool:
         """Serve until a signal, or until something has changed that was loaded. Whether to begin anew.
@@ -79,18 +83,22 @@ class Engine:
         self._preload()
         with ExitStack() as stack:
             listener = stack.enter_context(listening(self._settings.home))
+            # Nobody else listens, so what is there is of an engine that was killed.
+            shutil.rmtree(self._scratch, ignore_errors=True)
             woken = stack.enter_context(_woken_by_signals())
             stack.callback(self._end_all)
             selector = stack.enter_context(selectors.DefaultSelector())
             selector.register(listener, selectors.EVENT_READ)
             selector.register(woken, selectors.EVENT_READ)
             while not ((self._ending or self._stale) and not self._children):
-                self._look_after()
+                with self._whatever_happens():
+                    self._look_after()
                 for key, _ in selector.select(self._pause()):
-                    if key.fileobj is listener:
-                        self._accept(listener)
-                    else:
+                    if key.fileobj is woken:
                         self._signalled(woken)
+                        continue
+                    with self._whatever_happens():
+                        self._accept(listener)
         return self._stale and not self._ending
 
     def _preload(self) -> None:
@@ -111,6 +119,18 @@ class Engine:
         # What is there stays: children do not touch, and so do not copy, the pages that count references to it.
         gc.collect()
         gc.freeze()
+
+    @contextmanager
+    def _whatever_happens(self) -> Generator[None]:
+        """The engine's end would be that of all its runs: what fails is told, and done again at the next look."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 (a full disk, no process or file to be had, a file gone that was just there)
+            told = f"{type(error).__name__}: {error}"
+            if told != self._told:
+                self._say(f"going on after {told}")
+            self._told = told
+            time.sleep(_AFTER_ERROR_SECONDS)
 
     def _signalled(self, woken: socket.socket) -> None:
         for number in woken.recv(256):
@@ -145,8 +165,12 @@ class Engine:
         send_message(connection, {"pid": pid})
 
     def _refusal(self, asked: Asked) -> str | None:
-        if asked.executable != sys.executable or variables(asked.environment) != variables(os.environ):
-            return "it has another Python, or other variables of the platform"
+        if asked.executable != sys.executable:
+            return f"the run is for {asked.executable}, and the engine is {sys.executable}"
+        if other := {
+            name for name, _ in variables(asked.environment).items() ^ variables(os.environ).items()
+        }:
+            return f"its environment has another {', '.join(sorted(other))} than the run's"
         self._notice_changes()
         if self._stale or self._ending:
             return "the engine ends"
@@ -180,7 +204,9 @@ class Engine:
         now = time.monotonic()
         self._reap()
         for pid, child in self._children.items():
-            if child.deadline is not None and now > child.deadline:
+            late = child.deadline is not None and now > child.deadline
+            # Without its Spark a run would ask again and again for an hour, and hold its table; lost, it is run again.
+            if late or (child.spark is not None and not child.spark.alive()):
                 os.kill(pid, signal.SIGKILL)
         self._end_retired()
         if now - self._compared > _LOOK_SECONDS:
@@ -189,13 +215,20 @@ class Engine:
             return
         if self._spark is None:
             if now >= self._next_start:
-                self._spark = SparkServer(self._config)
+                self._start()
         elif not self._spark.alive():
             self._retire(self._spark, "has ended")
         elif not self._spark.ready:
             self._warm_up(self._spark)
         else:
             self._check(self._spark, now)
+
+    def _start(self) -> None:
+        try:
+            self._spark = SparkServer(self._config, self._scratch)
+        except Exception:
+            self._start_later(failed=True)
+            raise
 
     def _warm_up(self, spark: SparkServer) -> None:
         if any(child.spark is spark for child in self._children.values()):
@@ -237,16 +270,18 @@ class Engine:
 
     def _retire(self, spark: SparkServer, why: str) -> None:
         """No run gets this Spark any more; it ends with the last that has it."""
-        if spark in self._retired:
+        if spark is not self._spark:
             return
         self._say(f"Spark {why}: replacing it")
-        if not spark.ready:
-            self._failures += 1
+        self._spark = None
         self._retired.append(spark)
-        if spark is self._spark:
-            self._spark = None
-            self._next_start = time.monotonic() + min(2.0**self._failures - 1, _LONGEST_PAUSE_SECONDS)
+        self._start_later(failed=not spark.ready)
         self._end_retired()
+
+    def _start_later(self, *, failed: bool) -> None:
+        """The next start of Spark: at once, or ever later after starts that failed."""
+        self._failures += failed
+        self._next_start = time.monotonic() + min(2.0**self._failures - 1, _LONGEST_PAUSE_SECONDS)
 
     def _end_retired(self) -> None:
         in_use = [child.spark for child in self._children.values()]
@@ -259,13 +294,14 @@ class Engine:
     ) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
+        engine = os.getpid()
         pid = os.fork()
         if pid:
             self._children[pid] = Child(what=what, spark=spark, deadline=deadline)
             return pid
         code = 1
         try:
-            _become_a_process_of_its_own()
+            _become_a_process_of_its_own(engine)
             code = work()
         except BaseException:  # noqa: BLE001 (a child must not go on as another engine)
             traceback.print_exc()
@@ -296,9 +332,9 @@ def _probe(config: Mapping[str, str]) -> None:
     SparkResource(spark_config=dict(config)).spark_session.range(1).collect()
 
 
-def _become_a_process_of_its_own() -> None:
+def _become_a_process_of_its_own(engine: int) -> None:
     """Interrupts of the terminal are for the engine, which lets runs end; those of Dagster are for the run."""
-    dies_with_its_parent()
+    die_with(engine)
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from etl_assets import environment
+from etl_assets.instance import with_driver
 from etl_assets.settings import platform_file
 
 _PACKAGE = Path(__file__).parents[1]
@@ -31,9 +32,12 @@ def loaded_state(environ: Mapping[str, str]) -> str:
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The platform's variables that are set."""
+    """The platform's variables that are set; an address of the database as `prepare_instance` leaves it to processes."""
     found = ((variable.name, variable.read(environ)) for variable in environment.VARIABLES)
-    return {name: value for name, value in found if value is not None and name not in _OF_A_RUN}
+    given = {name: value for name, value in found if value is not None and name not in _OF_A_RUN}
+    if (url := given.get(environment.POSTGRES_URL.name)) is not None:
+        given[environment.POSTGRES_URL.name] = with_driver(url)
+    return given
 
 
 def _loaded_files() -> Iterator[Path]:

@@ -7,6 +7,7 @@ launcher may launch the run otherwise; after it, it does not.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 SOCKET = "engine.sock"
+_LOCK = "engine.lock"
 GO = b"go\n"
 _CONNECT_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
@@ -40,24 +42,31 @@ class Asked:
     environment: Mapping[str, str]
 
 
-def hand_over(home: Path, asked: Asked, before: Callable[[int], None]) -> bool:
+def hand_over(
+    home: Path,
+    asked: Asked,
+    before: Callable[[int], None],
+    refused: Callable[[str], object] = lambda why: None,
+) -> bool:
     """Have the engine of an installation execute a run. Whether it does; if not, nobody does.
 
     Args:
         home: The installation's home folder.
         asked: The run.
         before: Called with the id of the process that will execute it, before it begins.
+        refused: Called with the engine's reason not to take it.
     """
     try:
         with _connected(home) as connection:
             answer = _ask(connection, {"run": asdict(asked)})
-            if (pid := answer.get("pid")) is None:
-                return False
-            before(pid)
-            connection.sendall(GO)
-            return True
+            if (pid := answer.get("pid")) is not None:
+                before(pid)
+                connection.sendall(GO)
+                return True
     except (OSError, ValueError):
         return False
+    refused(str(answer.get("refused", "it did not say why")))
+    return False
 
 
 def status(home: Path) -> dict[str, Any] | None:
@@ -76,9 +85,11 @@ def listening(home: Path) -> Generator[socket.socket]:
     Raises:
         FileExistsError: another engine listens there.
     """
-    if status(home) is not None:
-        raise FileExistsError(home / SOCKET)
-    with _short_path(home) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    with (
+        _only_one(home),
+        _short_path(home) as path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
         path.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
@@ -90,6 +101,17 @@ def listening(home: Path) -> Generator[socket.socket]:
             yield listener
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _only_one(home: Path) -> Generator[None]:
+    with (home / _LOCK).open("w") as file:
+        try:
+            # Not `flock`, which the engine's children would hold as well, for the moment they outlive it.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise FileExistsError(home / SOCKET) from None
+        yield
 
 
 def read_message(connection: socket.socket) -> dict[str, Any]:

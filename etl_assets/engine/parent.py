@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
 
-def dies_with_its_parent() -> None:
-    """Have the kernel kill this process when its parent ends. Linux only; it lasts beyond `exec`."""
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, or has ended already. Linux only; it lasts beyond `exec`.
+
+    Args:
+        parent: Process id of the one that has forked this process.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel was told
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -19,21 +19,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
-from etl_assets.engine.parent import dies_with_its_parent
-from etl_assets.processes import started_at
+from etl_assets.engine.parent import die_with
 from etl_assets.resources.jvm import driver_options
 from etl_assets.resources.spark import class_path
 from etl_assets.runtime.java import find_java
 
 _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-_SCRATCH = "etl-assets-engine-"
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class SparkServer:
     """One JVM.
+
+    Args:
+        config: Settings of its Spark.
+        scratch: Where it has a folder for spilled data while it lives.
 
     Attributes:
         started: When (monotonic seconds).
@@ -41,21 +44,25 @@ class SparkServer:
         ready: Whether it has been warmed up; set by the engine.
     """
 
-    def __init__(self, config: Mapping[str, str]) -> None:
+    def __init__(self, config: Mapping[str, str], scratch: Path) -> None:
         self._token = secrets.token_urlsafe(32)
         self._port = _free_port()
-        _remove_scratch_of_killed()
-        self._scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
+        scratch.mkdir(exist_ok=True)
+        self._scratch = Path(tempfile.mkdtemp(prefix="spark-", dir=scratch))
         self.started = time.monotonic()
         self.ready = False
-        self._process = subprocess.Popen(
-            self._command(config),
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-            preexec_fn=dies_with_its_parent,
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                self._command(config),
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                preexec_fn=partial(die_with, os.getpid()),
+                start_new_session=True,
+            )
+        except BaseException:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
         self.pid = self._process.pid
 
     @property
@@ -123,13 +130,6 @@ class SparkServer:
         if not any(environment.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")):
             environment["LC_ALL"] = "C.UTF-8"
         return environment
-
-
-def _remove_scratch_of_killed() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        pid = folder.name.removeprefix(_SCRATCH).partition("-")[0]
-        if pid.isdecimal() and started_at(int(pid)) is None and folder.stat().st_uid == os.geteuid():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _spark_home() -> Path:

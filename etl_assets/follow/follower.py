@@ -27,7 +27,7 @@ from etl_assets.follow.lease import Lease, lease
 from etl_assets.follow.pauses import Pauses, Thing
 from etl_assets.follow.reports import Reports
 from etl_assets.observability.pending import days_behind
-from etl_assets.resources.spark import SparkResource, spark_config
+from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
 from etl_assets.retry_policy import advice, decide
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.ledger import Ledger
@@ -47,17 +47,6 @@ PATH = DATA_PATH[1:]
 MOST_DAYS_A_LOOK = 1_000
 JOIN_SECONDS = 10.0
 """How long leaving waits for a thread: what it has begun is done again by whoever comes next."""
-
-LIMITS = {
-    # What Spark remembers of jobs that are done, for a UI that is not there: by default of thousands.
-    "spark.ui.retainedJobs": "50",
-    "spark.ui.retainedStages": "50",
-    "spark.ui.retainedTasks": "500",
-    "spark.sql.ui.retainedExecutions": "10",
-    # Broadcasts and shuffles are let go when the JVM collects what refers to them; an idle one collects nothing by itself.
-    "spark.cleaner.periodicGC.interval": "10min",
-}
-"""Settings of an engine that runs for weeks."""
 
 
 @dataclass(slots=True)
@@ -105,7 +94,7 @@ class Follower:
         self._reports = Reports(settings, tell, follower=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
         if "spark.remote" not in config:  # a server has its own
-            config = LIMITS | config
+            config = LONG_LIVED | config
         self._sessions = {"path": Session(config), "derived": Session(config)}
         self._leaving = threading.Event()
         self._lost: Exception | None = None

@@ -52,6 +52,17 @@ LOCAL = {
     "spark.sql.catalogImplementation": "in-memory",
 }
 
+LONG_LIVED = {
+    # What Spark remembers of jobs that are done, for a UI that is not there: by default of thousands.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
+    "spark.sql.ui.retainedExecutions": "10",
+    # Broadcasts and shuffles are let go when the JVM collects what refers to them; an idle one collects nothing by itself.
+    "spark.cleaner.periodicGC.interval": "10min",
+}
+"""More settings, of an engine that runs for weeks."""
+
 
 def spark_config(settings: SparkSettings) -> dict[str, str]:
     """The settings a session is made with; those of the platform file come last, but cannot change the owned ones."""

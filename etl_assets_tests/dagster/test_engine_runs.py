@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,13 @@ def home() -> Path:
 
 @pytest.fixture
 def engine(home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-m", "etl_assets.cli.main", "engine"])
+    with running("etl_assets.cli.main", home, "engine") as process:
+        yield process
+
+
+@contextlib.contextmanager
+def running(module: str, home: Path, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments])
     try:
         wait_until(lambda: is_ready(home), 60)
         yield process
@@ -76,11 +82,21 @@ def test_runs_are_executed_there_until_what_is_loaded_is_out_of_date(
     wait_until(lambda: started_at(pids[0]) is None, 20)
     assert found(instance, unwanted).status is dg.DagsterRunStatus.NOT_STARTED
 
-    assert not hand_over(home, asked(instance, unwanted, ETL_ASSETS_SPARK_MASTER="local[1]"), never)
+    with pytest.MonkeyPatch.context() as environ:
+        environ.setenv("ETL_ASSETS_SPARK_MASTER", "local[secret]")
+        assert not launcher._handed_over(unwanted)
+    said = instance.all_logs(unwanted.run_id)[-1].message
+    assert "another ETL_ASSETS_SPARK_MASTER than the run's" in said
+    assert "secret" not in said
 
+    # Settings that cannot be loaded do not end it: it waits until they can.
+    (home / "platform.yaml").write_text(PLATFORM + "owners: [")
+    assert not hand_over(home, asked(instance, unwanted), never)
+    wait_until(lambda: status(home) is None, 20)
+    with pytest.raises(subprocess.TimeoutExpired):
+        engine.wait(3)
     # It begins anew, as the same process, with the new settings.
     (home / "platform.yaml").write_text(PLATFORM + "owners: ['team:others']\n")
-    assert not hand_over(home, asked(instance, unwanted), never)
     wait_until(lambda: is_ready(home), 60)
     assert engine.poll() is None
     assert launcher._handed_over(unwanted)
@@ -111,6 +127,58 @@ def test_it_ends_when_told_to_and_leaves_no_socket(home: Path, engine: subproces
     assert engine.wait(20) == 0
     assert status(home) is None
     assert not list(home.glob("*.sock"))
+
+
+def test_a_second_one_ends_at_once_also_when_both_have_just_been_started(
+    home: Path, engine: subprocess.Popen[bytes]
+):
+    (home / "engine.sock").unlink()  # as before the first has made it
+    second = subprocess.run(
+        [sys.executable, "-m", "etl_assets.cli.main", "engine"],
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=True,
+    )
+    assert b"another engine serves this installation" in second.stderr
+    assert engine.poll() is None
+
+
+def test_when_its_spark_dies_the_runs_there_go_too_and_it_survives_what_keeps_it_from_another(
+    home: Path, instance: dg.DagsterInstance
+):
+    (home / "platform.yaml").write_text(PLATFORM.replace("spark://127.0.0.1:1", "local[1]"))
+    with running("etl_assets_tests.dagster.engine_without_spark", home) as engine:
+        first = spark_of(home)
+        scratch = home / "engine"
+        assert len(list(scratch.iterdir())) == 1
+        children: list[int] = []
+
+        def end_spark(child: int) -> None:
+            children.append(child)
+            assert started_at(child) is not None
+            # Nothing can be made there, as on a full disk.
+            scratch.rename(home / "away")
+            scratch.touch()
+            os.kill(first, signal.SIGKILL)
+            wait_until(lambda: started_at(child) is None, 10)
+
+        with contextlib.suppress(OSError):
+            hand_over(home, asked(instance, new_run(instance)), end_spark)
+        assert len(children) == 1
+        wait_until(lambda: status(home) is not None and not is_ready(home), 10)
+        time.sleep(1)
+        assert engine.poll() is None
+        assert not is_ready(home)
+        scratch.unlink()
+        wait_until(lambda: is_ready(home), 30)
+        assert engine.poll() is None
+        assert spark_of(home) != first
+
+
+def spark_of(home: Path) -> int:
+    found = status(home)
+    assert found is not None
+    return found["spark"]
 
 
 def new_run(instance: dg.DagsterInstance) -> dg.DagsterRun:

@@ -97,8 +97,10 @@ def test_what_the_engine_refuses_is_not_handed_over(home):
         read_message(connection)
         send_message(connection, {"refused": "starting"})
 
+    reasons: list[str] = []
     with engine(home, serve):
-        assert not hand_over(home, ASKED, refuse_to_begin)
+        assert not hand_over(home, ASKED, refuse_to_begin, reasons.append)
+    assert reasons == ["starting"]
 
 
 def test_a_child_is_not_told_to_go_when_its_run_cannot_know_of_it(home):
@@ -139,3 +141,9 @@ def test_what_was_loaded_is_out_of_date_when_the_platform_file_or_a_variable_cha
 
 def test_variables_of_a_run_alone_do_not_keep_it_from_the_engine():
     assert variables({"ETL_ASSETS_HOME": "/a", "ETL_ASSETS_FAILPOINT": "x", "PATH": "/bin"}) == {}
+
+
+def test_the_address_of_the_database_is_the_same_as_a_user_writes_it_and_as_dagster_gets_it():
+    url, other = "postgresql://dagster@db/runs", "postgresql+psycopg2://dagster@db/runs"
+    assert variables({"ETL_ASSETS_POSTGRES_URL": url}) == variables({"ETL_ASSETS_POSTGRES_URL": other})
+    assert variables({"ETL_ASSETS_POSTGRES_URL": url}) != variables({"ETL_ASSETS_POSTGRES_URL": url + "2"})
