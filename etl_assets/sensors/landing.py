@@ -25,6 +25,8 @@ from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 
 MOST_DAYS_A_TICK = 1_000
+MOST_ATTEMPTS_LOOKED_AT = 10
+"""Of the newest runs for a request: whether one is under way, and how long the pause is. More make no pause longer."""
 
 
 def landing_sensor(
@@ -71,7 +73,7 @@ def landing_sensor(
             reasons.append(f"{follower} has given no sign of life for {follower.silent_seconds:.0f} s")
         for first, last in ranges({*found.ready, *undone}, settings.runs.max_days_per_run):
             request = f"{first}..{last}@{batch_id}"
-            decision = next_attempt(_earlier(context.instance, request))
+            decision = next_attempt(*_earlier(context.instance, request))
             if decision.number is None:
                 reasons.append(f"{first} to {last}: {decision.reason}")
                 continue
@@ -108,10 +110,14 @@ def _run_request(first: dt.date, last: dt.date, request: str, attempt: int) -> d
     return dg.RunRequest(run_key=key, tags={**run_tags, **days})
 
 
-def _earlier(instance: dg.DagsterInstance, request: str) -> list[Attempt]:
+def _earlier(instance: dg.DagsterInstance, request: str) -> tuple[list[Attempt], int]:
+    """The newest runs for a request, and how many there were in all."""
     now = time.time()
-    records = instance.get_run_records(filters=dg.RunsFilter(tags={tags.REQUEST: request}), limit=50)
-    return [
+    of_request = dg.RunsFilter(tags={tags.REQUEST: request})
+    # Counted first: a run that comes in between is under way in the records, and nothing is asked for.
+    number = instance.get_runs_count(of_request)
+    records = instance.get_run_records(of_request, limit=MOST_ATTEMPTS_LOOKED_AT)
+    newest = [
         Attempt(
             ended=record.dagster_run.is_finished,
             succeeded=record.dagster_run.is_success,
@@ -120,6 +126,7 @@ def _earlier(instance: dg.DagsterInstance, request: str) -> list[Attempt]:
         )
         for record in records
     ]
+    return newest, number
 
 
 def _remarks(found: Watched, settings: Settings) -> Iterator[str]:
