@@ -2,7 +2,6 @@
 
 import datetime as dt
 import time
-from collections.abc import Iterator
 
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
@@ -18,7 +17,7 @@ from etl_assets.placement.policy import Stage
 from etl_assets.sensors.attempts import Attempt, next_attempt
 from etl_assets.settings import Settings
 from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.watch import WatchCursor, Watched, watch
+from etl_assets.sources.watch import WatchCursor, watch
 from etl_assets.steps.data_path import source_folders
 from etl_assets.steps.ingest_batch import committed_batch
 from etl_assets.steps.placing import place
@@ -68,7 +67,8 @@ def landing_sensor(
             undone = _left_undone(settings, domain)
         except EtlAssetsError as error:
             return dg.SensorResult(skip_reason=str(error))
-        requests, reasons = [], list(_remarks(found, settings))
+        remarks = found.remarks(first_day=settings.start_date, settle_seconds=settings.landing.settle_seconds)
+        requests, reasons = [], list(remarks)
         if follower is not None:
             reasons.append(f"{follower} has given no sign of life for {follower.silent_seconds:.0f} s")
         for first, last in ranges({*found.ready, *undone}, settings.runs.max_days_per_run):
@@ -127,19 +127,3 @@ def _earlier(instance: dg.DagsterInstance, request: str) -> tuple[list[Attempt],
         for record in records
     ]
     return newest, number
-
-
-def _remarks(found: Watched, settings: Settings) -> Iterator[str]:
-    if found.unsettled:
-        yield f"{found.unsettled} files changed less than {settings.landing.settle_seconds:g} s ago and are not read yet"
-    if found.outside:
-        days = ", ".join(map(str, found.outside[:5]))
-        yield (
-            f"{days} {'and more ' if len(found.outside) > 5 else ''}lie outside of the partitions, which start on"
-            f" {settings.start_date} and end today; set start_date, or move the files"
-        )
-    if found.strangers:
-        names = ", ".join(found.strangers[:5])
-        yield f"{names} in the landing folder are no days (YYYY-MM-DD) and are never read"
-    for day, error in found.unreadable.items():
-        yield f"{day}: {error}"
