@@ -114,7 +114,7 @@ class Follower:
         self._left_behind: frozenset[dt.date] = frozenset()
         self._cursor = WatchCursor()
         self._check_at = 0.0
-        self._broken: list[str] = []
+        self._broken: dict[tuple[str, str], int] = {}
 
     def follow(self) -> None:
         """Follow until SIGTERM or SIGINT.
@@ -245,20 +245,26 @@ class Follower:
                 self._pauses = self._pauses.failed(things, decide(error), time.monotonic())
 
     def _check(self, now: float) -> None:
-        """Evaluate the invariants once for each report; one that is broken twice in a row is no commit of somebody else's."""
+        """Evaluate the invariants once for each report, unless a table of the path lacks what an earlier one has.
+
+        One that is broken twice in a row is no commit of somebody else's: that is told, once until it holds again.
+        """
         if now < self._check_at:
             return
         self._check_at = now + self._pace.report_interval_seconds
+        behind = self._behind()
+        if any(table in behind for table in PATH):
+            return
         try:
             broken = self._reports.check()
         except EtlAssetsError as error:
             logger.warning("the invariants cannot be evaluated now: %s", error)
             return
-        for told in broken:
-            logger.error(told)
-            if told.split(":")[0] in {before.split(":")[0] for before in self._broken}:
-                self._alert({"partition": "", "step": told.split(":")[0], "error": told})
-        self._broken = broken
+        self._broken = {check: self._broken.get(check, 0) + 1 for check in broken}
+        for (asset, check), told in broken.items():
+            logger.error("%s: %s", asset, told)
+            if self._broken[asset, check] == 2:
+                self._alert({"partition": "", "step": asset, "error": told})
 
     def _alert(self, alert: Mapping[str, str]) -> None:
         with suppress(OSError):  # the disk may be what failed

@@ -19,6 +19,7 @@ from etl_assets.follow.crew import Crew, Done
 from etl_assets.follow.follower import Follower, Session
 from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
 from etl_assets.steps.step import StepReport
+from etl_assets_tests.reference.written_tables import write_table
 
 DAY, BAD_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
 Ending = Mapping[dt.date | None, Exception] | Exception
@@ -143,6 +144,37 @@ def test_a_lost_engine_ends_the_process(follow, settings):
     land(settings, DAY)
     with pytest.raises(EngineLost):
         follow({"raw_events": EngineLost("it is gone", fix="start again")})
+
+
+def normalize_one_of_two(settings: Settings, cursors: Mapping[str, int]) -> None:
+    (domain,) = settings.placement().domains
+    write_table(domain, "raw_events", [{"partition_date": DAY, "batch_id": 0}] * 2)
+    write_table(domain, "normalized_orders", [{"partition_date": DAY, "batch_id": 0}], cursors)
+    write_table(
+        domain,
+        "warehouse_rows",
+        [{"partition_date": DAY, "batch_id": 0}],
+        {f"normalized_orders/{DAY}": 0},
+    )
+
+
+def test_a_day_that_has_not_come_all_the_way_breaks_no_invariant(settings):
+    normalize_one_of_two(settings, cursors={})
+    told: list = []
+    follower = Follower(settings, told.append)
+    for minute in range(3):
+        follower._check(60.0 * minute)
+    follower._reports.tell()
+    assert (told, alerts(settings)) == ([], [])
+
+
+def test_an_invariant_that_stays_broken_is_one_alert(settings):
+    normalize_one_of_two(settings, cursors={f"raw_events/{DAY}": 0})
+    follower, seen = Follower(settings, lambda event: None), []
+    for minute in range(4):
+        follower._check(60.0 * minute)
+        seen.append([alert["step"] for alert in alerts(settings) if "nothing_lost" in alert["error"]])
+    assert seen == [[], ["normalized_orders"], ["normalized_orders"], ["normalized_orders"]]
 
 
 def no_session() -> Any:
