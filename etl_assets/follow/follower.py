@@ -27,6 +27,7 @@ from etl_assets.follow.lease import Lease, lease
 from etl_assets.follow.pauses import Pauses, Thing
 from etl_assets.follow.reports import Reports
 from etl_assets.observability.pending import days_behind
+from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import SparkResource, spark_config
 from etl_assets.retry_policy import advice, decide
 from etl_assets.sensors.alerts import AlertKind, write_alert
@@ -222,7 +223,7 @@ class Follower:
             self._reports.add(table, kept, done.report, done.began)
             if table not in PATH[:-1]:  # a day has gone well once it has come to the end of the path
                 self._succeeded([(_entry(table), day) for day in (None, *kept)])
-        if done.failed and not self._leaving.is_set():
+        if done.failed and not self._is_leaving():
             self._failed(table, days, done.failed)
         return done
 
@@ -280,7 +281,16 @@ class Follower:
 
     def _crew(self, name: str) -> Crew:
         session = self._sessions[name]
-        return Crew(settings=self._settings, session=session, renew=session.renew, wait=self._leaving.wait)
+        return Crew(
+            settings=self._settings,
+            session=session,
+            renew=session.renew,
+            wait=self._leaving.wait,
+            leaving=self._is_leaving,
+        )
+
+    def _is_leaving(self) -> bool:
+        return interrupted() or self._leaving.is_set()
 
     def _started(self, name: str, task: Callable[[], object], interval_seconds: float) -> threading.Thread:
         """A thread that does its task again and again until the process leaves."""
@@ -290,7 +300,7 @@ class Follower:
                 try:
                     task()
                 except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the process
-                    if not self._leaving.is_set():
+                    if not self._is_leaving():
                         logger.exception("the thread %s cannot go on", name)
                         self._lost = error
                     return

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import signal
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +21,7 @@ from etl_assets.follow import crew as crews
 from etl_assets.follow import pauses
 from etl_assets.follow.crew import Crew, Done
 from etl_assets.follow.follower import Follower, Session
+from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
 from etl_assets.steps.step import StepReport
 from etl_assets_tests.reference.written_tables import write_table
@@ -177,6 +182,50 @@ def test_an_invariant_that_stays_broken_is_one_alert(settings):
     assert seen == [[], ["normalized_orders"], ["normalized_orders"], ["normalized_orders"]]
 
 
+class Spark:
+    """Has one job at a time, which ends when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+
+    def interruptAll(self) -> None:
+        self.cancelled.set()
+
+    def job(self) -> None:
+        """Wait for an answer as PySpark does, in py4j; be told to leave meanwhile."""
+        answer = {"__name__": "py4j.clientserver", "cancelled": self.cancelled, "leave": leave}
+        exec("leave()\ncancelled.wait(10)", answer)
+        raise type("Py4JJavaError", (Exception,), {})("Job 0 cancelled as part of cancellation of all jobs")
+
+
+def leave() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("days", [(DAY,), (DAY, BAD_DAY)])
+def test_told_to_leave_while_spark_works_it_blames_no_day_and_begins_nothing_more(
+    settings, monkeypatch, days
+):
+    land(settings, *days)
+    spark: Any = Spark()
+    began = []
+
+    def step_of(table: str, *_args: Any, **_options: Any) -> Any:
+        def run(keys: Sequence[dt.date]) -> StepReport:
+            began.append((table, tuple(keys)))
+            if table == "raw_events":
+                spark.job()
+            return StepReport(table=table, version=1)
+
+        return SimpleNamespace(run=run)
+
+    monkeypatch.setattr(crews, "step_of", step_of)
+    monkeypatch.setattr(Session, "__call__", lambda session: cancel_on_interrupt(spark))
+    Follower(settings, lambda event: None).follow()
+    assert began == [("customers", ()), ("raw_events", days)]
+    assert alerts(settings) == []
+
+
 def no_session() -> Any:
     raise AssertionError("no step of these tests asks for Spark")
 
@@ -198,7 +247,13 @@ class Attempts:
             self.renewed += 1
 
         monkeypatch.setattr(Crew, "_attempt", attempt)
-        self.crew = Crew(settings=settings, session=no_session, renew=renew, wait=lambda seconds: None)
+        self.crew = Crew(
+            settings=settings,
+            session=no_session,
+            renew=renew,
+            wait=lambda seconds: None,
+            leaving=lambda: False,
+        )
 
     def done(self) -> Done:
         return self.crew.run("raw_events", [DAY])
