@@ -29,7 +29,7 @@ from etl_assets.follow.reports import Reports
 from etl_assets.observability.pending import days_behind
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import SparkResource, spark_config
-from etl_assets.retry_policy import advice, decide
+from etl_assets.retry_policy import advice
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.watch import WatchCursor, watch
@@ -243,7 +243,7 @@ class Follower:
             whole = day is None and (table not in PATH or not blamed)
             things: list[Thing] = [(_entry(table), each) for each in ([None] if whole else blamed)]
             with self._pauses_lock:
-                self._pauses = self._pauses.failed(things, decide(error), time.monotonic())
+                self._pauses = self._pauses.failed(things, error, time.monotonic())
 
     def _check(self, now: float) -> None:
         """Evaluate the invariants once for each report, unless a table of the path lacks what an earlier one has.
