@@ -167,7 +167,7 @@ class Follower:
                 settle_seconds=settings.landing.settle_seconds,
                 most_days=MOST_DAYS_A_LOOK,
             )
-        except EtlAssetsError as error:
+        except (EtlAssetsError, OSError) as error:
             self._failed(RAW_EVENTS.name, (), {None: error})
             return ()
         self._succeeded([looking])
@@ -209,7 +209,7 @@ class Follower:
         """The days each table has to catch up with; those on the path are left to the thread that carries them."""
         try:
             behind = days_behind(self._settings.placement().reader(), self._settings.start_date)
-        except EtlAssetsError as error:
+        except (EtlAssetsError, OSError) as error:
             logger.warning("what is left undone cannot be told now: %s", error)
             return {}
         self._left_behind = frozenset(day for table in PATH for day in behind.get(table, ()))
@@ -258,7 +258,7 @@ class Follower:
             return
         try:
             broken = self._reports.check()
-        except EtlAssetsError as error:
+        except (EtlAssetsError, OSError) as error:
             logger.warning("the invariants cannot be evaluated now: %s", error)
             return
         self._broken = {check: self._broken.get(check, 0) + 1 for check in broken}

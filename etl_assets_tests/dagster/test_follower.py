@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -180,6 +181,17 @@ def test_an_invariant_that_stays_broken_is_one_alert(settings):
         follower._check(60.0 * minute)
         seen.append([alert["step"] for alert in alerts(settings) if "nothing_lost" in alert["error"]])
     assert seen == [[], ["normalized_orders"], ["normalized_orders"], ["normalized_orders"]]
+
+
+@pytest.mark.parametrize("looking", ["watch", "days_behind", "Reports.check"])
+def test_an_error_of_the_disk_where_it_only_looks_does_not_end_it(follow, settings, monkeypatch, looking):
+    def fail(*_args: Any, **_options: Any) -> NoReturn:
+        raise OSError(errno.EIO, "Input/output error")
+
+    land(settings, DAY)
+    monkeypatch.setattr(f"etl_assets.follow.follower.{looking}", fail)
+    carried = [] if looking == "watch" else ["customers", "raw_events", "normalized_orders", "warehouse_rows"]
+    assert [table for table, _ in follow({})] == carried
 
 
 class Spark:
