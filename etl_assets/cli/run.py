@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -22,28 +23,41 @@ if TYPE_CHECKING:
 def run(as_json: bool) -> None:
     """Materialize what is unread, once, and what a run that was killed has left undone.
 
-    The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark.
+    The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark; so it does
+    where a follower lives, which reads new files as they come. The exit code is 1 if a day cannot be read.
     """
+    from etl_assets.follow.lease import following
     from etl_assets.observability.pending import days_behind, unread
     from etl_assets.settings import load_settings
 
     settings = load_settings()
+    follower = following(settings.home)
+    if follower is not None and not follower.is_silent:
+        say(f"{follower} reads new files as they come: nothing to do here")
+        _print({}, as_json)
+        return
     found = unread(settings, now=dt.datetime.now(dt.UTC), settle_seconds=settings.landing.settle_seconds)
     behind = days_behind(settings.placement().reader(), settings.start_date)
-    if found.unsettled:
-        say(
-            f"{found.unsettled} files changed less than {settings.landing.settle_seconds:g} s ago and are not read yet"
-        )
-    for day, error in found.unreadable.items():
-        say(f"{day}: {error}")
+    remarks = list(
+        found.remarks(first_day=settings.start_date, settle_seconds=settings.landing.settle_seconds)
+    )
+    for remark in remarks:
+        say(remark)
     days = sorted({*found.ready, *(day for of_table in behind.values() for day in of_table)})
-    if not days:
+    if not days and remarks:
+        say("nothing else to do: every table is up to date with its inputs")
+    elif not days:
         say("nothing to do: every file is read, and every table is up to date with its inputs")
     else:
         if behind:
             say(f"left undone before: {', '.join(f'{name} ({len(of)} days)' for name, of in behind.items())}")
         say(f"{len(days):,} days to materialize; Spark starts with the first")
-    figures = _materialize(settings, days) if days else {}
+    _print(_materialize(settings, days) if days else {}, as_json)
+    if found.unreadable:
+        sys.exit(1)
+
+
+def _print(figures: dict[str, dict[str, int]], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(figures))
         return

@@ -55,12 +55,14 @@ class Crew:
         session: Gives this thread's own Spark session.
         renew: Forgets that session, so that the next call makes a new one.
         wait: Waits so many seconds, or until there is something better to do.
+        leaving: Whether this process is about to end: then jobs fail because they are cancelled, and nothing is begun.
     """
 
     settings: Settings
     session: Callable[[], SparkSession]
     renew: Callable[[], None]
     wait: Callable[[float], object]
+    leaving: Callable[[], bool]
 
     def run(self, table: str, days: Sequence[dt.date]) -> Done:
         """Have a table's step run for some days, repeated as the platform's runs are.
@@ -74,6 +76,8 @@ class Crew:
             try:
                 return self._attempt(table, days, began)
             except Exception as error:  # noqa: BLE001 - handed over to whoever asked, by the retry table
+                if self.leaving():
+                    return Done(began=began, report=None, failed={None: error})
                 self._look_at_engine(error)
                 if decide(error) is not Decision.RETRY or attempt + 1 == attempts:
                     return Done(began=began, report=None, failed={None: error})
@@ -105,6 +109,8 @@ class Crew:
                 wait_seconds=self.settings.runs.lock_wait_seconds,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, rows go on without it
+            if self.leaving():
+                return
             self._look_at_engine(error)
             logger.warning("%s was not compacted: %s: %s", table, type(error).__name__, error)
 
@@ -127,6 +133,8 @@ class Crew:
         )
 
         def run(keys: Sequence[str]) -> StepReport:
+            if self.leaving():
+                raise InterruptedError(f"{table} is left to whoever comes next")
             with domain_watched(context):
                 report = step.run([dt.date.fromisoformat(key) for key in keys])
                 return replace(report, domain=domain.name)

@@ -27,8 +27,9 @@ from etl_assets.follow.lease import Lease, lease
 from etl_assets.follow.pauses import Pauses, Thing
 from etl_assets.follow.reports import Reports
 from etl_assets.observability.pending import days_behind
+from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
-from etl_assets.retry_policy import advice, decide
+from etl_assets.retry_policy import advice
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.watch import WatchCursor, watch
@@ -103,7 +104,7 @@ class Follower:
         self._left_behind: frozenset[dt.date] = frozenset()
         self._cursor = WatchCursor()
         self._check_at = 0.0
-        self._broken: list[str] = []
+        self._broken: dict[tuple[str, str], int] = {}
 
     def follow(self) -> None:
         """Follow until SIGTERM or SIGINT.
@@ -155,7 +156,7 @@ class Follower:
                 settle_seconds=settings.landing.settle_seconds,
                 most_days=MOST_DAYS_A_LOOK,
             )
-        except EtlAssetsError as error:
+        except (EtlAssetsError, OSError) as error:
             self._failed(RAW_EVENTS.name, (), {None: error})
             return ()
         self._succeeded([looking])
@@ -197,7 +198,7 @@ class Follower:
         """The days each table has to catch up with; those on the path are left to the thread that carries them."""
         try:
             behind = days_behind(self._settings.placement().reader(), self._settings.start_date)
-        except EtlAssetsError as error:
+        except (EtlAssetsError, OSError) as error:
             logger.warning("what is left undone cannot be told now: %s", error)
             return {}
         self._left_behind = frozenset(day for table in PATH for day in behind.get(table, ()))
@@ -211,7 +212,7 @@ class Follower:
             self._reports.add(table, kept, done.report, done.began)
             if table not in PATH[:-1]:  # a day has gone well once it has come to the end of the path
                 self._succeeded([(_entry(table), day) for day in (None, *kept)])
-        if done.failed and not self._leaving.is_set():
+        if done.failed and not self._is_leaving():
             self._failed(table, days, done.failed)
         return done
 
@@ -231,23 +232,29 @@ class Follower:
             whole = day is None and (table not in PATH or not blamed)
             things: list[Thing] = [(_entry(table), each) for each in ([None] if whole else blamed)]
             with self._pauses_lock:
-                self._pauses = self._pauses.failed(things, decide(error), time.monotonic())
+                self._pauses = self._pauses.failed(things, error, time.monotonic())
 
     def _check(self, now: float) -> None:
-        """Evaluate the invariants once for each report; one that is broken twice in a row is no commit of somebody else's."""
+        """Evaluate the invariants once for each report, unless a table of the path lacks what an earlier one has.
+
+        One that is broken twice in a row is no commit of somebody else's: that is told, once until it holds again.
+        """
         if now < self._check_at:
             return
         self._check_at = now + self._pace.report_interval_seconds
+        behind = self._behind()
+        if any(table in behind for table in PATH):
+            return
         try:
             broken = self._reports.check()
-        except EtlAssetsError as error:
+        except (EtlAssetsError, OSError) as error:
             logger.warning("the invariants cannot be evaluated now: %s", error)
             return
-        for told in broken:
-            logger.error(told)
-            if told.split(":")[0] in {before.split(":")[0] for before in self._broken}:
-                self._alert({"partition": "", "step": told.split(":")[0], "error": told})
-        self._broken = broken
+        self._broken = {check: self._broken.get(check, 0) + 1 for check in broken}
+        for (asset, check), told in broken.items():
+            logger.error("%s: %s", asset, told)
+            if self._broken[asset, check] == 2:
+                self._alert({"partition": "", "step": asset, "error": told})
 
     def _alert(self, alert: Mapping[str, str]) -> None:
         with suppress(OSError):  # the disk may be what failed
@@ -263,7 +270,16 @@ class Follower:
 
     def _crew(self, name: str) -> Crew:
         session = self._sessions[name]
-        return Crew(settings=self._settings, session=session, renew=session.renew, wait=self._leaving.wait)
+        return Crew(
+            settings=self._settings,
+            session=session,
+            renew=session.renew,
+            wait=self._leaving.wait,
+            leaving=self._is_leaving,
+        )
+
+    def _is_leaving(self) -> bool:
+        return interrupted() or self._leaving.is_set()
 
     def _started(self, name: str, task: Callable[[], object], interval_seconds: float) -> threading.Thread:
         """A thread that does its task again and again until the process leaves."""
@@ -273,7 +289,7 @@ class Follower:
                 try:
                     task()
                 except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the process
-                    if not self._leaving.is_set():
+                    if not self._is_leaving():
                         logger.exception("the thread %s cannot go on", name)
                         self._lost = error
                     return

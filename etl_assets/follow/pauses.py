@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from etl_assets.retry_policy import Decision
+from etl_assets.retry_policy import Decision, decide, disk_is_full
 
 Thing = tuple[str, dt.date | None]
 """A table, and a day of it; None for a table as a whole."""
@@ -18,7 +18,8 @@ FIRST_SECONDS = 30.0
 LONGEST_SECONDS = 3_600.0
 """As the landing sensor has it for runs that fail."""
 LONGEST_FOR_PASSING_SECONDS = 60.0
-"""Of what passes by itself, such as a domain that is away: to try costs little, and every minute is latency."""
+"""Of what says nothing about the data, such as a domain that is away or a full disk: to try costs little, and every minute is
+latency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +40,10 @@ class Pauses:
         """Those of the things that are not left alone now, in their order."""
         return tuple(thing for thing in things if (p := self.by_thing.get(thing)) is None or p.until <= now)
 
-    def failed(self, things: Collection[Thing], decision: Decision, now: float) -> Pauses:
+    def failed(self, things: Collection[Thing], error: Exception, now: float) -> Pauses:
         """The pauses after some things have failed: each time twice as long."""
-        longest = LONGEST_FOR_PASSING_SECONDS if decision is Decision.RETRY else LONGEST_SECONDS
+        passing = decide(error) is Decision.RETRY or disk_is_full(error)
+        longest = LONGEST_FOR_PASSING_SECONDS if passing else LONGEST_SECONDS
         failures = {thing: self._failures(thing) + 1 for thing in things}
         new = {
             thing: Pause(

@@ -89,18 +89,18 @@ class Reports:
         with self._lock:
             self._untold[table] = self._untold[table] + new if table in self._untold else new
 
-    def check(self) -> list[str]:
+    def check(self) -> dict[tuple[str, str], str]:
         """Evaluate the invariants; to be called where no table of the path is ahead of another by what is in the making.
 
         Returns:
-            What does not hold, in words.
+            What does not hold, in words, by asset and check.
         """
         domain = self._settings.placement().reader()
-        broken = []
+        broken = {}
         for invariant in INVARIANTS:
             result = invariant.evaluate(domain)
             if not result.passed:
-                broken.append(f"{invariant.asset}: {invariant.name} does not hold: {_told(result)}")
+                broken[invariant.asset, invariant.name] = f"{invariant.name} does not hold: {_told(result)}"
             with self._lock:
                 self._checks[invariant.asset, invariant.name] = dg.AssetCheckEvaluation(
                     asset_key=dg.AssetKey(invariant.asset),

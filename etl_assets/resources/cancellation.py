@@ -33,10 +33,12 @@ class InterruptedSpark:
     def __init__(self, session: SparkSession, then: Callable[[int, FrameType | None], Any]) -> None:
         self.session = session
         self._then = then
+        self.came = False
         self._handed_on = threading.Event()
         self._canceller: threading.Thread | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
         if not _waits_for_spark(frame):
             self._handed_on.set()
             self._then(number, frame)
@@ -71,6 +73,12 @@ def cancel_on_interrupt(session: SparkSession) -> None:
         before = signal.getsignal(number)
         if callable(before) and not (isinstance(before, InterruptedSpark) and before.session is session):
             signal.signal(number, InterruptedSpark(session, before))
+
+
+def interrupted() -> bool:
+    """Whether this process was interrupted, from the signal on: the jobs it had running fail before the interrupt is raised."""
+    handlers = (signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM))
+    return any(isinstance(handler, InterruptedSpark) and handler.came for handler in handlers)
 
 
 def _waits_for_spark(frame: FrameType | None) -> bool:

@@ -26,20 +26,23 @@ class Decision:
     reason: str
 
 
-def next_attempt(earlier: Sequence[Attempt]) -> Decision:
+def next_attempt(newest: Sequence[Attempt], number: int) -> Decision:
     """Ask for a run unless one is under way or the last one failed too short a time ago.
 
-    The number of the attempt is the number of runs that have ended, so that it is the same however often the sensor
-    asks, and another once a run was lost.
+    Args:
+        newest: The newest runs for the request, as many as make the longest pause.
+        number: How many there were in all. It is the number of the attempt: the same however often the sensor asks, and
+            another once a run was lost.
     """
-    if any(not attempt.ended for attempt in earlier):
+    if any(not attempt.ended for attempt in newest):
         return Decision(number=None, reason="a run for it is under way")
-    failures = sum(not attempt.succeeded for attempt in earlier)
+    failures = sum(not attempt.succeeded for attempt in newest)
     if failures:
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
-        rest = pause - min(attempt.ended_seconds_ago for attempt in earlier)
+        rest = pause - min(attempt.ended_seconds_ago for attempt in newest)
         if rest > 0:
             return Decision(
-                number=None, reason=f"{failures} runs for it failed, the next one starts in {rest:.0f} s"
+                number=None,
+                reason=f"{failures} runs for it failed lately, the next one starts in {rest:.0f} s",
             )
-    return Decision(number=len(earlier), reason="it has unread files")
+    return Decision(number=number, reason="it has unread files")

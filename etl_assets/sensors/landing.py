@@ -2,7 +2,6 @@
 
 import datetime as dt
 import time
-from collections.abc import Iterator
 
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
@@ -18,13 +17,15 @@ from etl_assets.placement.policy import Stage
 from etl_assets.sensors.attempts import Attempt, next_attempt
 from etl_assets.settings import Settings
 from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.watch import WatchCursor, Watched, watch
+from etl_assets.sources.watch import WatchCursor, watch
 from etl_assets.steps.data_path import source_folders
 from etl_assets.steps.ingest_batch import committed_batch
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 
 MOST_DAYS_A_TICK = 1_000
+MOST_ATTEMPTS_LOOKED_AT = 10
+"""Of the newest runs for a request: whether one is under way, and how long the pause is. More make no pause longer."""
 
 
 def landing_sensor(
@@ -66,12 +67,13 @@ def landing_sensor(
             undone = _left_undone(settings, domain)
         except EtlAssetsError as error:
             return dg.SensorResult(skip_reason=str(error))
-        requests, reasons = [], list(_remarks(found, settings))
+        remarks = found.remarks(first_day=settings.start_date, settle_seconds=settings.landing.settle_seconds)
+        requests, reasons = [], list(remarks)
         if follower is not None:
             reasons.append(f"{follower} has given no sign of life for {follower.silent_seconds:.0f} s")
         for first, last in ranges({*found.ready, *undone}, settings.runs.max_days_per_run):
             request = f"{first}..{last}@{batch_id}"
-            decision = next_attempt(_earlier(context.instance, request))
+            decision = next_attempt(*_earlier(context.instance, request))
             if decision.number is None:
                 reasons.append(f"{first} to {last}: {decision.reason}")
                 continue
@@ -108,10 +110,14 @@ def _run_request(first: dt.date, last: dt.date, request: str, attempt: int) -> d
     return dg.RunRequest(run_key=key, tags={**run_tags, **days})
 
 
-def _earlier(instance: dg.DagsterInstance, request: str) -> list[Attempt]:
+def _earlier(instance: dg.DagsterInstance, request: str) -> tuple[list[Attempt], int]:
+    """The newest runs for a request, and how many there were in all."""
     now = time.time()
-    records = instance.get_run_records(filters=dg.RunsFilter(tags={tags.REQUEST: request}), limit=50)
-    return [
+    of_request = dg.RunsFilter(tags={tags.REQUEST: request})
+    # Counted first: a run that comes in between is under way in the records, and nothing is asked for.
+    number = instance.get_runs_count(of_request)
+    records = instance.get_run_records(of_request, limit=MOST_ATTEMPTS_LOOKED_AT)
+    newest = [
         Attempt(
             ended=record.dagster_run.is_finished,
             succeeded=record.dagster_run.is_success,
@@ -120,19 +126,4 @@ def _earlier(instance: dg.DagsterInstance, request: str) -> list[Attempt]:
         )
         for record in records
     ]
-
-
-def _remarks(found: Watched, settings: Settings) -> Iterator[str]:
-    if found.unsettled:
-        yield f"{found.unsettled} files changed less than {settings.landing.settle_seconds:g} s ago and are not read yet"
-    if found.outside:
-        days = ", ".join(map(str, found.outside[:5]))
-        yield (
-            f"{days} {'and more ' if len(found.outside) > 5 else ''}lie outside of the partitions, which start on"
-            f" {settings.start_date} and end today; set start_date, or move the files"
-        )
-    if found.strangers:
-        names = ", ".join(found.strangers[:5])
-        yield f"{names} in the landing folder are no days (YYYY-MM-DD) and are never read"
-    for day, error in found.unreadable.items():
-        yield f"{day}: {error}"
+    return newest, number

@@ -68,8 +68,13 @@ class Folders:
         """Each day folder with its modification time in nanoseconds: one `stat` a day, no listing inside."""
         for entry in self._entries():
             day = parse_day(entry.name)
-            if day is not None and entry.is_dir():
-                yield day, entry.stat().st_mtime_ns
+            if day is None or not entry.is_dir():
+                continue
+            try:
+                modified_ns = entry.stat().st_mtime_ns
+            except FileNotFoundError:
+                continue  # removed since it was listed
+            yield day, modified_ns
 
     def strangers(self) -> tuple[str, ...]:
         """Entries that are neither a day's folder nor set aside by a leading `.` or `_`; nothing in them is read."""

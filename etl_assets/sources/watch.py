@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from etl_assets.errors import SourceUnreadable
@@ -71,6 +71,27 @@ class Watched:
     strangers: tuple[str, ...]
     cursor: WatchCursor
     unreadable: Mapping[dt.date, str] = field(default_factory=dict)
+
+    def remarks(self, *, first_day: dt.date, settle_seconds: float) -> Iterator[str]:
+        """What is in the folder and is not ready, in words.
+
+        Args:
+            first_day: First partition, as it was looked for.
+            settle_seconds: As it was looked for.
+        """
+        if self.unsettled:
+            yield f"{self.unsettled} files changed less than {settle_seconds:g} s ago and are not read yet"
+        if self.outside:
+            days = ", ".join(map(str, self.outside[:5]))
+            yield (
+                f"{days} {'and more ' if len(self.outside) > 5 else ''}lie outside of the partitions, which start on"
+                f" {first_day} and end today; set start_date, or move the files"
+            )
+        if self.strangers:
+            names = ", ".join(self.strangers[:5])
+            yield f"{names} in the landing folder are no days (YYYY-MM-DD) and are never read"
+        for day, error in self.unreadable.items():
+            yield f"{day}: {error}"
 
 
 def watch(

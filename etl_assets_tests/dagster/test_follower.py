@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
+import os
+import signal
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,8 +22,10 @@ from etl_assets.follow import crew as crews
 from etl_assets.follow import pauses
 from etl_assets.follow.crew import Crew, Done
 from etl_assets.follow.follower import Follower, Session
+from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
 from etl_assets.steps.step import StepReport
+from etl_assets_tests.reference.written_tables import write_table
 
 DAY, BAD_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
 Ending = Mapping[dt.date | None, Exception] | Exception
@@ -145,6 +152,92 @@ def test_a_lost_engine_ends_the_process(follow, settings):
         follow({"raw_events": EngineLost("it is gone", fix="start again")})
 
 
+def normalize_one_of_two(settings: Settings, cursors: Mapping[str, int]) -> None:
+    (domain,) = settings.placement().domains
+    write_table(domain, "raw_events", [{"partition_date": DAY, "batch_id": 0}] * 2)
+    write_table(domain, "normalized_orders", [{"partition_date": DAY, "batch_id": 0}], cursors)
+    write_table(
+        domain,
+        "warehouse_rows",
+        [{"partition_date": DAY, "batch_id": 0}],
+        {f"normalized_orders/{DAY}": 0},
+    )
+
+
+def test_a_day_that_has_not_come_all_the_way_breaks_no_invariant(settings):
+    normalize_one_of_two(settings, cursors={})
+    told: list = []
+    follower = Follower(settings, told.append)
+    for minute in range(3):
+        follower._check(60.0 * minute)
+    follower._reports.tell()
+    assert (told, alerts(settings)) == ([], [])
+
+
+def test_an_invariant_that_stays_broken_is_one_alert(settings):
+    normalize_one_of_two(settings, cursors={f"raw_events/{DAY}": 0})
+    follower, seen = Follower(settings, lambda event: None), []
+    for minute in range(4):
+        follower._check(60.0 * minute)
+        seen.append([alert["step"] for alert in alerts(settings) if "nothing_lost" in alert["error"]])
+    assert seen == [[], ["normalized_orders"], ["normalized_orders"], ["normalized_orders"]]
+
+
+@pytest.mark.parametrize("looking", ["watch", "days_behind", "Reports.check"])
+def test_an_error_of_the_disk_where_it_only_looks_does_not_end_it(follow, settings, monkeypatch, looking):
+    def fail(*_args: Any, **_options: Any) -> NoReturn:
+        raise OSError(errno.EIO, "Input/output error")
+
+    land(settings, DAY)
+    monkeypatch.setattr(f"etl_assets.follow.follower.{looking}", fail)
+    carried = [] if looking == "watch" else ["customers", "raw_events", "normalized_orders", "warehouse_rows"]
+    assert [table for table, _ in follow({})] == carried
+
+
+class Spark:
+    """Has one job at a time, which ends when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+
+    def interruptAll(self) -> None:
+        self.cancelled.set()
+
+    def job(self) -> None:
+        """Wait for an answer as PySpark does, in py4j; be told to leave meanwhile."""
+        answer = {"__name__": "py4j.clientserver", "cancelled": self.cancelled, "leave": leave}
+        exec("leave()\ncancelled.wait(10)", answer)
+        raise type("Py4JJavaError", (Exception,), {})("Job 0 cancelled as part of cancellation of all jobs")
+
+
+def leave() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("days", [(DAY,), (DAY, BAD_DAY)])
+def test_told_to_leave_while_spark_works_it_blames_no_day_and_begins_nothing_more(
+    settings, monkeypatch, days
+):
+    land(settings, *days)
+    spark: Any = Spark()
+    began = []
+
+    def step_of(table: str, *_args: Any, **_options: Any) -> Any:
+        def run(keys: Sequence[dt.date]) -> StepReport:
+            began.append((table, tuple(keys)))
+            if table == "raw_events":
+                spark.job()
+            return StepReport(table=table, version=1)
+
+        return SimpleNamespace(run=run)
+
+    monkeypatch.setattr(crews, "step_of", step_of)
+    monkeypatch.setattr(Session, "__call__", lambda session: cancel_on_interrupt(spark))
+    Follower(settings, lambda event: None).follow()
+    assert began == [("customers", ()), ("raw_events", days)]
+    assert alerts(settings) == []
+
+
 def no_session() -> Any:
     raise AssertionError("no step of these tests asks for Spark")
 
@@ -166,7 +259,13 @@ class Attempts:
             self.renewed += 1
 
         monkeypatch.setattr(Crew, "_attempt", attempt)
-        self.crew = Crew(settings=settings, session=no_session, renew=renew, wait=lambda seconds: None)
+        self.crew = Crew(
+            settings=settings,
+            session=no_session,
+            renew=renew,
+            wait=lambda seconds: None,
+            leaving=lambda: False,
+        )
 
     def done(self) -> Done:
         return self.crew.run("raw_events", [DAY])

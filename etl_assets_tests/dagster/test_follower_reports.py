@@ -102,7 +102,7 @@ def test_what_dagster_did_not_take_is_told_with_what_came_later(reports, dagster
 def test_invariants_are_told_as_evaluations_of_the_checks_that_runs_evaluate(reports, dagster):
     from etl_assets.build import build_definitions
 
-    assert reports.check() == []
+    assert reports.check() == {}
     assert reports.tell()
     told = {
         (event.asset_key.to_user_string(), event.check_name, event.passed)

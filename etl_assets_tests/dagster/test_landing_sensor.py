@@ -17,7 +17,7 @@ from etl_assets import tags
 from etl_assets.build import ASSETS
 from etl_assets.follow.lease import lease
 from etl_assets.placement.memory import Standing
-from etl_assets.sensors.landing import landing_sensor
+from etl_assets.sensors.landing import MOST_ATTEMPTS_LOOKED_AT, landing_sensor
 from etl_assets.settings import LandingSettings, RunSettings, Settings
 
 TODAY = dt.datetime.now(dt.UTC).date()
@@ -118,11 +118,19 @@ def test_nothing_is_asked_for_while_a_run_for_it_is_under_way(settings, tick, in
 def test_a_failed_run_is_asked_for_again_under_a_new_key_after_a_pause(settings, tick, instance, monkeypatch):
     land(settings, TODAY)
     lose(instance, tick(), dg.DagsterRunStatus.FAILURE)
-    assert "1 runs for it failed, the next one starts in" in reason(tick())
+    assert "1 runs for it failed lately, the next one starts in" in reason(tick())
     later = time.time() + 60
     monkeypatch.setattr("etl_assets.sensors.landing.time.time", lambda: later)
     assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#1"]
     assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#1"]
+
+
+def test_it_asks_on_under_new_keys_however_often_it_was_in_vain(settings, tick, instance):
+    land(settings, TODAY)
+    first = tick()
+    for _ in range(2 * MOST_ATTEMPTS_LOOKED_AT):
+        lose(instance, first, dg.DagsterRunStatus.SUCCESS)
+    assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#{2 * MOST_ATTEMPTS_LOOKED_AT}"]
 
 
 def test_without_files_the_reason_names_the_folder(settings, tick):

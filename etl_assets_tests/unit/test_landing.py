@@ -35,6 +35,16 @@ def listed(folders: Folders, settle_seconds: float = 2):
     return folders.list_day(DAY, now_ns=NOW_NS, settle_seconds=settle_seconds)
 
 
+def test_a_days_folder_that_is_removed_meanwhile_is_no_day(folders):
+    for day in ("2026-01-05", "2026-01-06"):
+        (folders.path / day).mkdir(parents=True)
+    days = folders.days()
+    seen, _ = next(days)
+    (other,) = (path for path in folders.path.iterdir() if path.name != seen.isoformat())
+    other.rmdir()
+    assert list(days) == []
+
+
 @pytest.mark.parametrize(
     "name", ["a.jsonl", "a.jsonl.gz", "a.ndjson", "a.ndjson.gz", "a [1]*% b.jsonl", "é.jsonl"]
 )

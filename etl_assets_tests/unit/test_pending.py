@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from etl_assets.cli import run as command
+from etl_assets.follow.lease import lease
 from etl_assets.observability.pending import days_behind
 from etl_assets.settings import Settings, load_settings
 from etl_assets_tests.reference.written_tables import write_table
@@ -96,6 +98,52 @@ def test_a_run_has_something_to_do_when_only_a_table_is_behind(settings, monkeyp
     result = CliRunner().invoke(command.run, catch_exceptions=False)
     assert "order_status_view (1 days)" in result.output
     assert asked == [[DAY]]
+
+
+def ran(monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list]:
+    """What the command said, and the days it materialized."""
+    asked: list = []
+    monkeypatch.setattr(command, "_materialize", lambda settings, days: asked.extend(days) or {})
+    return CliRunner().invoke(command.run, catch_exceptions=False), asked
+
+
+def land(settings: Settings, day: dt.date) -> Path:
+    file = settings.landing_path / day.isoformat() / "a.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n")
+    os.utime(file, (0, 0))
+    return file
+
+
+def test_files_that_no_run_reads_are_named_and_not_said_to_be_read(settings, monkeypatch):
+    land(settings, settings.start_date - dt.timedelta(days=1))
+    (settings.landing_path / "yesterday").mkdir()
+    result, days = ran(monkeypatch)
+    assert (days, result.exit_code) == ([], 0)
+    assert "lie outside of the partitions" in result.output
+    assert "yesterday in the landing folder are no days" in result.output
+    assert "every file is read" not in result.output
+
+
+def test_a_day_that_cannot_be_read_is_the_exit_code_and_the_others_are_materialized(settings, monkeypatch):
+    land(settings, DAY)
+    (settings.landing_path / OTHER_DAY.isoformat()).write_text("not a folder")
+    monkeypatch.setattr(
+        "etl_assets.sources.landing.Folders.days", lambda folder: iter([(DAY, 1), (OTHER_DAY, 1)])
+    )
+    result, days = ran(monkeypatch)
+    assert (days, result.exit_code) == ([DAY], 1)
+    assert str(OTHER_DAY) in result.output
+
+
+def test_beside_a_follower_a_run_leaves_everything_to_it(settings, monkeypatch):
+    land(settings, DAY)
+    with lease(settings.home):
+        result, days = ran(monkeypatch)
+        assert (days, result.exit_code) == ([], 0)
+        assert f"the follower on {socket.gethostname()} (process {os.getpid()}" in result.output
+        os.utime(settings.home / "follower.lock", (0, 0))
+        assert ran(monkeypatch)[1] == [DAY], "one that hangs is not waited for"
 
 
 def run(settings: Settings) -> subprocess.CompletedProcess[str]:
