@@ -40,10 +40,7 @@ def read_lines(block: Block) -> Iterator[list[bytes]]:
         OSError, EOFError, zlib.error: the file cannot be read or decompressed.
     """
     with _open(block.path) as file:
-        position = block.start
-        if block.start:
-            file.seek(block.start - 1)
-            position += len(file.readline()) - 1  # what is left of a line of the block before
+        position = _first_line(file, block)
         while block.end is None or position < block.end:
             left = _PIECE_BYTES if block.end is None else block.end - position
             piece = file.read(min(_PIECE_BYTES, left))
@@ -56,6 +53,23 @@ def read_lines(block: Block) -> Iterator[list[bytes]]:
             if not lines[-1]:
                 lines.pop()  # nothing comes after the last line feed
             yield lines
+
+
+def _first_line(file: BinaryIO, block: Block) -> int:
+    """Go to the first line that may begin in a block, past what is left of a line of the blocks before.
+
+    That line may be longer than this block: it is neither held nor followed beyond the block's end.
+    """
+    if not block.start:
+        return 0
+    file.seek(block.start - 1)
+    position = block.start - 1
+    while block.end is None or position < block.end:
+        piece = file.readline(_PIECE_BYTES)
+        position += len(piece)
+        if not piece or piece.endswith(b"\n"):
+            break
+    return position
 
 
 def _open(path: str) -> BinaryIO:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.sources import lines
-from etl_assets.sources.lines import blocks_of, read_lines
+from etl_assets.sources.lines import Block, blocks_of, read_lines
 
 
 def lines_in(content: bytes) -> list[bytes]:
@@ -40,6 +41,21 @@ def test_blocks_together_have_every_line_once_and_in_order(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_PIECE_BYTES", piece_bytes)
         assert read(path, most_bytes) == lines_in(content)
+
+
+def test_what_is_left_of_a_line_of_the_blocks_before_is_not_held(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * (20 << 20) + b"\nlast\n")
+    size = path.stat().st_size
+    block = Block(path=str(path), start=4 << 20, end=12 << 20)
+    tracemalloc.start()
+    try:
+        assert list(read_lines(block)) == []
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        assert list(read_lines(Block(path=str(path), start=12 << 20, end=size))) == [[b"last"]]
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_compressed_file_is_one_block(tmp_path):
