@@ -17,6 +17,7 @@ EtlAssetsError
 │   └── DaysFailed           some days of a run failed; the others are committed
 ├── LandingNotWritten        a landing file cannot be written
 ├── TableBusy                another process holds the table's writer lock
+├── WriterLeftBehind         a dead run may still be writing the table in the Spark that this run is at
 ├── CommitConflict           the table moved past the planned base version
 ├── CommitUnverified         a commit was written but is not what was planned
 ├── FilesGone                data files of an older version are no longer there
@@ -108,6 +109,10 @@ class DaysFailed(InputError):
 
 class TableBusy(EtlAssetsError):
     """Another process holds the table's writer lock for longer than this one may wait."""
+
+
+class WriterLeftBehind(EtlAssetsError):
+    """A run that is dead may still be writing the table in the Spark that this run is at; nothing was written."""
 
 
 class CommitConflict(EtlAssetsError):

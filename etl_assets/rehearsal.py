@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.resources.jvm import option_string
 from etl_assets.settings import LandingSettings, Settings, SparkSettings
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ def rehearse(spark: SparkSettings, *, times: int = 2) -> None:
 def _record_classes(archive: Path) -> None:
     """Rehearse with an engine that writes its classes into an archive when it ends."""
     with tempfile.TemporaryDirectory(prefix="etl-assets-rehearsal-") as scratch:
-        options = f"-XX:ArchiveClassesAtExit={archive} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        options = (f"-XX:ArchiveClassesAtExit={archive}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         config = {
-            "spark.driver.extraJavaOptions": options,
+            "spark.driver.extraJavaOptions": option_string(options),
             "spark.local.dir": scratch,
             "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         }

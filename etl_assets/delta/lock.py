@@ -3,7 +3,7 @@
 Delta's commit on a local file system looks for the next version and renames over it, so that two processes can both win
 one version. The lock makes the look and the rename one step. It is the kernel's (`flock`), so it goes with the process
 that holds it, however that process ends. The driver JVM of a killed Python process lives on for a moment and may still
-be writing; the next holder waits until it is gone.
+be writing; the next holder waits until it is gone. Where it works with that JVM itself, it would wait for its own end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from etl_assets.errors import TableBusy
+from etl_assets.delta.session import running_driver_pid
+from etl_assets.errors import TableBusy, WriterLeftBehind
 from etl_assets.processes import started_at
 
 POLL_SECONDS = 0.05
@@ -36,6 +37,8 @@ def writer_lock(path: Path, *, table: str, wait_seconds: float, driver_pid: int 
 
     Raises:
         TableBusy: the lock was not free in time; the message names the holder.
+        WriterLeftBehind: a dead holder's JVM is the one that this process works with. Raised at once: that JVM ends when
+            the last process that works with it has.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait_seconds
@@ -71,6 +74,15 @@ def _await_orphan(file: IO[str], table: str, deadline: float) -> None:
     if holder.get("pid") == os.getpid():
         return
     while started_at(holder["driver_pid"]) == holder["driver_started_at"] is not None:
+        if holder["driver_pid"] == running_driver_pid():
+            who = _name(holder)
+            raise WriterLeftBehind(
+                f"{who} died or was cancelled while it wrote the table {table}, and the Spark that this run shares with it"
+                " may still be writing",
+                fix="run it again: that Spark ends with the last run that is at it, and no new run gets it",
+                table=table,
+                holder=who,
+            )
         if time.monotonic() >= deadline:
             raise _busy(table, holder)
         time.sleep(POLL_SECONDS)
@@ -99,10 +111,14 @@ def _holder(file: IO[str]) -> dict[str, Any]:
 
 
 def _busy(table: str, holder: dict[str, Any]) -> TableBusy:
-    who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
+    who = _name(holder)
     return TableBusy(
         f"the table {table} is being written by {who}",
         fix="wait for that run to end, or end it if it hangs; raise runs.lock_wait_seconds for longer commits",
         table=table,
         holder=who,
     )
+
+
+def _name(holder: dict[str, Any]) -> str:
+    return f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from etl_assets.engine.parent import die_with
-from etl_assets.resources.jvm import driver_options
+from etl_assets.resources.jvm import driver_options, option_string
 from etl_assets.resources.spark import class_path
 from etl_assets.runtime.java import find_java
 
@@ -102,7 +102,7 @@ class SparkServer:
             "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
             **class_path(config),
             # A JVM without memory is replaced; one that goes on half-dead would have to be found out.
-            "spark.driver.defaultJavaOptions": " ".join(["-XX:+ExitOnOutOfMemoryError", *options]),
+            "spark.driver.defaultJavaOptions": option_string(["-XX:+ExitOnOutOfMemoryError", *options]),
             **config,
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),

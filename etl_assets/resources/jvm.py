@@ -18,6 +18,7 @@ from etl_assets.settings import JvmStart
 _LOG4J = Path(__file__).with_name("log4j2.properties").absolute()
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _ARCHIVE = re.compile(r"-XX:(SharedArchiveFile|ArchiveClassesAtExit)=|-Xshare:")
+_NOT_PLAIN = re.compile(r"[\s'\"\\]")
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """The first of the JVM's two compilers only, and the collector without threads: in the first minute the second compiler takes
 more than it gives."""
@@ -53,6 +54,16 @@ def driver_options(
 def launcher_options(environ: Mapping[str, str]) -> str:
     """Options of the small JVM before the driver's, which lives for half a second."""
     return " ".join(_unless_given(_QUICK, _for_every_jvm(environ)))
+
+
+def option_string(options: Iterable[str]) -> str:
+    """Options as one setting, which Spark's launcher takes apart at spaces that are not within quotes."""
+    return " ".join(_quoted(option) if _NOT_PLAIN.search(option) else option for option in options)
+
+
+def _quoted(option: str) -> str:
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _for_every_jvm(environ: Mapping[str, str]) -> str:

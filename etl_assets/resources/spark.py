@@ -18,7 +18,7 @@ from pydantic import PrivateAttr
 
 from etl_assets.errors import SettingsError
 from etl_assets.resources.cancellation import cancel_on_interrupt
-from etl_assets.resources.jvm import driver_options, launcher_options, starts_quickly
+from etl_assets.resources.jvm import driver_options, launcher_options, option_string, starts_quickly
 from etl_assets.runtime.jars import delta_jars
 from etl_assets.runtime.java import find_java
 from etl_assets.settings import JvmStart
@@ -171,7 +171,7 @@ def _start(config: Mapping[str, str], *, quick: bool) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     options = driver_options(java, config, os.environ, quick=quick)
-    java_options = {"spark.driver.defaultJavaOptions": " ".join(options)}
+    java_options = {"spark.driver.defaultJavaOptions": option_string(options)}
     for key, value in {**class_path(config), **java_options, **config}.items():
         builder = builder.config(key, value)
     with _own_signal_handlers():

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from etl_assets.runtime.java import Java
 
-_PREFIX, _SUFFIX, _RECORDING = "classes-", ".jsa", ".recording-"
+_PREFIX, _SUFFIX, _FAILED, _RECORDING = "classes-", ".jsa", ".failed", ".recording-"
 _KEPT = 3
 """Archives of one user's installations that stay: each takes 190 MB."""
 _RECORDING_SECONDS = 900
@@ -47,18 +47,29 @@ def ensure_archive(java: Java, jars: tuple[Path, ...], say: Callable[[str], None
     """The archive, made if it is not there, which takes a minute. Without it everything works, and starts slower.
 
     Made under another name and moved into place whole. Those of Java's and jars that are gone are removed, but for the
-    newest few: other installations of this user may have them.
+    newest few: other installations of this user may have them. A recording that failed is not tried again for the same
+    Java and jars as long as its mark is beside them.
     """
     file = archive_file(java, jars)
+    mark = file.with_suffix(_FAILED)
     if file.is_file():
         return file
+    if mark.is_file():
+        say(f"==> without an archive of classes: recording it failed before. To try again, remove {mark}")
+        return None
     say(f"==> recording the classes of a Spark run, once, into {file.parent} (200 MB, 1 to 2 minutes)")
-    with tempfile.TemporaryDirectory(prefix=_RECORDING, dir=file.parent) as folder:
-        recorded = Path(folder, file.name)
-        if (problem := _record(java, recorded)) is not None:
-            say(f"==> not recorded: {problem}. Spark works without, and starts slower")
-            return None
-        recorded.replace(file)
+    try:
+        with tempfile.TemporaryDirectory(prefix=_RECORDING, dir=file.parent) as folder:
+            recorded = Path(folder, file.name)
+            if (problem := _record(java, recorded)) is None:
+                recorded.replace(file)
+            else:
+                mark.write_text(f"{problem}\n", "utf-8")
+    except OSError as error:  # a folder that is for reading only, a full disk: found out at once, each time
+        problem = str(error)
+    if problem is not None:
+        say(f"==> not recorded: {problem}. Spark works without, and starts slower")
+        return None
     _remove_old(file.parent)
     say(f"==> recorded, {file.stat().st_size / 1e6:,.0f} MB")
     return file

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from etl_assets.engine.handing import (
     send_message,
     status,
 )
+from etl_assets.engine.parent import die_with
 
 ASKED = Asked(run_id="run-1", instance="{}", executable=sys.executable, environment={"A": "b"})
 
@@ -147,3 +151,8 @@ def test_the_address_of_the_database_is_the_same_as_a_user_writes_it_and_as_dags
     url, other = "postgresql://dagster@db/runs", "postgresql+psycopg2://dagster@db/runs"
     assert variables({"ETL_ASSETS_POSTGRES_URL": url}) == variables({"ETL_ASSETS_POSTGRES_URL": other})
     assert variables({"ETL_ASSETS_POSTGRES_URL": url}) != variables({"ETL_ASSETS_POSTGRES_URL": url + "2"})
+
+
+@pytest.mark.parametrize(("parent", "code"), [(os.getpid, 0), (os.getppid, -signal.SIGKILL)])
+def test_a_process_whose_parent_has_ended_before_the_kernel_was_told_ends_too(parent, code):
+    assert subprocess.run(["true"], preexec_fn=partial(die_with, parent()), check=False).returncode == code

@@ -9,7 +9,7 @@ import pytest
 
 from etl_assets.placement.policy import Stage
 from etl_assets.resources import jvm
-from etl_assets.resources.jvm import driver_options, launcher_options, starts_quickly
+from etl_assets.resources.jvm import driver_options, launcher_options, option_string, starts_quickly
 from etl_assets.resources.platform import input_bytes
 from etl_assets.runtime.java import Java
 from etl_assets.settings import JvmStart, Settings
@@ -81,3 +81,10 @@ def test_a_runs_input_is_what_lies_in_the_landing_folders_of_its_days(tmp_path):
 def test_executors_elsewhere_get_none_of_it():
     (only,) = driver_options(JAVA, {"spark.master": "spark://host:7077"}, {}, quick=True)
     assert only.startswith("-Dlog4j2")
+
+
+def test_an_option_with_a_space_in_it_stays_one_option():
+    assert option_string(["-XX:SharedArchiveFile=/my jars/a.jsa", SERIAL]) == (
+        f'"-XX:SharedArchiveFile=/my jars/a.jsa" {SERIAL}'
+    )
+    assert option_string(['-Da="b\\c"']) == '"-Da=\\"b\\\\c\\""'

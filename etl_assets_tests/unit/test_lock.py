@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from etl_assets.delta import lock
 from etl_assets.delta.lock import writer_lock
-from etl_assets.errors import TableBusy
+from etl_assets.errors import TableBusy, WriterLeftBehind
 from etl_assets.processes import started_at
 
 HOLDER = """
@@ -93,6 +94,17 @@ def test_the_living_jvm_of_a_dead_holder_is_waited_for(path, driver):
     started = time.monotonic()
     acquire(path, wait_seconds=30)
     assert time.monotonic() - started >= 0.2
+
+
+def test_a_writer_at_the_jvm_of_a_dead_holder_does_not_wait_for_its_own_end(path, driver, monkeypatch):
+    killed(held_by_another_process(path, driver.pid))
+    monkeypatch.setattr(lock, "running_driver_pid", lambda: driver.pid)
+    for _ in range(2):  # what is known of the dead holder stays for whoever comes next
+        with pytest.raises(WriterLeftBehind, match="orders"):
+            acquire(path, wait_seconds=30, driver_pid=driver.pid)
+    monkeypatch.setattr(lock, "running_driver_pid", lambda: None)
+    with pytest.raises(TableBusy):
+        acquire(path)
 
 
 def test_a_jvm_that_is_a_zombie_holds_nothing(path, driver):

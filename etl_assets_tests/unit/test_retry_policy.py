@@ -24,6 +24,7 @@ def ours(kind: type[errors.EtlAssetsError]) -> errors.EtlAssetsError:
     [
         (ours(errors.CommitConflict), Decision.RETRY),
         (ours(errors.TableBusy), Decision.RETRY),
+        (ours(errors.WriterLeftBehind), Decision.STOP),
         (ours(errors.DomainUnavailable), Decision.RETRY),
         (ours(errors.SourceChanged), Decision.SPLIT),
         (ours(errors.SourceUnreadable), Decision.SPLIT),

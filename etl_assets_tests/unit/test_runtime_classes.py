@@ -61,16 +61,41 @@ def test_an_archive_of_something_else_is_not_looked_for(jars, change):
     assert archive_options(java, jars) == ()
 
 
-def test_a_recording_that_failed_is_told_and_leaves_nothing(jars, monkeypatch):
+def test_a_recording_that_failed_is_told_and_not_tried_again_until_somebody_wants_it(jars, monkeypatch):
+    tries: list[Path] = []
+
     def fail(_: Java, file: Path) -> str:
         file.write_bytes(b"half of it")
+        tries.append(file)
         return "no space left on device"
 
     monkeypatch.setattr(classes, "_record", fail)
     said: list[str] = []
     assert ensure_archive(JAVA, jars, said.append) is None
     assert "no space left on device" in said[-1]
-    assert [path.name for path in jars[0].parent.iterdir()] == ["delta.jar"]
+    mark = archive_file(JAVA, jars).with_suffix(".failed")
+    assert {path.name for path in jars[0].parent.iterdir()} == {"delta.jar", mark.name}
+    assert ensure_archive(JAVA, jars, said.append) is None
+    assert str(mark) in said[-1]
+    assert len(tries) == 1
+    mark.unlink()
+    ensure_archive(JAVA, jars, said.append)
+    assert len(tries) == 2
+    other = Java(home=JAVA.home, version=17, release="17.0.16")
+    ensure_archive(other, jars, said.append)
+    assert len(tries) == 3
+
+
+@pytest.mark.usefixtures("recorded")
+def test_jars_in_a_folder_for_reading_only_need_no_archive(jars, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(jars[0].parent))
+
+    # By the call, not by the folder's mode, which says nothing to root.
+    monkeypatch.setattr(classes.tempfile, "TemporaryDirectory", refuse)
+    said: list[str] = []
+    assert ensure_archive(JAVA, jars, said.append) is None
+    assert "Permission denied" in said[-1]
 
 
 @pytest.mark.usefixtures("recorded")
