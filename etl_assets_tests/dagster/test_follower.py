@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -299,11 +299,24 @@ def test_a_connection_that_is_lost_gets_a_new_session(settings, monkeypatch):
     assert attempts.renewed == 1
 
 
-def test_an_engine_that_is_gone_is_told_as_such_whatever_the_error(settings, monkeypatch):
+@pytest.fixture(params=["/proc", "/nowhere"])
+def driver(request, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen]:
+    """What is taken for the engine, also on a system that tells less of its processes."""
+    monkeypatch.setattr("etl_assets.processes._PROC", Path(request.param))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        monkeypatch.setattr("etl_assets.delta.session._started_driver", lambda: process)
+        yield process
+        process.kill()
+
+
+def test_an_engine_that_is_gone_is_told_as_such_whatever_the_error(settings, monkeypatch, driver):
     attempts = Attempts(settings, monkeypatch, LOST)
-    process = subprocess.Popen(["true"])
-    process.wait()
-    gone = process.pid
-    monkeypatch.setattr(crews, "running_driver_pid", lambda: gone)
-    with pytest.raises(EngineLost, match=f"process {gone}"):
+    os.kill(driver.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(EngineLost, match=f"process {driver.pid}"):
         attempts.done()
+
+
+def test_an_engine_that_is_there_is_not_to_blame(settings, monkeypatch, driver):
+    attempts = Attempts(settings, monkeypatch, CONFLICT, None)
+    assert attempts.done().report is not None
