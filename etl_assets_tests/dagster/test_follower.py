@@ -22,6 +22,7 @@ from etl_assets.follow import crew as crews
 from etl_assets.follow import pauses
 from etl_assets.follow.crew import Crew, Done
 from etl_assets.follow.follower import Follower, Session
+from etl_assets.follow.lease import Lease
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
 from etl_assets.steps.step import StepReport
@@ -103,6 +104,13 @@ def test_days_with_new_files_go_all_the_way_together(follow, settings):
         ("normalized_orders", both),
         ("warehouse_rows", both),
     ]
+
+
+def test_it_gives_a_sign_of_life_with_each_step(follow, settings, monkeypatch):
+    land(settings, DAY)
+    signs: list[Lease] = []
+    monkeypatch.setattr(Lease, "alive", lambda held: signs.append(held))
+    assert len(follow({})) <= len(signs)
 
 
 def test_a_day_whose_data_is_bad_is_told_of_and_left_alone_while_the_others_go_on(follow, settings):
