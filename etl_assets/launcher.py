@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 from dagster import DagsterEventType, DagsterRun
 from dagster._core.code_pointer import ModuleCodePointer
@@ -20,7 +19,7 @@ from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, Lau
 from dagster._serdes import serialize_value
 
 from etl_assets.engine.handing import Asked, hand_over
-from etl_assets.processes import since_1970, started_at
+from etl_assets.processes import is_there, since_1970, started_at
 from etl_assets.settings import home_folder
 
 _DEFINITIONS = "etl_assets.definitions"
@@ -122,16 +121,5 @@ def process_runs(pid: int, noted: float) -> bool:
         noted: When it was known to run, in seconds since 1970.
     """
     if (started := started_at(pid)) is None:
-        return not Path("/proc/self").exists() and _answers(pid)
+        return is_there(pid)
     return since_1970(started) <= noted + _CLOCK_SLACK_SECONDS
-
-
-def _answers(pid: int) -> bool:
-    """Whether there is a process of that id, on a system that says no more of it."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it is there, and belongs to somebody else
-    return True

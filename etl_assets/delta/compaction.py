@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import identifier
@@ -35,8 +34,9 @@ TIERS = (4 << 20, SMALL_BYTES)
 """Where files keep coming, small ones are made one, and later these: what is large is not written anew each time."""
 CROWDED_FILES = 100
 """So many small ones in one partition are written anew though more will come: each time costs at most `SMALL_BYTES` more."""
-DAYS_A_COMMIT = 100
-"""What a killed compaction loses at most."""
+DAYS_A_COMMIT = 10
+BYTES_A_COMMIT = 512 << 20
+"""What a killed compaction loses at most, and for how long others wait for the table's lock. One day may have more bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def plan_compactions(
         for day, files in small.items()
         if day is not None and files >= (2 if day < closed_before else CROWDED_FILES)
     )
-    for some in _batches(days, DAYS_A_COMMIT):
+    for some in _batches(days, _small_bytes(snapshot)):
         yield Compaction(days=some)
 
 
@@ -112,13 +112,29 @@ def _small_files(snapshot: Snapshot, smaller_than: int) -> Counter[dt.date | Non
     return fullest
 
 
+def _small_bytes(snapshot: Snapshot) -> Counter[dt.date]:
+    """For each day the bytes of its small files."""
+    of_day: Counter[dt.date] = Counter()
+    for size, (value,) in snapshot.sizes_by(DAY_COLUMN):
+        if size < SMALL_BYTES:
+            of_day[_day(value)] += size
+    return of_day
+
+
 def _day(value: Any) -> dt.date:
     return value if isinstance(value, dt.date) else dt.date.fromisoformat(value)
 
 
-def _batches(days: Iterable[dt.date], size: int) -> Iterator[list[dt.date]]:
-    rest = iter(days)
-    while some := list(islice(rest, size)):
+def _batches(days: Iterable[dt.date], bytes_of: Mapping[dt.date, int]) -> Iterator[list[dt.date]]:
+    some: list[dt.date] = []
+    size = 0
+    for day in days:
+        if some and (len(some) == DAYS_A_COMMIT or size + bytes_of[day] > BYTES_A_COMMIT):
+            yield some
+            some, size = [], 0
+        some.append(day)
+        size += bytes_of[day]
+    if some:
         yield some
 
 

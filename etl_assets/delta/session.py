@@ -7,7 +7,11 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from etl_assets.processes import is_there
+
 if TYPE_CHECKING:
+    import subprocess
+
     from pyspark.sql import SparkSession
 
 
@@ -42,9 +46,20 @@ def use_driver(pid: int) -> None:
 
 def running_driver_pid() -> int | None:
     """Process id of the driver JVM that this process has started or uses, if there is one; starts none."""
+    return getattr(_started_driver(), "pid", _used_driver)
+
+
+def lost_driver_pid() -> int | None:
+    """Process id of the driver JVM that this process has started or uses, if it has ended."""
+    if (started := _started_driver()) is not None:
+        started.poll()  # where there is no /proc, a child that nobody has asked for is taken to run
+    pid = running_driver_pid()
+    return None if pid is None or is_there(pid) else pid
+
+
+def _started_driver() -> subprocess.Popen[bytes] | None:
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    process = getattr(getattr(context, "_gateway", None), "proc", None)
-    return getattr(process, "pid", _used_driver)
+    return getattr(getattr(context, "_gateway", None), "proc", None)
 
 
 def driver_pid(spark: SparkSession) -> int | None:

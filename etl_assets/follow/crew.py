@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.compaction import commit_compaction, plan_crowded
-from etl_assets.delta.session import running_driver_pid
+from etl_assets.delta.session import lost_driver_pid
 from etl_assets.errors import EngineLost
 from etl_assets.io_managers.partition_split import run_partitions
-from etl_assets.processes import started_at
 from etl_assets.retry_policy import Decision, decide
 from etl_assets.steps.data_path import WITHOUT_DAYS, step_of
 from etl_assets.steps.placing import STAGE_OF, place
@@ -148,8 +147,7 @@ class Crew:
 
     def _look_at_engine(self, error: Exception) -> None:
         """A local engine is gone for good with its process; to a server, another session is made."""
-        driver = running_driver_pid()
-        if driver is not None and started_at(driver) is None:
+        if (driver := lost_driver_pid()) is not None:
             raise EngineLost(
                 f"the Spark engine of this process (process {driver}) is gone",
                 fix="start the follower again, as a supervisor does by itself: nothing acknowledged was lost; if it goes"

@@ -135,7 +135,7 @@ class Follower:
             began = time.monotonic()
             held.alive()
             if days := self._days_to_carry():
-                self._carry(crew, days)
+                self._carry(crew, days, held)
             self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
 
@@ -167,12 +167,13 @@ class Follower:
         days = sorted({*found.ready, *behind})
         return tuple(day for day in days if self._ready([(RAW_EVENTS.name, day)]))
 
-    def _carry(self, crew: Crew, days: Sequence[dt.date]) -> None:
+    def _carry(self, crew: Crew, days: Sequence[dt.date], held: Lease) -> None:
         """Take days from the landing folder to the warehouse, each as far as it goes."""
         # Events are not normalized with customers that are known to be wrong; arriving goes on.
         whole = self._ready([(CUSTOMERS.name, None)]) and not self._run(crew, CUSTOMERS.name, days).failed
         left = list(days)
         for table in PATH if whole else PATH[:1]:
+            held.alive()  # with each step: all of them together take long where there is much to catch up with
             done = self._run(crew, table, left)
             left = [] if None in done.failed else [day for day in left if day not in done.failed]
             if not left:
@@ -180,6 +181,7 @@ class Follower:
         if whole:
             self._check(time.monotonic())
         for table in PATH:
+            held.alive()
             crew.tidy(table)
 
     def _bring_up_to_date(self) -> None:

@@ -8,10 +8,12 @@ Belongs here: planning and committing. Does not belong here: what is worth it (`
 from __future__ import annotations
 
 import datetime as dt
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.compaction import Compaction, commit_compaction, plan_compactions
+from etl_assets.delta.lock import POLL_SECONDS
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
@@ -53,6 +55,7 @@ class Compact:
             commit_compaction(
                 self.context.spark, table, compaction, wait_seconds=self.context.lock_wait_seconds
             )
+            time.sleep(2 * POLL_SECONDS)  # whoever waits for the table's lock gets it before the next commit
         return before, extent(table)
 
     def is_due(self) -> bool:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -22,6 +22,7 @@ from etl_assets.follow import crew as crews
 from etl_assets.follow import pauses
 from etl_assets.follow.crew import Crew, Done
 from etl_assets.follow.follower import Follower, Session
+from etl_assets.follow.lease import Lease
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
 from etl_assets.steps.step import StepReport
@@ -103,6 +104,13 @@ def test_days_with_new_files_go_all_the_way_together(follow, settings):
         ("normalized_orders", both),
         ("warehouse_rows", both),
     ]
+
+
+def test_it_gives_a_sign_of_life_with_each_step(follow, settings, monkeypatch):
+    land(settings, DAY)
+    signs: list[Lease] = []
+    monkeypatch.setattr(Lease, "alive", lambda held: signs.append(held))
+    assert len(follow({})) <= len(signs)
 
 
 def test_a_day_whose_data_is_bad_is_told_of_and_left_alone_while_the_others_go_on(follow, settings):
@@ -299,11 +307,24 @@ def test_a_connection_that_is_lost_gets_a_new_session(settings, monkeypatch):
     assert attempts.renewed == 1
 
 
-def test_an_engine_that_is_gone_is_told_as_such_whatever_the_error(settings, monkeypatch):
+@pytest.fixture(params=["/proc", "/nowhere"])
+def driver(request, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen]:
+    """What is taken for the engine, also on a system that tells less of its processes."""
+    monkeypatch.setattr("etl_assets.processes._PROC", Path(request.param))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        monkeypatch.setattr("etl_assets.delta.session._started_driver", lambda: process)
+        yield process
+        process.kill()
+
+
+def test_an_engine_that_is_gone_is_told_as_such_whatever_the_error(settings, monkeypatch, driver):
     attempts = Attempts(settings, monkeypatch, LOST)
-    process = subprocess.Popen(["true"])
-    process.wait()
-    gone = process.pid
-    monkeypatch.setattr(crews, "running_driver_pid", lambda: gone)
-    with pytest.raises(EngineLost, match=f"process {gone}"):
+    os.kill(driver.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(EngineLost, match=f"process {driver.pid}"):
         attempts.done()
+
+
+def test_an_engine_that_is_there_is_not_to_blame(settings, monkeypatch, driver):
+    attempts = Attempts(settings, monkeypatch, CONFLICT, None)
+    assert attempts.done().report is not None

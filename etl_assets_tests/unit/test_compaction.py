@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from etl_assets.delta.compaction import (
     plan_compactions,
     plan_crowded,
 )
+from etl_assets.delta.lock import POLL_SECONDS, writer_lock
 from etl_assets.delta.log import entry_path
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.errors import NotFound
@@ -28,7 +31,8 @@ from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
-from etl_assets.steps.step import platform_table
+from etl_assets.steps import compact
+from etl_assets.steps.step import StepContext, platform_table
 from etl_assets_tests.reference.mirrored_log import DATA, commit_entries, log_entries, three_replications
 from etl_assets_tests.reference.written_tables import write_table
 
@@ -89,8 +93,8 @@ def test_after_it_nothing_is_left_to_do(domain):
 class ManyDays(Snapshot):
     """Two small files a day."""
 
-    def __init__(self, days: int) -> None:
-        self._days = days
+    def __init__(self, days: int, file_bytes: int = 10) -> None:
+        self._days, self._file_bytes = days, file_bytes
 
     def partition_columns(self) -> tuple[str, ...]:
         return ("partition_date",)
@@ -98,12 +102,48 @@ class ManyDays(Snapshot):
     def sizes_by(self, *columns: str):
         for number in range(self._days):
             for _ in range(2):
-                yield 10, (dt.date(2020, 1, 1) + dt.timedelta(days=number),)
+                yield self._file_bytes, (dt.date(2020, 1, 1) + dt.timedelta(days=number),)
 
 
 def test_many_days_are_several_commits_so_that_a_kill_loses_little():
     days = [len(plan.days) for plan in plan_compactions(ManyDays(2 * DAYS_A_COMMIT + 1), TODAY)]
     assert days == [DAYS_A_COMMIT, DAYS_A_COMMIT, 1]
+
+
+def test_days_of_many_bytes_are_several_commits_so_that_nobody_waits_long_for_the_table(monkeypatch):
+    monkeypatch.setattr(compaction, "BYTES_A_COMMIT", 45)
+    assert [len(plan.days) for plan in plan_compactions(ManyDays(5), TODAY)] == [2, 2, 1]
+    larger = ManyDays(3, file_bytes=100)
+    assert [len(plan.days) for plan in plan_compactions(larger, TODAY)] == [1, 1, 1]
+
+
+def test_a_writer_that_waits_gets_the_table_between_two_commits(domain, monkeypatch):
+    lock, order = domain.root / "writer.lock", []
+    waits = threading.Event()
+
+    def commit(_spark: Any, _table: Table, compaction: Compaction, **_options: Any) -> None:
+        with writer_lock(lock, table="raw_events", wait_seconds=10, driver_pid=None):
+            order.append(compaction)
+            waits.wait(10)
+            time.sleep(2 * POLL_SECONDS)
+
+    def write() -> None:
+        while not order:
+            time.sleep(0.01)
+        waits.set()
+        with writer_lock(lock, table="raw_events", wait_seconds=10, driver_pid=None):
+            order.append("a micro-batch")
+
+    def no_session() -> Any:
+        return None
+
+    monkeypatch.setattr(compact, "commit_compaction", commit)
+    monkeypatch.setattr(compact.Compact, "_due", lambda *_: ["first", "second", "third"])
+    writer = threading.Thread(target=write)
+    writer.start()
+    compact.Compact(context=StepContext(session=no_session, domain=domain), table="raw_events").run()
+    writer.join()
+    assert order == ["first", "a micro-batch", "second", "third"]
 
 
 def test_a_day_that_goes_on_is_written_anew_once_it_is_crowded(domain, monkeypatch):
