@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,10 +93,17 @@ def _stored_file(action: Mapping[str, Any]) -> StoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRows:
-    """Rows that stay when the file they are in goes: they are written to a file of their own."""
+    """Rows that stay when the file they are in goes: they are written to a file of their own.
+
+    Attributes:
+        partition: The Delta partition they are in.
+        rows: They, without the partition columns.
+        bounded: Columns that the log is to have bounds of: those that it had of the file they are from.
+    """
 
     partition: Mapping[str, str | None]
     rows: pa.Table
+    bounded: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> StoredFile:
         """Write them into a table's folder. The file counts once a log entry names it."""
@@ -115,30 +122,30 @@ class KeptRows:
             size=written.st_size,
             modified=written.st_mtime_ns // 1_000_000,
             rows=self.rows.num_rows,
-            statistics=_statistics_of(self.rows),
+            statistics=_statistics_of(self.rows, self.bounded),
         )
 
 
-def _statistics_of(rows: pa.Table) -> dict[str, Any]:
-    """Delta's statistics of the columns of whole numbers: batch ids and offsets are looked up in the log."""
+def _statistics_of(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
+    """Delta's statistics of some columns, or of none: of a column that is left out beside others, delta-rs takes its bounds
+    for null, and no reader who asks for a value of it is shown the file.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    statistics: dict[str, Any] = {
+    simple = all(
+        pa.types.is_integer(rows.schema.field(name).type) or pa.types.is_string(rows.schema.field(name).type)
+        for name in columns
+    )
+    if not columns or not simple or any(rows.column(name).null_count for name in columns):
+        return {"numRecords": rows.num_rows}
+    bounds = {name: pc.call_function("min_max", [rows.column(name)]).as_py() for name in columns}
+    return {
         "numRecords": rows.num_rows,
-        "minValues": {},
-        "maxValues": {},
-        "nullCount": {},
+        "minValues": {name: found["min"] for name, found in bounds.items()},
+        "maxValues": {name: found["max"] for name, found in bounds.items()},
+        "nullCount": dict.fromkeys(columns, 0),
     }
-    for field in rows.schema:
-        if pa.types.is_integer(field.type):
-            column = rows.column(field.name)
-            statistics["nullCount"][field.name] = column.null_count
-            if column.null_count < rows.num_rows:
-                bounds = pc.call_function("min_max", [column]).as_py()
-                statistics["minValues"][field.name] = bounds["min"]
-                statistics["maxValues"][field.name] = bounds["max"]
-    return statistics
 
 
 def rows_kept(folder: Path, file: StoredFile, column: str, values: frozenset[str]) -> KeptRows:
@@ -148,7 +155,8 @@ def rows_kept(folder: Path, file: StoredFile, column: str, values: frozenset[str
 
     wanted = pyarrow.dataset.field(column).isin(sorted(values))
     rows = pq.read_table(folder / file.path, partitioning=None, filters=wanted)
-    return KeptRows(partition=file.partition, rows=with_utc_times(rows))
+    bounded = tuple(file.statistics.get("minValues", ()))
+    return KeptRows(partition=file.partition, rows=with_utc_times(rows), bounded=bounded)
 
 
 def with_utc_times(rows: pa.Table) -> pa.Table:

@@ -27,6 +27,7 @@ from etl_assets.delta.log import read_entry
 from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.errors import CommitConflict, FilesGone, InputError, NotFound, RunFailed, TableBusy
+from etl_assets.observability.rows import find_rows
 from etl_assets.observability.table_states import table_states
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import load_settings
@@ -207,6 +208,11 @@ def test_what_operators_decided_stands(domain):
     refused = platform_table("normalized_orders_exceptions", domain).snapshot()
     assert refused is not None
     assert refused.newest_batch_by_day() == {FIRST: 0, SECOND: 1}, "what is kept is as old as it was"
+    letter = f"{SECOND}-discarded"
+    found = find_rows(
+        platform_table("dead_letters", domain), columns=["state"], where={"dead_letter_id": [letter]}
+    )
+    assert len(list(found)) == 1, "by delta-rs, which goes by the log's statistics"
     kept = [row for row in rows(domain, "normalized_orders_exceptions") if row["partition_date"] == SECOND]
     assert [(row["event_id"], row["outcome"]) for row in kept] == [(f"{SECOND}-0", "rejected")]
 
