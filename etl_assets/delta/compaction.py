@@ -85,13 +85,11 @@ def plan_compactions(
 
 def plan_crowded(snapshot: Snapshot, most_files: int) -> Compaction | None:
     """The compaction of a partition that has more than `most_files` small files of one tier, its day over or not."""
-    columns = snapshot.partition_columns()
     for smaller_than in TIERS:
-        small = Counter(values for size, values in snapshot.sizes_by(*columns) if size < smaller_than)
-        values, files = max(small.items(), key=lambda item: item[1], default=((), 0))
+        small = _small_files(snapshot, smaller_than)
+        day, files = max(small.items(), key=lambda item: item[1], default=(None, 0))
         if files > most_files:
-            days = (_day(values[columns.index(DAY_COLUMN)]),) if DAY_COLUMN in columns else ()
-            return Compaction(days=days, smaller_than=smaller_than)
+            return Compaction(days=() if day is None else (day,), smaller_than=smaller_than)
     return None
 
 

@@ -55,8 +55,8 @@ class Noted:
 
 
 def changes(before: Mapping[str, Noted], after: Mapping[str, Noted]) -> Iterator[Change]:
-    """What changed of the tables that both looks saw."""
-    for table in [name for name in after if name in before]:
+    """What changed of the tables that both looks saw, and that somebody had led: to be led at first is no move."""
+    for table in [name for name in after if name in before and before[name].epoch]:
         was, now = before[table], after[table]
         if now.leader != was.leader:
             text = (
