@@ -7,6 +7,7 @@ batch count.
 from __future__ import annotations
 
 import datetime as dt
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -142,8 +143,9 @@ class IngestBatch:
         folder.mkdir()
         try:
             return stage_lines(self.context.spark, files, self.limits, folder)
-        except (PySparkException, Py4JError):
-            # Spark names a file that it cannot read deep in a trace, if at all.
+        except (PySparkException, Py4JError, OSError, EOFError, zlib.error):
+            # Neither Spark nor gzip names the file in words that tell what to do.
+            verify(self.folders, self.plan.files)
             for folders in self.folders:
                 folders.verify_compression(file for file in self.plan.files if file.source == folders.source)
             raise

@@ -20,7 +20,7 @@ from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.delta.records import arrow_schema
 from etl_assets.delta.rows import DAY_COLUMN
 from etl_assets.steps.stage_lines import StagedBlock, staged_file
-from etl_assets.steps.worker_tasks import attempt_name, in_workers
+from etl_assets.steps.worker_tasks import attempt_name, figures_of, in_workers
 from etl_assets.transforms.line_positions import first_ordinal
 
 if TYPE_CHECKING:
@@ -149,8 +149,7 @@ class RawRows:
         make, attempts = self._maker(), folder.with_name(_ATTEMPTS)
         attempts.mkdir(parents=True)
         folder.mkdir()
-        written = in_workers(self.spark, self.tasks, work, f"{DAY_COLUMN} DATE, name STRING").collect()
-        for row in written:
+        for row in figures_of(self.spark, self.tasks, work, f"{DAY_COLUMN} DATE, name STRING"):
             target = folder / f"{DAY_COLUMN}={row[DAY_COLUMN].isoformat()}"
             target.mkdir(exist_ok=True)
             (attempts / row["name"]).rename(target / row["name"])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.envelope import Limits
 from etl_assets.delta.key_index import hashes_of
 from etl_assets.sources.lines import Block, blocks_of, read_lines
-from etl_assets.steps.worker_tasks import attempt_name, in_workers
+from etl_assets.steps.worker_tasks import attempt_name, figures_of
 from etl_assets.transforms.parse_events import (
     EVENTS_SCHEMA,
     REJECTED_SCHEMA,
@@ -154,8 +154,7 @@ def stage_lines(
         yield from _stage(task, limits, folder)
 
     schema = ", ".join(f"{name} {'STRING' if name in _TEXTS else 'BIGINT'}" for name in _FIGURES)
-    rows = in_workers(spark, tasks, work, schema).collect()
-    blocks = (StagedBlock(**row.asDict()) for row in rows)
+    blocks = (StagedBlock(**figures) for figures in figures_of(spark, tasks, work, schema))
     return Staged(
         folder=folder,
         blocks=tuple(sorted(blocks, key=lambda block: (block.file_index, block.block_start))),

@@ -1,5 +1,7 @@
 """Work that Spark's Python workers do by themselves: files read and written there, only figures go through Spark.
 
+Where there is but one task, this process does it (docs/decisions/0030-little-work-is-done-here.md).
+
 A task may run twice, after a failure or because Spark takes it for slow, and the first attempt may still be at work when
 the second one is done. So an attempt writes only files of its own name, and what it returns names them: files that no
 returned row names do not count.
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +41,19 @@ def in_workers(
     if not tasks:
         return spark.createDataFrame([], schema)
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work_on_each, schema)
+
+
+def figures_of(
+    spark: SparkSession, tasks: Sequence[Task], work: Callable[[Task], Iterable[pa.RecordBatch]], schema: str
+) -> list[dict[str, Any]]:
+    """The rows of `in_workers`, here.
+
+    A single task is worked on in this process: there is nothing to share out, and a worker, which has its start and a job
+    before it, would be no faster.
+    """
+    if len(tasks) == 1:
+        return [row for batch in work(tasks[0]) for row in batch.to_pylist()]
+    return [row.asDict() for row in in_workers(spark, tasks, work, schema).collect()]
 
 
 def attempt_name() -> str:

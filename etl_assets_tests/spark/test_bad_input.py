@@ -181,6 +181,20 @@ def test_a_file_that_changes_while_it_is_read_stops_its_batch_and_is_read_as_it_
     ]
 
 
+def test_a_file_that_is_gone_before_it_is_read_is_named(pipeline, monkeypatch):
+    path = pipeline.land([event(1)])
+    stage_all = ingest_batch.stage_lines
+
+    def without_it(*args: Any) -> stage_lines.Staged:
+        path.unlink()
+        return stage_all(*args)
+
+    monkeypatch.setattr(ingest_batch, "stage_lines", without_it)
+    with pytest.raises(SourceUnreadable, match=r"a\.jsonl"):
+        pipeline.run(only=["raw_events"])
+    assert pipeline.rows("raw_events") == []
+
+
 def test_a_file_that_is_not_what_its_name_says_is_named_and_the_rest_is_not_lost(pipeline):
     whole = gzip.compress(b"".join(json.dumps(event(number)).encode() + b"\n" for number in range(200)))
     path: Path = pipeline.landing / DAY.isoformat() / "broken.jsonl.gz"

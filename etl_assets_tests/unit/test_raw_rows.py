@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from etl_assets.delta.append import _data_files, _Footer
 from etl_assets.sources import lines
-from etl_assets.steps import raw_rows, stage_lines
+from etl_assets.steps import raw_rows, stage_lines, worker_tasks
 from etl_assets.steps.raw_rows import PlacedBlock, RawRows, RowsTask, _RowMaker, rows_tasks
 from etl_assets.steps.stage_lines import StagedBlock, _stage, _tasks
 from etl_assets.transforms.line_positions import first_ordinal
@@ -154,7 +154,7 @@ def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp
 
     under_way: list[str] = []
     folder = tmp_path / "append" / "rows"
-    monkeypatch.setattr(raw_rows, "in_workers", work_here)
+    monkeypatch.setattr(worker_tasks, "in_workers", work_here)
     path = _write(tmp_path / "0.jsonl", 0, DAY, ["event"])
     (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
     placed = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=1)
