@@ -67,11 +67,12 @@ def spread_over_versions(spark: SparkSession, table: Path, past: Past) -> None:
         return
     actions = [json.loads(line) for line in entry_path(table, base).read_text("utf-8").splitlines()]
     info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    of_all = json.loads(info["userMetadata"])
     own = next(action["txn"]["appId"] for action in actions if "txn" in action)
     changes = _changes_by_day(actions)
     for number in range(past.files):
         day = past.day_of(number).isoformat()
-        note = _note_of_one_file(json.loads(info["userMetadata"]), day, number // past.days, number)
+        note = _note_of_one_file(of_all, day, number // past.days, number)
         name, version = own, base + number
         if len(note["cursors"]) == 1:
             ((name, version),) = note["cursors"].items()
