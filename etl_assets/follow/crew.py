@@ -17,7 +17,7 @@ from etl_assets.delta.compaction import commit_compaction, plan_crowded
 from etl_assets.delta.session import lost_driver_pid
 from etl_assets.errors import EngineLost
 from etl_assets.io_managers.partition_split import run_partitions
-from etl_assets.retry_policy import Decision, decide
+from etl_assets.retry_policy import Decision, decide, spark_went_away
 from etl_assets.steps.data_path import WITHOUT_DAYS, step_of
 from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, domain_watched, logger, platform_table
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl_assets.settings import Settings
-
-_CONNECTION_LOST = ("Py4JNetworkError", "SparkConnectGrpcException")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,5 +166,5 @@ class Crew:
                 " on, look for the kernel's out-of-memory killer and raise `spark.driver_memory`",
                 driver=driver,
             ) from error
-        if type(error).__name__ in _CONNECTION_LOST:
+        if spark_went_away(error):
             self.renew()

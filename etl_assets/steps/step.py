@@ -22,6 +22,7 @@ from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
 from etl_assets.delta.table import Table
 from etl_assets.errors import DomainUnavailable
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.processes import is_there
 from etl_assets.steps.hung_root import ended_with
 from etl_assets.steps.turns import Turns
 
@@ -199,5 +200,5 @@ def _remove_orphans(parent: Path) -> None:
         return
     for folder in parent.iterdir():
         name = _STAGING_NAME.fullmatch(folder.name)
-        if name and name["host"] == socket.gethostname() and not Path(f"/proc/{name['pid']}").exists():
+        if name and name["host"] == socket.gethostname() and not is_there(int(name["pid"])):
             shutil.rmtree(folder, ignore_errors=True)

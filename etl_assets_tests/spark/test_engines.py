@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -51,54 +51,66 @@ def tables(pipeline: Pipeline) -> dict[str, list[str]]:
     }
 
 
-def running_on(engine: str, root: Path, landing: Path, *only: str) -> subprocess.Popen[str]:
-    """The steps, in a process of their own."""
+def running_on(engine: str, module: str, *arguments: object) -> subprocess.Popen[str]:
+    """A module of this package on an engine, in a process of its own."""
     home = Path(os.environ["ETL_ASSETS_HOME"])
     home.mkdir()
     # Spark's own defaults are for more than two cores.
     config = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
     (home / "platform.yaml").write_text(yaml.safe_dump({"spark": {"config": config}}), "utf-8")
     return subprocess.Popen(
-        [sys.executable, "-m", "etl_assets_tests.spark.run_on_engine", str(root), str(landing), *only],
+        [sys.executable, "-m", f"etl_assets_tests.spark.{module}", *map(str, arguments)],
         env={**os.environ, "ETL_ASSETS_SPARK_MASTER": engine},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def end_well(run: subprocess.Popen[str]) -> None:
+def end_well(run: subprocess.Popen[str]) -> str:
+    """What the process printed."""
     try:
-        _, said = run.communicate(timeout=400)
+        printed, said = run.communicate(timeout=400)
     finally:
         run.kill()
     assert run.returncode == 0, said[-6_000:]
+    return printed
 
 
-@contextlib.contextmanager
-def two_workers(folder: Path) -> Generator[str]:
-    with standalone_cluster(folder, workers=2) as cluster:
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """Address of a Spark Connect server."""
+    with connect_server(tmp_path_factory.mktemp("connect")) as address:
+        yield address
+
+
+@pytest.fixture(params=["standalone cluster", "Spark Connect"])
+def other_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+    """Address of an engine outside of the process that works with it."""
+    if request.param == "Spark Connect":
+        yield request.getfixturevalue("connect")
+        return
+    with standalone_cluster(tmp_path / "engine", workers=2) as cluster:
         yield cluster.master
 
 
-@pytest.mark.parametrize(
-    "other_engine",
-    [
-        pytest.param(two_workers, id="standalone cluster"),
-        pytest.param(connect_server, id="Spark Connect"),
-    ],
-)
-def test_the_tables_are_the_same_on_another_engine(
-    local: Pipeline,
-    tmp_path: Path,
-    other_engine: Callable[[Path], contextlib.AbstractContextManager[str]],
-):
-    with other_engine(tmp_path / "engine") as address:
-        end_well(running_on(address, tmp_path / "data", local.landing))
+def test_the_tables_are_the_same_on_another_engine(local: Pipeline, tmp_path: Path, other_engine: str):
+    end_well(running_on(other_engine, "run_on_engine", tmp_path / "data", local.landing))
     there = Pipeline(root=tmp_path / "data", landing=local.landing, session=local.session)
     expected = tables(local)
     assert all(expected.values())
     assert tables(there) == expected
+
+
+def test_errors_of_a_connect_server_mean_what_they_mean_in_this_process(connect: str, tmp_path: Path):
+    said = json.loads(end_well(running_on(connect, "errors_on_engine", tmp_path)))
+    assert said == {
+        "days": {
+            "failed": {"2026-01-02": "NumberFormatException"},
+            "stored": ["2026-01-01", "2026-01-03"],
+        },
+        "overtaken": {"error": "MetadataChangedException", "decision": "retry"},
+    }
 
 
 def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_doubles_none(tmp_path: Path):
@@ -111,7 +123,7 @@ def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_do
         lines = [event(file * events + number) for number in range(events)]
         pipeline.land([*lines, filler], name=f"{file:02}.jsonl")
     with standalone_cluster(tmp_path / "engine", workers=2) as cluster:
-        run = running_on(cluster.master, root, landing, "raw_events", "normalized_orders")
+        run = running_on(cluster.master, "run_on_engine", root, landing, "raw_events", "normalized_orders")
         staged = pipeline.domain.staging_path("raw_events")
         deadline = time.monotonic() + 200
         while not any(staged.rglob("events-*.parquet")):
