@@ -57,6 +57,11 @@ def roles(placement: Placement) -> dict[str, str]:
     return {name: role.value for name, role in standing.roles.items()}
 
 
+def promised(placement: Placement, name: str) -> dict[str, object]:
+    """The epoch that a domain's register has promised."""
+    return json.loads((root_of(placement, name) / "register" / f"{TABLE}.json").read_text())["promised"]
+
+
 def gone(placement: Placement, name: str) -> Path:
     """Take a domain's disk away, and have that seen."""
     root = root_of(placement, name)
@@ -204,6 +209,26 @@ def test_a_leader_is_removed_after_another_domain_leads(home):
     assert leader(placement, TABLE) == B
     assert roles(placement) == rest
     assert commit(placement, B) == 1
+
+
+@pytest.mark.parametrize("slept", [False, True], ids=["awake", "asleep while it was taken out"])
+def test_a_domain_that_was_taken_out_and_put_back_does_not_lead_before_it_is_a_member_again(home, slept):
+    placement = begun(home, VOTERS)
+    named_domains(home, dict.fromkeys((B, C), "voter"))
+    if slept:
+        gone(placement, A)
+    assert CliRunner().invoke(command, ["remove", A]).exit_code == 0
+    assert leader(placement, TABLE) == B
+    placement = named_domains(home, VOTERS)
+    if slept:
+        back(placement, A)
+    epochs = [promised(placement, name) for name in (B, C)]
+    assert CliRunner().invoke(command, ["drain", B]).exit_code == 0
+    assert place(placement, Stage.TRANSFORM, TABLE).name == C
+    assert [promised(placement, name) for name in (B, C)] == epochs, "nobody was fenced"
+    assert commit(placement, C) == 1
+    assert kept(placement).joined == (A,)
+    assert roles(placement) == VOTERS
 
 
 def test_a_dead_domain_is_replaced_by_another_one_while_rows_come_in(home):
