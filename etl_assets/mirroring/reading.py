@@ -62,6 +62,11 @@ class Reading:
         """
         return self._acknowledged()[0]
 
+    def locator(self) -> Locator | None:
+        """The newest locator that any register tells of, agreed on or not; None if none that answers has any."""
+        records, _ = self._records()
+        return _newest(records).locator if records else None
+
     def bind(self) -> Binding:
         """Bind to a replica that has the acknowledged version published: the own domain's, the leader's, any.
 

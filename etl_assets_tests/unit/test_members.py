@@ -19,6 +19,7 @@ from etl_assets.mirroring.membership import Membership
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, HealthState, Sighting
+from etl_assets.placement.memory import Standing
 from etl_assets.placement.policy import Stage
 from etl_assets.steps.keep_replicas import Kept, keep_replicas
 from etl_assets.steps.members import plan_members
@@ -268,6 +269,53 @@ def test_two_voters_and_a_witness_go_on_without_one_voter_and_say_so(home):
     assert kept(placement).one_copy is False
     assert one_loss(domain_states(placement)) is None
     assert root_of(placement, A).joinpath("tables", TABLE, "g000001", "part-1.parquet").is_file()
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["in use", "failed by hand"])
+@pytest.mark.parametrize("lost", [A, B], ids=["of the leader", "of the other voter"])
+def test_two_voters_and_a_witness_go_on_after_the_disk_of_a_voter_was_replaced(home, lost, failed):
+    placement = begun(home, {A: "voter", B: "voter", C: "witness"})
+    other = A if lost == B else B
+    shutil.rmtree(root_of(placement, lost))
+    root_of(placement, lost).mkdir()
+    placement.heal(lost, new_root=True)
+    if failed:
+        placement.memory.set_standing(lost, Standing.FAILED)
+    found = kept(placement)
+    assert (found.rejoined, found.problem) == ((lost,), None)
+    assert leader(placement, TABLE) == other
+    assert roles(placement) == {A: "voter", B: "voter", C: "witness"}
+    assert one_loss(domain_states(placement)) is None
+    assert commit(placement, other) == 1
+    held = {path.name for path in (root_of(placement, lost) / "tables" / TABLE).rglob("part-*")}
+    assert held == {"part-0.parquet", "part-1.parquet"}
+
+
+def test_two_voters_and_a_witness_go_on_while_the_register_of_a_voter_cannot_be_read(home):
+    placement = begun(home, {A: "voter", B: "voter", C: "witness"})
+    register = root_of(placement, A) / "register" / f"{TABLE}.json"
+    register.write_bytes(register.read_bytes()[:40])
+    found = kept(placement)
+    assert found.one_copy is True
+    assert f"`etl-assets tables repair {TABLE}`" in (found.problem or "")
+    assert commit(placement, B) == 1
+    repaired = CliRunner().invoke(tables, ["repair", TABLE])
+    assert repaired.exit_code == 0, repaired.output
+    assert kept(placement).one_copy is False
+
+
+def test_a_voter_whose_disk_is_not_mounted_is_not_taken_for_one_that_lost_its_memory(home):
+    placement = begun(home, {A: "voter", B: "voter", C: "witness"})
+    root = root_of(placement, B)
+    root.rename(root.with_name("away-b"))
+    root.mkdir()
+    found = kept(placement)
+    assert found.one_copy is None
+    assert "has no register" in (found.problem or "")
+    root.rmdir()
+    back(placement, B)
+    assert keep_replicas(placement) == []
+    assert commit(placement, A) == 1
 
 
 def test_one_copy_is_not_enough_while_the_other_voter_may_only_be_slow(home):
