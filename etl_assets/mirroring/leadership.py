@@ -6,11 +6,11 @@ a process ends. Who should lead is not decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from etl_assets.errors import MembershipRefused, ReplicaCorrupt, Unanswered
+from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.ballot import fenced, quorum_unavailable
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.lead import Lead
@@ -59,7 +59,13 @@ class Leadership:
                 self._take_up(self._mirror.held(), one_copy=False)
                 self._mirror.push()
         except Unanswered as error:
-            raise self._mirror.home_gone(error) from error
+            # The own store, or nobody has some of the data.
+            raise QuorumUnavailable(
+                f"{self._table.home} cannot lead the table {self._table.name}: {error.message}",
+                fix=error.fix,
+                table=self._table.name,
+                missing={self._table.home: error.message},
+            ) from error
         return self.current()
 
     def _pushed_whole(self) -> bool:
@@ -212,15 +218,32 @@ class Leadership:
         raise fenced(self._table, state, "its register changed at every attempt to write it")
 
     def _sources(self, adopted: State, granted: Mapping[str, Record]) -> Sources:
-        """Who holds the adopted history, home first; others of them may at least have some data."""
+        """Who holds the adopted history, home first; others of them may at least have some data.
 
-        def rank(domain: str) -> tuple[bool, bool]:
-            return granted[domain].accepted != adopted, domain != self._table.home
+        A witness may have been quicker than all who have the data: then those come last, though they promised nothing.
+        """
+        has_data = adopted.locator.domains(Role.VOTER, Role.LEARNER)
+        elsewhere = [domain for domain in has_data if domain != self._table.home]
 
+        def whole(domain: str) -> bool:
+            return domain in granted and granted[domain].accepted == adopted
+
+        def rank(domain: str) -> tuple[bool, bool, bool]:
+            return domain not in granted, not whole(domain), domain != self._table.home
+
+        records = dict(granted)
+        if not any(whole(domain) for domain in elsewhere):
+            records |= self._read([each for each in elsewhere if each not in granted], adopted.locator)
         return [
-            (self._table.replica(domain, adopted.locator), granted[domain].published.folder)
-            for domain in sorted(granted, key=rank)
+            (self._table.replica(domain, adopted.locator), records[domain].published.folder)
+            for domain in sorted(records, key=rank)
         ]
+
+    def _read(self, domains: Iterable[str], locator: Locator) -> dict[str, Record]:
+        """The records of those that answer, and whose memory is the agreed one."""
+        reads = {domain: partial(self._table.read, domain, locator) for domain in domains}
+        answers = self._table.couriers.gather(reads, lambda _: False)
+        return {domain: answer.record for domain, answer in answers.items() if answer.record is not None}
 
     def _catch_up(self, held: Held, adopted: State, state: State, sources: Sources) -> Published:
         """Make the home log the adopted history; what it has beyond stays if it follows on it and is whole.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import pytest
 
@@ -15,12 +17,14 @@ from etl_assets.errors import (
     StaleGeneration,
     Unanswered,
 )
-from etl_assets.mirroring.couriers import ThreadCouriers
+from etl_assets.mirroring.couriers import Errands, ThreadCouriers
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
 from etl_assets.retry_policy import Decision, decide
 from etl_assets.testing.memory_store import Fault, MemoryStore
-from etl_assets_tests.mirroring.platform import Platform
+from etl_assets_tests.mirroring.platform import OneByOne, Platform
+
+T = TypeVar("T")
 
 
 class Outages:
@@ -347,6 +351,74 @@ def test_going_on_with_one_copy_is_a_change_that_shows_and_is_taken_back(with_wi
     outages.down.clear()
     leader.lead()
     assert not leader.membership.set_one_copy(False).one_copy
+
+
+class Impatient(OneByOne):
+    """Couriers that ask some domains last, and nobody once there are answers enough."""
+
+    def __init__(self, slow: str) -> None:
+        self._slow = slow
+
+    def gather(self, errands: Errands[T], enough: Callable[[Mapping[str, T]], bool]) -> dict[str, T]:
+        answers: dict[str, T] = {}
+        for domain in sorted(errands, key=self._slow.__contains__):
+            if not enough(answers):
+                answers[domain] = errands[domain]()
+        return answers
+
+
+def test_a_new_leader_finds_the_data_with_a_voter_whose_promise_it_did_not_need(with_witness, outages):
+    leader = with_witness.process("a")
+    leader.commit()
+    outages.down.add("b")
+    leader.membership.set_one_copy(True)
+    leader.commit()
+    outages.down.clear()
+    with_witness.couriers = Impatient("a")
+    assert with_witness.process("b").lead().version == 1
+    assert log_of(with_witness, "b") == log_of(with_witness, "a")
+    assert with_witness.process("b").reading.bind().domain == "b"
+
+
+def test_a_new_leader_whose_log_is_damaged_mends_it_from_a_voter_whose_promise_it_did_not_need(with_witness):
+    with_witness.process("a").commit()
+    with_witness.couriers = Impatient("a")
+    store = with_witness.stores["b"]
+    assert isinstance(store, MemoryStore)
+    for key in [key for key in store.files if key.startswith("tables/")]:
+        store.delete(key)
+    assert with_witness.process("b").lead().version == 0
+
+
+def test_a_new_leader_finds_the_data_with_a_learner(outages):
+    platform = Platform(
+        {domain: MemoryStore(domain, outages) for domain in "abwl"}, {"w": Role.WITNESS, "l": Role.LEARNER}
+    )
+    platform.bootstrap()
+    leader = platform.process("a")
+    leader.commit()
+    outages.down.add("b")
+    leader.membership.set_one_copy(True)
+    leader.commit()
+    leader.mirror.follow()
+    outages.down = {"a"}
+    assert platform.process("b").lead().version == 1
+
+
+def test_a_leader_that_cannot_have_the_data_says_so_and_leads_once_it_can(with_witness, outages):
+    leader = with_witness.process("a")
+    leader.commit()
+    outages.down.add("b")
+    leader.membership.set_one_copy(True)
+    leader.commit()
+    outages.down = {"a"}
+    with pytest.raises(
+        QuorumUnavailable, match="b cannot lead the table events: no replica that answers has"
+    ) as gone:
+        with_witness.process("b").lead()
+    assert "bring back a domain that holds it" in gone.value.fix
+    outages.down.clear()
+    assert with_witness.process("b").lead().version == 1
 
 
 def test_the_last_other_copy_is_not_removed_by_accident(with_witness):
