@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from typing import TypeVar
 
 import pytest
 
@@ -17,14 +15,12 @@ from etl_assets.errors import (
     StaleGeneration,
     Unanswered,
 )
-from etl_assets.mirroring.couriers import Errands, ThreadCouriers
+from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
 from etl_assets.retry_policy import Decision, decide
 from etl_assets.testing.memory_store import Fault, MemoryStore
-from etl_assets_tests.mirroring.platform import OneByOne, Platform
-
-T = TypeVar("T")
+from etl_assets_tests.mirroring.platform import Impatient, Platform
 
 
 class Outages:
@@ -353,20 +349,6 @@ def test_going_on_with_one_copy_is_a_change_that_shows_and_is_taken_back(with_wi
     assert not leader.membership.set_one_copy(False).one_copy
 
 
-class Impatient(OneByOne):
-    """Couriers that ask some domains last, and nobody once there are answers enough."""
-
-    def __init__(self, slow: str) -> None:
-        self._slow = slow
-
-    def gather(self, errands: Errands[T], enough: Callable[[Mapping[str, T]], bool]) -> dict[str, T]:
-        answers: dict[str, T] = {}
-        for domain in sorted(errands, key=self._slow.__contains__):
-            if not enough(answers):
-                answers[domain] = errands[domain]()
-        return answers
-
-
 def test_a_new_leader_finds_the_data_with_a_voter_whose_promise_it_did_not_need(with_witness, outages):
     leader = with_witness.process("a")
     leader.commit()
@@ -374,7 +356,7 @@ def test_a_new_leader_finds_the_data_with_a_voter_whose_promise_it_did_not_need(
     leader.membership.set_one_copy(True)
     leader.commit()
     outages.down.clear()
-    with_witness.couriers = Impatient("a")
+    with_witness.couriers = Impatient(slow="a")
     assert with_witness.process("b").lead().version == 1
     assert log_of(with_witness, "b") == log_of(with_witness, "a")
     assert with_witness.process("b").reading.bind().domain == "b"
@@ -382,7 +364,7 @@ def test_a_new_leader_finds_the_data_with_a_voter_whose_promise_it_did_not_need(
 
 def test_a_new_leader_whose_log_is_damaged_mends_it_from_a_voter_whose_promise_it_did_not_need(with_witness):
     with_witness.process("a").commit()
-    with_witness.couriers = Impatient("a")
+    with_witness.couriers = Impatient(slow="a")
     store = with_witness.stores["b"]
     assert isinstance(store, MemoryStore)
     for key in [key for key in store.files if key.startswith("tables/")]:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
+from etl_assets.delta import replication
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, InputError
 from etl_assets.mirroring.locator import Role
@@ -25,6 +26,7 @@ from etl_assets.steps.keep_replicas import Kept, keep_replicas
 from etl_assets.steps.members import plan_members
 from etl_assets.steps.placing import leader, place
 from etl_assets.steps.step import platform_table
+from etl_assets_tests.mirroring.platform import Impatient
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, named_domains, root_of
 
 D = "local/d"
@@ -230,6 +232,20 @@ def test_a_domain_that_was_taken_out_and_put_back_does_not_lead_before_it_is_a_m
     assert commit(placement, C) == 1
     assert kept(placement).joined == (A,)
     assert roles(placement) == VOTERS
+
+
+def test_a_domain_that_slept_while_the_root_of_another_was_replaced_stops_nobody(home, monkeypatch):
+    placement = begun(home, {**VOTERS, D: "voter"})
+    gone(placement, A)
+    named_domains(home, VOTERS)
+    assert CliRunner().invoke(command, ["remove", D]).exit_code == 0
+    placement = named_domains(home, {**VOTERS, D: "voter"}, roots={D: "another-d"})
+    placement.place(Stage.INGEST)
+    assert kept(placement).joined == (D,)
+    back(placement, A)
+    # The one that slept answers first, and one answer is enough to tell that there is a table.
+    monkeypatch.setattr(replication, "ThreadCouriers", Impatient)
+    assert Replication(TABLE, placement.reader()).exists()
 
 
 def test_a_dead_domain_is_replaced_by_another_one_while_rows_come_in(home):
