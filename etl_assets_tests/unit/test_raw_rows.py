@@ -122,6 +122,17 @@ def test_a_worker_holds_no_more_long_records_than_so_many_bytes(tmp_path, monkey
     assert sum(table.num_rows for table in tables) == 12
 
 
+def test_a_worker_holds_no_more_short_lines_than_so_many(tmp_path, monkeypatch):
+    for module in (lines, stage_lines):
+        monkeypatch.setattr(module, "_PIECE_LINES", 3)
+    path = _write(tmp_path / "0.jsonl", 0, DAY, ["bad"] * 10)
+    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
+    assert (block.lines, block.rejected) == (10, 10)
+    rejected = pq.read_metadata(tmp_path / f"rejected-{block.part}.parquet")
+    assert [rejected.row_group(number).num_rows for number in range(rejected.num_row_groups)] == [3, 3, 3, 1]
+    assert pq.read_metadata(tmp_path / f"events-{block.part}.parquet").num_row_groups == 1
+
+
 def test_rows_that_are_not_as_many_as_were_counted_stop_the_task(tmp_path):
     path = _write(tmp_path / "0.jsonl", 0, DAY, ["event", "event"])
     (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
