@@ -15,7 +15,7 @@ import yaml
 
 from etl_assets.contracts.tables import ALL_TABLES, EFFECTS, REPLAYS
 from etl_assets.steps.stage_lines import TASK_BYTES
-from etl_assets_tests.pipeline import DAY, Pipeline, event
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.spark.engines import connect_server, standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -32,11 +32,13 @@ def local(engine, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     pipeline = Pipeline(root=folder / "data", landing=folder / "landing", session=lambda: session)
     refused = [event(901, payload={"customer_id": "c", "amount": "-1"}), event(902, event_type="OrderLost")]
     pipeline.land([*(event(number) for number in range(200)), "bad", event(1), *refused])
+    # Of two days, and by a line of white space of more than a task's size: several tasks wherever there are any.
+    pipeline.land([event(300, day=NEXT_DAY), " " * TASK_BYTES, event(301, day=NEXT_DAY)], day=NEXT_DAY)
     (pipeline.landing / "_reference").mkdir()
     (pipeline.landing / "_reference" / "customers.csv").write_text(
         "customer_id,customer_region\ncustomer-7,emea\n", "utf-8"
     )
-    pipeline.run([DAY])
+    pipeline.run([DAY, NEXT_DAY])
     return pipeline
 
 
@@ -61,18 +63,20 @@ def running_on(engine: str, root: Path, landing: Path, *only: str) -> subprocess
     return subprocess.Popen(
         [sys.executable, "-m", "etl_assets_tests.spark.run_on_engine", str(root), str(landing), *only],
         env={**os.environ, "ETL_ASSETS_SPARK_MASTER": engine},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def end_well(run: subprocess.Popen[str]) -> None:
+def end_well(run: subprocess.Popen[str]) -> int:
+    """How often the run shared out tasks among workers."""
     try:
-        _, said = run.communicate(timeout=400)
+        printed, said = run.communicate(timeout=400)
     finally:
         run.kill()
     assert run.returncode == 0, said[-6_000:]
+    return int(printed.split()[-1])
 
 
 @contextlib.contextmanager
@@ -94,7 +98,8 @@ def test_the_tables_are_the_same_on_another_engine(
     other_engine: Callable[[Path], contextlib.AbstractContextManager[str]],
 ):
     with other_engine(tmp_path / "engine") as address:
-        end_well(running_on(address, tmp_path / "data", local.landing))
+        shared_out = end_well(running_on(address, tmp_path / "data", local.landing))
+    assert shared_out == 2, "lines and rows of raw_events"
     there = Pipeline(root=tmp_path / "data", landing=local.landing, session=local.session)
     expected = tables(local)
     assert all(expected.values())
@@ -119,7 +124,7 @@ def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_do
             assert time.monotonic() < deadline
             time.sleep(0.01)
         cluster.kill_worker(0)
-        end_well(run)
+        assert end_well(run)
     rows = pipeline.rows("raw_events", order_by="offset")
     assert [row["offset"] for row in rows] == list(range(files * events))
     assert [row["event_id"] for row in rows] == [f"event-{number}" for number in range(files * events)]
