@@ -15,7 +15,7 @@ import yaml
 
 from etl_assets.contracts.tables import ALL_TABLES, EFFECTS, REPLAYS
 from etl_assets.steps.stage_lines import TASK_BYTES
-from etl_assets_tests.pipeline import DAY, Pipeline, event
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.spark.engines import connect_server, standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -32,11 +32,13 @@ def local(engine, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     pipeline = Pipeline(root=folder / "data", landing=folder / "landing", session=lambda: session)
     refused = [event(901, payload={"customer_id": "c", "amount": "-1"}), event(902, event_type="OrderLost")]
     pipeline.land([*(event(number) for number in range(200)), "bad", event(1), *refused])
+    # Of two days, and by a line of white space of more than a task's size: several tasks wherever there are any.
+    pipeline.land([event(300, day=NEXT_DAY), " " * TASK_BYTES, event(301, day=NEXT_DAY)], day=NEXT_DAY)
     (pipeline.landing / "_reference").mkdir()
     (pipeline.landing / "_reference" / "customers.csv").write_text(
         "customer_id,customer_region\ncustomer-7,emea\n", "utf-8"
     )
-    pipeline.run([DAY])
+    pipeline.run([DAY, NEXT_DAY])
     return pipeline
 
 
@@ -77,6 +79,11 @@ def end_well(run: subprocess.Popen[str]) -> str:
     return printed
 
 
+def tasks_shared_out(printed: str) -> int:
+    """How often a run of `run_on_engine` shared out tasks among workers."""
+    return int(printed.split()[-1])
+
+
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """Address of a Spark Connect server."""
@@ -95,7 +102,8 @@ def other_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[st
 
 
 def test_the_tables_are_the_same_on_another_engine(local: Pipeline, tmp_path: Path, other_engine: str):
-    end_well(running_on(other_engine, "run_on_engine", tmp_path / "data", local.landing))
+    printed = end_well(running_on(other_engine, "run_on_engine", tmp_path / "data", local.landing))
+    assert tasks_shared_out(printed) == 2, "lines and rows of raw_events"
     there = Pipeline(root=tmp_path / "data", landing=local.landing, session=local.session)
     expected = tables(local)
     assert all(expected.values())
@@ -131,7 +139,7 @@ def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_do
             assert time.monotonic() < deadline
             time.sleep(0.01)
         cluster.kill_worker(0)
-        end_well(run)
+        assert tasks_shared_out(end_well(run))
     rows = pipeline.rows("raw_events", order_by="offset")
     assert [row["offset"] for row in rows] == list(range(files * events))
     assert [row["event_id"] for row in rows] == [f"event-{number}" for number in range(files * events)]
