@@ -350,14 +350,22 @@ class Settings(Section):
     @property
     def doubts(self) -> tuple[str, ...]:
         """What is allowed and yet not what one wants, in sentences."""
-        roles = [each.role for each in self.domains]
-        voters = roles.count(Role.VOTER)
-        if Role.WITNESS in roles or voters % 2:
+        if len(self.domains) == 1:
             return ()
-        lost = "either of them is down" if voters == 2 else f"{voters // 2} of them are down"
+        roles = [each.role for each in self.domains]
+        voters, witnesses = roles.count(Role.VOTER), roles.count(Role.WITNESS)
+        if voters == 1:
+            return (
+                "domains: there is one voter; nothing goes on while it is down, and its loss loses data, as witnesses hold none"
+                " and learners may be behind; three voters, or two and a witness, can do without any one of them",
+            )
+        votes = voters + witnesses
+        if votes % 2:
+            return ()
+        lost = "either of them is down" if votes == 2 else f"{votes // 2} of them are down"
+        whose = f"{voters} voters and {witnesses or 'no'} {'witness' if witnesses < 2 else 'witnesses'}"
         return (
-            f"domains: {voters} voters and no witness cannot go on while {lost}; one more voter, or a witness, would let"
-            " them",
+            f"domains: {votes} votes of {whose} cannot go on while {lost}; one more voter, or a witness, would let them",
         )
 
     def placement(self) -> Placement:
