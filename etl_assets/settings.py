@@ -1,7 +1,7 @@
 """The platform file, validated: folders, domains, limits, Spark. One pydantic model a concern.
 
 A wrong field stops at load with its name, the value found and what is allowed. Environment variables are in
-`environment.py`.
+`environment.py`, and secrets in the environment only: what stands here is shown by Dagster and by lists of processes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OWNED_SPARK_SETTINGS = (
 class Section(BaseModel):
     """A part of the platform file: immutable, and an unknown field is an error."""
 
-    # What was given is shown by `_explain`, without secrets.
+    # What was given is shown by `_given`, if it can be no secret.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
@@ -98,7 +98,7 @@ Names = Annotated[
 
 
 _BUCKET = re.compile(r"(s3|az)://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9._=/-]*)?")
-_CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"]\?)[^\s'\"]*=[^\s'\"]*")
+_CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"][?;])[^\s'\"]*=[^\s'\"]*")
 _UNUSABLE_IN_ROOTS = re.compile(r"[*?\[\]{}\\%]")
 
 
@@ -164,6 +164,15 @@ class ReferenceSettings(Section):
     ] = None
 
 
+_SECRET = re.compile(r"secret|password|passphrase|token|(access|account|private)[._-]?key", re.IGNORECASE)
+_NAMES_A_SECRET = re.compile(r"(file|provider|mechanism|endpoint)$|\.secrets\.|secretKeyRef", re.IGNORECASE)
+
+
+def _is_secret(spark_setting: str) -> bool:
+    """Whether a setting of this name holds a secret; not one that says where it is to be had."""
+    return bool(_SECRET.search(spark_setting)) and not _NAMES_A_SECRET.search(spark_setting)
+
+
 class JvmStart(StrEnum):
     """What Spark's JVM is started for."""
 
@@ -190,7 +199,22 @@ class SparkSettings(Section):
             " a minute; auto: quick where a run's landing files are small"
         ),
     ] = JvmStart.AUTO
-    config: Annotated[dict[str, str], Field(description="further Spark settings")] = {}
+    config: Annotated[
+        dict[str, str],
+        Field(
+            description="further Spark settings; a secret only by the name of an environment variable: `${env.NAME}` for"
+            " those that begin with `spark.hadoop.`, `${env:NAME}` for others"
+        ),
+    ] = {}
+
+    @field_validator("master")
+    @classmethod
+    def _without_token(cls, value: str) -> str:
+        if "token=" in value:
+            raise ValueError(
+                "it holds a token: take it out, and set the environment variable SPARK_CONNECT_AUTHENTICATE_TOKEN"
+            )
+        return value
 
     @field_validator("config")
     @classmethod
@@ -200,6 +224,11 @@ class SparkSettings(Section):
                 raise ValueError(f"{key} is set by the platform and cannot be changed")
             if not key.startswith("spark."):
                 raise ValueError(f"{key} does not start with `spark.`")
+            sign = "." if key.startswith("spark.hadoop.") else ":"
+            if _is_secret(key) and not re.fullmatch(rf"\$\{{env[{sign}]\w+\}}", value[key]):
+                raise ValueError(
+                    f"{key} is a secret: put it into an environment variable, and write `${{env{sign}NAME}}` here"
+                )
         return value
 
 
@@ -323,7 +352,7 @@ class Settings(Section):
             allowed = getattr(self.placement_policy, stage.value)
             if unknown := [name for name in allowed if not any(covers(name, each) for each in names)]:
                 raise ValueError(
-                    f"placement.{stage}: {unknown[0]} is no domain; there are {', '.join(names)}"
+                    f"placement_policy.{stage}: {unknown[0]} is no domain; there are {', '.join(names)}"
                 )
             if not any(covers(name, leader) for name in allowed for leader in leaders):
                 raise ValueError(
@@ -445,6 +474,13 @@ def _read(file: Path, *, must_exist: bool) -> dict[str, Any]:
                 field=environment.PLATFORM_FILE.name,
             ) from None
         return {}
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
+        # The error itself quotes the line, which may hold a secret.
+        raise SettingsError(
+            f"the platform file {file} cannot be read: it is no YAML{where}", fix="mend the file"
+        ) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise SettingsError(
             f"the platform file {file} cannot be read: {error}", fix="mend the file"
@@ -461,15 +497,25 @@ def _read(file: Path, *, must_exist: bool) -> dict[str, Any]:
 def _explain(file: Path, error: ValidationError) -> SettingsError:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
-    allowed = _allowed(first)
-    given = _CREDENTIALS.sub("…", repr(first["input"]))
+    allowed, given = _allowed(first), _given(first)
+    what = field if given is None else f"{field} = {given}"
+    # Of a validator of ours it is the error's own text.
+    why = first.get("ctx", {}).get("error", first["msg"])
     return SettingsError(
-        f"{file}: {field} = {given} is wrong: {first['msg']}",
+        f"{file}: {what} is wrong: {why}" if field else f"{file}: {why}",
         fix=f"allowed: {allowed}" if allowed else "see docs/settings.md for the fields and their values",
         field=field,
         value=given,
         allowed=allowed,
     )
+
+
+def _given(first: Any) -> str | None:
+    """The value that was found, if it is that of a field which can hold no secret: a known one, a single value."""
+    known = first["type"] != "extra_forbidden" and first["loc"][:2] != ("spark", "config")
+    if not known or not isinstance(first["input"], (str, int, float, dt.date)):
+        return None
+    return _CREDENTIALS.sub("…", repr(first["input"]))
 
 
 def _allowed(first: Any) -> str:
