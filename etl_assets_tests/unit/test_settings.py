@@ -125,6 +125,7 @@ def test_a_secret_of_spark_is_an_environment_variable(load):
         "spark.authenticate.secret": "${env:SPARK_SECRET}",
         "spark.kubernetes.authenticate.oauthTokenFile": "/run/token",
         "spark.kubernetes.executor.secrets.store": "/run/secrets",
+        "spark.hadoop.fs.azure.sas.token.provider.type": "com.example.Provider",
     }
     assert load(yaml.safe_dump({"spark": {"config": secrets}})).spark.config == secrets
     with pytest.raises(SettingsError, match=r"spark\.authenticate\.secret .*`\$\{env:NAME\}`"):
