@@ -1,7 +1,7 @@
 """Every environment variable the platform reads, with its meaning and default; nothing else reads `os.environ` (but for
 `PATH`, `JAVA_HOME` and the locale, as Java itself does).
 
-Settings that belong to a platform (domains, folders, limits) are in the platform file (`settings.py`). Here is only what
+Settings that belong to a platform (domains, folders, limits) are in the platform file (`settings/`). Here is only what
 differs between machines or is secret.
 """
 

@@ -77,6 +77,10 @@ def relocate(table: str, domain: str) -> None:
         )
         raise NotFound(why, fix=f"name one of {names}", domain=domain)
     lead_there = _mirrored(table, there)
+    if not lead_there.exists():
+        raise NotFound(
+            f"{table} is not there yet", fix="relocate it once a first run has made it", table=table
+        )
     placement.expect_allowed(STAGE_OF[table], domain)
     if (problem := placement.problem(there)) is not None:
         raise DomainUnavailable(

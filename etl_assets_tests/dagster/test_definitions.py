@@ -137,7 +137,7 @@ FORBIDDEN = {
     "contracts": {"dagster", "pyspark", "dagster_pyspark", "pandera"},
     "placement": {"dagster", "pyspark", "dagster_pyspark"},
     "errors.py": {"dagster", "pyspark", "dagster_pyspark"},
-    "settings.py": {"dagster", "pyspark", "dagster_pyspark"},
+    "settings": {"dagster", "pyspark", "dagster_pyspark"},
     "retry_policy.py": {"dagster", "pyspark", "dagster_pyspark"},
     "transforms": {"dagster", "dagster_pyspark"},
     "delta": {"dagster", "dagster_pyspark"},

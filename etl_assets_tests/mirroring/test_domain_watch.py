@@ -258,9 +258,20 @@ def test_a_question_is_asked_once_at_a_time_and_its_error_comes_back(tmp_path):
         (["voter", "voter", "witness"], None),
         (["voter", "voter", "learner"], "either of them is down"),
         (["voter"] * 4, "2 of them are down"),
+        (
+            ["voter", "voter", "voter", "witness"],
+            "4 votes of 3 voters and 1 witness cannot go on while 2 of them are down",
+        ),
+        (["voter", "voter", "witness", "witness"], "2 of them are down"),
+        (["voter", "voter", "voter", "witness", "witness"], None),
+        (["voter", "witness"], "its loss loses data"),
+        (["voter", "witness", "witness"], "its loss loses data"),
+        (["voter", "learner"], "its loss loses data"),
     ],
 )
-def test_an_even_number_of_voters_is_warned_of_and_allowed(tmp_path, monkeypatch, roles, says):
+def test_domains_that_cannot_do_without_one_or_half_of_them_are_warned_of_and_allowed(
+    tmp_path, monkeypatch, roles, says
+):
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
     domains = [
         {"name": f"rack/{number}", "root": f"r{number}", "role": role} for number, role in enumerate(roles)

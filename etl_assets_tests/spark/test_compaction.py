@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.cursor import days_with_news, read_cursors
-from etl_assets.delta.log import read_entry
+from etl_assets.delta.log import entry_path, read_entry
 from etl_assets.steps.compact import Compact, extent
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 
@@ -15,13 +17,18 @@ pytestmark = pytest.mark.spark
 COMPACTED = ("raw_events", "normalized_orders", "warehouse_rows", "order_status_view", "audit_log")
 
 
+def odd(number: int) -> dict[str, Any]:
+    """An event whose ids are the largest of their file, for the log's statistics, and hold what Python takes for line ends."""
+    return event(number, event_id=f"\u2028event-{number}", aggregate_id=f"\u2028order-{number}")
+
+
 def ids(pipeline: Pipeline, table: str) -> list[str]:
     return sorted(row["event_id"] for row in pipeline.rows(table))
 
 
 def test_small_files_become_few_and_no_row_is_new_to_anybody(pipeline):
     for number in range(3):
-        lines = [event(10 * number + each) for each in range(5)]
+        lines = [odd(10 * number), *(event(10 * number + each) for each in range(1, 5))]
         pipeline.land([*lines, "bad"], name=f"{number}.jsonl")
         pipeline.land([event(100 + number, day=NEXT_DAY)], day=NEXT_DAY, name=f"{number}.jsonl")
         pipeline.run([DAY, NEXT_DAY])
@@ -35,6 +42,7 @@ def test_small_files_become_few_and_no_row_is_new_to_anybody(pipeline):
         assert (now.files, now.version) == (partitions, was.version + 1), name
         assert was.files > now.files
         assert now == extent(table)
+        assert "\u2028" in entry_path(table.path, now.version).read_text("utf-8"), name
         entry = read_entry(table.path, now.version)
         assert entry.operation == "OPTIMIZE"
         assert not any(file.changes_rows for file in (*entry.added, *entry.removed))
@@ -51,7 +59,7 @@ def test_small_files_become_few_and_no_row_is_new_to_anybody(pipeline):
     )
 
     # A repeat of each old file's events, and one new event: the index still knows every key.
-    pipeline.land([event(0), event(11), event(24), event(500)], name="later.jsonl")
+    pipeline.land([odd(0), event(11), event(24), event(500)], name="later.jsonl")
     reports = pipeline.run([DAY, NEXT_DAY])
     assert ids(pipeline, "raw_events").count("event-500") == 1
     assert len(ids(pipeline, "raw_events")) == len(set(ids(pipeline, "raw_events"))) == 19

@@ -262,6 +262,12 @@ def test_a_table_is_relocated_only_to_a_domain_that_may_and_can(placement):
     assert leader(placement, TABLE) == C
 
 
+def test_a_table_that_is_not_there_yet_is_not_relocated(placement):
+    refused = CliRunner().invoke(tables, ["relocate", TABLE, "--to", B])
+    assert isinstance(refused.exception, NotFound)
+    assert f"{TABLE} is not there yet" in str(refused.exception)
+
+
 def test_before_the_first_run_there_are_no_tables_and_that_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
     domains = [{"name": name, "root": name[-1]} for name in (A, B, C)]

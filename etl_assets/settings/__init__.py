@@ -1,0 +1,34 @@
+"""The platform file, validated: folders, domains, limits, Spark. One pydantic model a section.
+
+A wrong field stops at load with its name, the value found and what is allowed. Environment variables are in
+`environment.py`, and secrets in the environment only: what stands here is shown by Dagster and by lists of processes.
+"""
+
+from __future__ import annotations
+
+from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
+from etl_assets.settings.file import home_folder, load_settings, platform_file
+from etl_assets.settings.landing import LandingSettings, ReferenceSettings
+from etl_assets.settings.platform import Settings
+from etl_assets.settings.section import Section
+from etl_assets.settings.spark import JvmStart, SparkSettings
+from etl_assets.settings.work import MIN_KEPT_VERSIONS, FollowSettings, RunSettings, UpkeepSettings
+
+__all__ = [
+    "MIN_KEPT_VERSIONS",
+    "DomainSettings",
+    "FollowSettings",
+    "HealthSettings",
+    "JvmStart",
+    "LandingSettings",
+    "PlacementSettings",
+    "ReferenceSettings",
+    "RunSettings",
+    "Section",
+    "Settings",
+    "SparkSettings",
+    "UpkeepSettings",
+    "home_folder",
+    "load_settings",
+    "platform_file",
+]

@@ -1,0 +1,156 @@
+"""The whole platform file: its sections, and what they must be together."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from etl_assets.mirroring.locator import Role
+from etl_assets.placement.domains import FailureDomain, Placement
+from etl_assets.placement.memory import DomainsMemory
+from etl_assets.placement.observations import Observations
+from etl_assets.placement.policy import PlacementPolicy, Stage, covers
+from etl_assets.placement.watch import Watch
+from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
+from etl_assets.settings.landing import LandingSettings, ReferenceSettings
+from etl_assets.settings.section import Section
+from etl_assets.settings.spark import SparkSettings
+from etl_assets.settings.work import FollowSettings, RunSettings, UpkeepSettings
+
+_UNUSABLE_IN_ROOTS = re.compile(r"[*?\[\]{}\\%]")
+
+
+class Settings(Section):
+    """The whole platform file, with paths made absolute by `load_settings`."""
+
+    home: Annotated[Path, Field(description="set by ETL_ASSETS_HOME, not in the file")]
+    start_date: Annotated[dt.date, Field(description="first day of the daily partitions")] = dt.date(
+        2026, 1, 1
+    )
+    owners: Annotated[
+        tuple[str, ...], Field(description="owners of the assets: e-mail addresses or `team:name`")
+    ] = ("team:data-platform",)
+    domains: Annotated[
+        tuple[DomainSettings, ...],
+        Field(
+            min_length=1,
+            max_length=9,
+            description="tables are mirrored over all of them if there are several",
+        ),
+    ] = (DomainSettings(name="local", root="data"),)
+    placement_policy: PlacementSettings = PlacementSettings()
+    health: HealthSettings = HealthSettings()
+    upkeep: UpkeepSettings = UpkeepSettings()
+    landing: LandingSettings = LandingSettings()
+    reference: ReferenceSettings = ReferenceSettings()
+    spark: SparkSettings = SparkSettings()
+    runs: RunSettings = RunSettings()
+    follow: FollowSettings = FollowSettings()
+
+    @model_validator(mode="after")
+    def _domains_make_sense(self) -> Settings:
+        sites = [each.site(self.home) for each in self.domains]
+        names = [site.name for site in sites]
+        for what, values in (("name", names), ("root", [site.root for site in sites])):
+            if twice := [value for value in values if values.count(value) > 1]:
+                raise ValueError(f"domains: the {what} {twice[0]} stands twice; each domain has its own")
+        for site in sites:
+            if site.is_folder and (found := _UNUSABLE_IN_ROOTS.search(site.root)):
+                raise ValueError(
+                    f"domains: the root {site.root} holds {found[0]!r}, which Spark takes for a pattern or an escape; choose"
+                    " another folder, or another ETL_ASSETS_HOME"
+                )
+        if not any(site.role is Role.VOTER for site in sites):
+            raise ValueError(
+                "domains: none is a voter, so nothing can be written; give one at least the role voter"
+            )
+        leaders = [site.name for site in sites if site.may_lead]
+        if not leaders:
+            raise ValueError(
+                "domains: no voter has a folder for its root, and none may lead on an object store, where Spark does not"
+                " write; give one voter at least a folder"
+            )
+        for stage in Stage:
+            allowed = getattr(self.placement_policy, stage.value)
+            if unknown := [name for name in allowed if not any(covers(name, each) for each in names)]:
+                raise ValueError(
+                    f"placement_policy.{stage}: {unknown[0]} is no domain; there are {', '.join(names)}"
+                )
+            if not any(covers(name, leader) for name in allowed for leader in leaders):
+                raise ValueError(
+                    f"placement_policy.{stage} allows no voter that may lead; name one of {', '.join(leaders)} (object"
+                    " stores only vote)"
+                )
+        return self
+
+    @property
+    def landing_path(self) -> Path:
+        """The landing folder, absolute."""
+        return self.home / self.landing.path
+
+    @property
+    def customers_file(self) -> Path:
+        """The customer reference file, absolute; it may be absent."""
+        return self.home / (self.reference.customers or self.landing.path / "_reference" / "customers.csv")
+
+    @property
+    def turns_path(self) -> Path:
+        """Folder of the locks by which this machine's processes take turns at tables."""
+        return self.home / "turns"
+
+    @property
+    def dagster_home(self) -> Path:
+        """Folder of the Dagster instance."""
+        return self.home / "dagster"
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is allowed and yet not what one wants, in sentences."""
+        if len(self.domains) == 1:
+            return ()
+        roles = [each.role for each in self.domains]
+        voters, witnesses = roles.count(Role.VOTER), roles.count(Role.WITNESS)
+        if voters == 1:
+            return (
+                "domains: there is one voter; nothing goes on while it is down, and its loss loses data, as witnesses hold none"
+                " and learners may be behind; three voters, or two and a witness, can do without any one of them",
+            )
+        votes = voters + witnesses
+        if votes % 2:
+            return ()
+        lost = "either of them is down" if votes == 2 else f"{votes // 2} of them are down"
+        whose = f"{voters} voters and {witnesses or 'no'} {'witness' if witnesses < 2 else 'witnesses'}"
+        return (
+            f"domains: {votes} votes of {whose} cannot go on while {lost}; one more voter, or a witness, would let them",
+        )
+
+    def placement(self) -> Placement:
+        """The configured failure domains and who may run what in them."""
+        sites = tuple(each.site(self.home) for each in self.domains)
+        observations = Observations(self.home / "health.json")
+        return Placement(
+            domains=tuple(
+                FailureDomain(
+                    name=site.name,
+                    root=Path(site.root),
+                    sites=sites if len(sites) > 1 else (),
+                    observations=observations,
+                    timeout_seconds=self.health.timeout_seconds,
+                )
+                for site in sites
+                if site.is_folder
+            ),
+            sites=sites,
+            watch=Watch(
+                memory=DomainsMemory(self.home / "domains.json"),
+                observations=observations,
+                timeout_seconds=self.health.timeout_seconds,
+            ),
+            policy=PlacementPolicy(
+                allowed={stage: getattr(self.placement_policy, stage.value) for stage in Stage}
+            ),
+        )

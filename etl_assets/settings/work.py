@@ -1,0 +1,91 @@
+"""When work is done, in which pieces, how often again: runs, the resident process, upkeep."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from etl_assets.settings.section import Section
+
+MIN_KEPT_VERSIONS = 100
+"""So many of a table's last commits are looked at for cursors."""
+
+
+class RunSettings(Section):
+    """How Dagster's runs are cut and repeated."""
+
+    max_days_per_run: Annotated[
+        int, Field(ge=1, le=366, description="days one backfill or sensor run may hold")
+    ] = 31
+    max_retries: Annotated[
+        int, Field(ge=0, le=20, description="repetitions of a step after a transient error")
+    ] = 3
+    retry_delay_seconds: Annotated[
+        float, Field(ge=0, le=3600, description="first delay; doubles, with full jitter")
+    ] = 2.0
+    sensor_interval_seconds: Annotated[
+        int, Field(ge=1, le=3600, description="seconds between ticks of the sensors")
+    ] = 5
+    lock_wait_seconds: Annotated[
+        float, Field(ge=0, le=3600, description="how long to wait for a table's other writer")
+    ] = 60.0
+
+
+class FollowSettings(Section):
+    """The resident process that carries new events through (`etl-assets follow`)."""
+
+    batch_interval_seconds: Annotated[
+        float,
+        Field(
+            ge=0.05,
+            le=3600,
+            description="from the start of one micro-batch to that of the next, if it is done by then; also how often new"
+            " files are looked for",
+        ),
+    ] = 1.0
+    max_batch_bytes: Annotated[
+        int,
+        Field(
+            ge=1_048_576,
+            description="input of one micro-batch, compressed size: what is more goes through with the next ones",
+        ),
+    ] = 67_108_864
+    most_small_files: Annotated[
+        int,
+        Field(
+            ge=2,
+            le=1_000,
+            description="each micro-batch is a file; when a day of a table has more small ones, they are made one",
+        ),
+    ] = 50
+    derived_interval_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=3600,
+            description="from the end of bringing order_status_view, dead_letters and audit_log up to date to the next time",
+        ),
+    ] = 20.0
+    report_interval_seconds: Annotated[
+        float,
+        Field(
+            ge=1,
+            le=3600,
+            description="between reports to Dagster: one row for each asset and day, and one for each check, however many"
+            " micro-batches there were",
+        ),
+    ] = 60.0
+
+
+class UpkeepSettings(Section):
+    """What the round that looks after mirrored tables removes by itself."""
+
+    keep_log_versions: Annotated[
+        int,
+        Field(
+            ge=MIN_KEPT_VERSIONS,
+            description="versions of a mirrored table that stay readable; older log entries go, in every domain. Data files"
+            " stay until `tables vacuum`",
+        ),
+    ] = 10_000
