@@ -11,6 +11,7 @@ tables/<table>/staged/00000000000000000008.<chain>.json       an entry that was 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -20,6 +21,9 @@ from etl_assets.mirroring.named_files import NamedFile, files_named, files_remov
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, State, folder_name
 from etl_assets.mirroring.register import Register
 from etl_assets.mirroring.stores import Store
+
+_STAGED = re.compile(r"(\d{20})\.[0-9a-f]{64}\.json")
+"""A staged entry: its version, and the chain up to it."""
 
 
 class ForeignEntry(Exception):
@@ -197,7 +201,9 @@ class Replica:
         """
         prefix = f"tables/{self._table}/staged/"
         for key in list(self.store.list(prefix)):
-            if int(key.removeprefix(prefix).partition(".")[0]) <= published.version:
+            # What else lies there is a file system's own, or somebody's.
+            staged = _STAGED.fullmatch(key.removeprefix(prefix))
+            if staged is not None and int(staged[1]) <= published.version:
                 self.store.delete(key)
 
     def broken(

@@ -6,6 +6,7 @@ have (`members.py`), and when a round is due (`sensors/failure_domains.py`).
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from etl_assets.steps.step import platform_table
 if TYPE_CHECKING:
     from etl_assets.delta.replication import Replication
     from etl_assets.placement.domains import Placement
+
+logger = logging.getLogger("etl_assets")
 
 _MOVES_A_RETENTION = 10
 """How often a log's beginning moves while the versions that stay pass by: each time costs a reading of that log."""
@@ -88,7 +91,15 @@ def keep_replicas(
             kept.append(_keep(placement, table, keep_log_versions))
         except (MirrorError, Unanswered, DomainUnavailable) as error:
             kept.append(Kept(table=table, problem=error.message))
+        except (OSError, ValueError) as error:
+            kept.append(Kept(table=table, problem=unforeseen(table, error)))
     return [each for each in kept if each.told]
+
+
+def unforeseen(table: str, error: Exception) -> str:
+    """What to say of a table that met something which nobody has thought of; where it did is in the log."""
+    logger.warning("%s could not be looked after", table, exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Kept:

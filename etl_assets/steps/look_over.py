@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, MirrorError, Unanswered
 from etl_assets.mirroring.inspection import Finding, Seen
-from etl_assets.steps.keep_replicas import Kept
+from etl_assets.steps.keep_replicas import Kept, unforeseen
 from etl_assets.steps.placing import leader
 from etl_assets.steps.step import platform_table
 
@@ -62,6 +62,10 @@ def look_over(placement: Placement, last: Survey, *, seconds: float) -> tuple[Su
         survey, repaired = _look_over(placement, replace(last, table=table), following, seconds)
     except (MirrorError, Unanswered, DomainUnavailable):
         survey, repaired = following, ()  # the round that looks after the table says why
+    except (OSError, ValueError) as error:
+        # Told like damage of a domain that there is not: until the table is looked over again.
+        known = {**last.damaged.get(table, {}), "": unforeseen(table, error)}
+        survey, repaired = _with(following, table, known), ()
     found = [
         Kept(table=name, problem="; ".join(problems.values()))
         for name, problems in survey.damaged.items()
