@@ -22,7 +22,7 @@ from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, State, folde
 from etl_assets.mirroring.register import Register
 from etl_assets.mirroring.stores import Store
 
-_STAGED = re.compile(r"(\d{20})\.[0-9a-f]{64}\.json")
+_STAGED = re.compile(r"(\d{20})\.[0-9a-f]+\.json")
 """A staged entry: its version, and the chain up to it."""
 
 
@@ -164,16 +164,24 @@ class Replica:
         target = f"{self.folder(folder)}/{file.path}"
         if file.fits(self.store.size(target)):
             return True
+        unanswered: Unanswered | None = None
         for replica, their_folder in sources:
             key = f"{replica.folder(their_folder)}/{file.path}"
-            if not file.fits(replica.store.size(key)):
+            try:
+                if not file.fits(replica.store.size(key)):
+                    continue
+                if replica is self and self.store.link(key, target):
+                    return True
+                chunks = replica.store.read(key)
+            except Unanswered as error:
+                unanswered = error  # the next one may have it
                 continue
-            if replica is self and self.store.link(key, target):
-                return True
-            if (chunks := replica.store.read(key)) is not None:
+            if chunks is not None:
                 self.store.put(target, chunks)
                 if file.fits(self.store.size(target)):
                     return True
+        if unanswered is not None:
+            raise unanswered
         return False
 
     def persist(self, folder: int, version: int, entry: bytes) -> None:
