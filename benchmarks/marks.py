@@ -14,11 +14,16 @@ from benchmarks.processes import tree_cpu_seconds
 
 MARKS_FILE = "ETL_ASSETS_BENCH_MARKS"
 """Variable by which `measure` tells a script where its marks go."""
+SERVERS = "ETL_ASSETS_BENCH_SERVERS"
+"""Variable with the numbers of processes that work for a script and are none of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """One mark. `clock` is the machine's monotonic time, `cpu_seconds` those of the script's processes so far."""
+    """One mark.
+
+    `clock` is the machine's monotonic time, `cpu_seconds` those of the script's processes and servers so far.
+    """
 
     name: str
     clock: float
@@ -30,10 +35,11 @@ def mark(name: str, **figures: Any) -> None:
     """Set a mark; in a script that nobody measures this does nothing."""
     if (file := os.environ.get(MARKS_FILE)) is None:
         return
+    servers = map(int, os.environ.get(SERVERS, "").split())
     line = {
         "name": name,
         "clock": time.monotonic(),
-        "cpu_seconds": tree_cpu_seconds(os.getpid()),
+        "cpu_seconds": sum(map(tree_cpu_seconds, [os.getpid(), *servers])),
         "figures": figures,
     }
     with Path(file).open("a", encoding="utf-8") as marks:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.marks import MARKS_FILE, Mark, read_marks
-from benchmarks.processes import machine_cpu_seconds, tree_resident_bytes
+from benchmarks.marks import MARKS_FILE, SERVERS, Mark, read_marks
+from benchmarks.processes import machine_cpu_seconds, tree_cpu_seconds, tree_resident_bytes
 
 _SAMPLE_SECONDS = 0.25
 STARTED = "started"
@@ -36,7 +36,7 @@ class Measured:
 
     Attributes:
         marks: Its marks by name; `STARTED` is the start of the process.
-        resident: Samples of (monotonic time, resident bytes of all its processes).
+        resident: Samples of (monotonic time, resident bytes of all its processes and servers).
         load: Cores that other work kept busy meanwhile.
     """
 
@@ -84,10 +84,13 @@ def run_script(
     *,
     python: str = sys.executable,
     cores: Collection[int] | None = None,
+    servers: Collection[int] = (),
 ) -> Measured:
     """Run `benchmarks.scripts.<name>` with its arguments as JSON, in this Python or a peer's.
 
-    With `cores`, it and all it starts run on these only.
+    What was written before, such as a copy of tables, is on the disk when it starts, so that its fsyncs pay for its own.
+    With `cores`, it and all it starts run on these only. `servers` are the numbers of processes that run already and work for
+    it: what they and all they start use from now on counts as its own.
 
     Raises:
         ScriptFailed: it did not end well.
@@ -96,16 +99,17 @@ def run_script(
     with tempfile.TemporaryDirectory(prefix="etl-assets-bench-") as folder:
         marks_file, log = Path(folder, "marks"), Path(folder, "log")
         command = [*pinned, python, "-m", f"benchmarks.scripts.{name}", json.dumps(arguments)]
-        load, clock = Load(), time.monotonic()
+        os.sync()
+        load, clock, before = Load(), time.monotonic(), sum(map(tree_cpu_seconds, servers), 0.0)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
-                env={**environment, MARKS_FILE: str(marks_file)},
+                env={**environment, MARKS_FILE: str(marks_file), SERVERS: " ".join(map(str, servers))},
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
             try:
-                resident = tuple(_samples(process))
+                resident = tuple(_samples(process, servers))
             finally:
                 process.kill()
                 process.wait()
@@ -113,9 +117,9 @@ def run_script(
         if process.returncode != 0:
             raise ScriptFailed(f"{name} ended with {process.returncode}:\n{_end_of(log)}")
         marks = read_marks(marks_file)
-    used = max((found.cpu_seconds for found in marks.values()), default=0.0)
-    busy = max(0.0, others - used) / seconds
-    start = Mark(name=STARTED, clock=clock, cpu_seconds=0.0)
+    used = max((found.cpu_seconds for found in marks.values()), default=before)
+    busy = max(0.0, others - (used - before)) / seconds
+    start = Mark(name=STARTED, clock=clock, cpu_seconds=before)
     return Measured(marks={STARTED: start, **marks}, resident=resident, load=busy)
 
 
@@ -145,9 +149,9 @@ def empty_folder(path: Path) -> Path:
     return path
 
 
-def _samples(process: subprocess.Popen[bytes]) -> Iterator[tuple[float, int]]:
+def _samples(process: subprocess.Popen[bytes], servers: Collection[int]) -> Iterator[tuple[float, int]]:
     while process.poll() is None:
-        yield time.monotonic(), tree_resident_bytes(process.pid)
+        yield time.monotonic(), sum(map(tree_resident_bytes, (process.pid, *servers)))
         time.sleep(_SAMPLE_SECONDS)
 
 

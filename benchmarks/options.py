@@ -31,7 +31,7 @@ class Options:
         spark: Spark settings on top of the platform's own, for both sides.
     """
 
-    runs: int = 3
+    runs: int = 5
     events: int = 1_000_000
     days: int = 1_000
     files: int = 10_000

@@ -1,4 +1,4 @@
-"""The past of the history case: landing files of many days, and tables with a version for each of those days."""
+"""The past of the history case: landing files of many days, and tables with a version for each of those files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.log import entry_path, latest_version
 from etl_assets.events.wire import WireEvent
+from etl_assets.sources.ledger import FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,12 +39,15 @@ class Past:
         """The day after, which is the one that a measured run touches."""
         return FIRST_DAY + dt.timedelta(days=self.days)
 
+    def day_of(self, number: int) -> dt.date:
+        """The day of a landing file: each day gets one in turn."""
+        return FIRST_DAY + dt.timedelta(days=number % self.days)
+
 
 def land_past(landing: Path, past: Past) -> None:
     """Land the files, evenly over the days; nothing reads them yet, so nothing is fsynced."""
     for number in range(past.files):
-        day = past.past_days[number % past.days]
-        _land(landing, day, f"past-{number:06d}", f"past-{number}", EVENTS_A_FILE)
+        _land(landing, past.day_of(number), f"past-{number:06d}", f"past-{number}", EVENTS_A_FILE)
 
 
 def land_increment(landing: Path, day: dt.date, number: int, events: int) -> None:
@@ -51,23 +55,35 @@ def land_increment(landing: Path, day: dt.date, number: int, events: int) -> Non
     _land(landing, day, f"increment-{number:06d}", f"increment-{number}", events)
 
 
-def spread_over_versions(spark: SparkSession, table: Path) -> None:
-    """Rewrite a table's log as if each of its days had been committed by itself, cursors and all, with a checkpoint.
+def spread_over_versions(spark: SparkSession, table: Path, past: Past) -> None:
+    """Rewrite a table's log as if each landing file had been carried by itself: a version for each, and a checkpoint.
 
-    A thousand commits by Spark would take half an hour. The rows keep the batch id of the one commit, which only says
-    that they have been read long ago.
+    Ten thousand commits by Spark would take half a day. So the first file of a day brings all rows that the table has of it (all
+    there are, where it has no days) and the day's other files bring none; each says what such a commit says: the file it
+    read, or the cursors of its day, as versions of sources that have been spread as well, and its transaction id. The rows
+    keep the batch id of the one commit, which only says that they have been read long ago.
     """
-    if (newest := latest_version(table)) < 1:
+    if (base := latest_version(table)) < 1:
         return
-    actions = [json.loads(line) for line in entry_path(table, newest).read_text("utf-8").splitlines()]
-    days = _added_by_day(actions)
-    if len(days) < 2:
-        return
+    actions = [json.loads(line) for line in entry_path(table, base).read_text("utf-8").splitlines()]
     info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-    for version, (day, added) in enumerate(days.items(), start=newest):
-        _write_entry(table, version, [*_of_one_day(info, day), *added])
-    rest = [action for action in actions if not action.keys() & {"add", "commitInfo"}]
-    _write_entry(table, newest + len(days), [{"commitInfo": {**info, "userMetadata": None}}, *rest])
+    of_all = json.loads(info["userMetadata"])
+    own = next(action["txn"]["appId"] for action in actions if "txn" in action)
+    changes = _changes_by_day(actions)
+    for number in range(past.files):
+        day = past.day_of(number).isoformat()
+        note = _note_of_one_file(of_all, day, number // past.days, number)
+        name, version = own, base + number
+        if len(note["cursors"]) == 1:
+            ((name, version),) = note["cursors"].items()
+        head = [
+            {"commitInfo": {**info, "userMetadata": json.dumps(note)}},
+            {"txn": {"appId": name, "version": version}},
+        ]
+        first = changes.pop(None, []) if number == 0 else []
+        _write_entry(table, base + number, [*head, *first, *changes.pop(day, [])])
+    if changes:
+        raise ValueError(f"{table} has rows of days without a landing file: {sorted(map(str, changes))}")
     checkpoint(spark, table)
 
 
@@ -81,21 +97,25 @@ def checkpoint(spark: SparkSession, table: Path) -> None:
     delta_log.clearCache()
 
 
-def _added_by_day(actions: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    days: dict[str, list[dict[str, Any]]] = {}
+def _changes_by_day(actions: list[dict[str, Any]]) -> dict[str | None, list[dict[str, Any]]]:
+    """What a commit does to the table, by the day of the file it adds; None for the rest."""
+    changes: dict[str | None, list[dict[str, Any]]] = {}
     for action in actions:
-        if (day := action.get("add", {}).get("partitionValues", {}).get("partition_date")) is not None:
-            days.setdefault(day, []).append(action)
-    return days
+        if not action.keys() & {"commitInfo", "txn"}:
+            day = action.get("add", {}).get("partitionValues", {}).get("partition_date")
+            changes.setdefault(day, []).append(action)
+    return changes
 
 
-def _of_one_day(info: dict[str, Any], day: str) -> list[dict[str, Any]]:
-    """The commit's information, and the day's cursors as transaction ids, as a run over that day leaves them."""
-    metadata = json.loads(info["userMetadata"])
-    cursors = {name: version for name, version in metadata["cursors"].items() if name.endswith(f"/{day}")}
-    text = json.dumps({**metadata, "cursors": cursors})
-    ids = [{"txn": {"appId": name, "version": version}} for name, version in cursors.items()]
-    return [{"commitInfo": {**info, "userMetadata": text}}, *ids]
+def _note_of_one_file(note: dict[str, Any], day: str, of_day: int, number: int) -> dict[str, Any]:
+    """Of the note of the one commit what a commit says that has carried one file: the so-manyth of a day, and of all."""
+    mine = {name: version for name, version in note["cursors"].items() if name.endswith((f"/{day}", "/*"))}
+    facts = dict(note["facts"])
+    if FILES in facts:
+        file, mark = list(facts[FILES][day].items())[of_day]
+        facts[FILES] = {day: {file: mark}}
+    cursors = {name: version + number for name, version in mine.items()}
+    return {**note, "cursors": cursors, "facts": facts}
 
 
 def _write_entry(table: Path, version: int, actions: list[dict[str, Any]]) -> None:

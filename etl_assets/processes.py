@@ -34,6 +34,17 @@ def _answers(pid: int) -> bool:
     return True
 
 
+def namespace() -> str | None:
+    """Where process ids are told apart by `started_at`: this machine since it was started, and a container of it, for two of them
+    do not see each other's processes. None on a system that does not say.
+    """
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text("utf-8").strip()
+        return f"{boot}.{(_PROC / 'self/ns/pid').readlink().name}"
+    except FileNotFoundError:
+        return None
+
+
 def since_1970(ticks: str) -> float:
     """The time of `started_at` in seconds since 1970, by this machine's clock."""
     lines = (_PROC / "stat").read_text("utf-8").splitlines()

@@ -28,15 +28,45 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Errors by class name (of the error or a base class), what to do, and why."""
+    """Errors, what to do about them, and why.
+
+    Attributes:
+        names: Class names, of the error or of a base class.
+        exact: Of the error only: what is derived from the class is something else.
+        conditions: Where given, only with one of these error conditions of Spark's, or one below it.
+    """
 
     names: tuple[str, ...]
     decision: Decision
     why: str
+    exact: bool = False
+    conditions: tuple[str, ...] = ()
+
+    def covers(self, error: BaseException) -> bool:
+        """Whether this is one of them."""
+        kinds = type(error).__mro__[: 1 if self.exact else None]
+        if not any(kind.__name__ in self.names for kind in kinds):
+            return False
+        return not self.conditions or str(_ask(error, "getCondition")).partition(".")[0] in self.conditions
 
 
-# By name, because the classes of pyspark, Delta and py4j are not imported before Spark is. First match wins, for the error
-# itself before its bases.
+_SPARK_WENT_AWAY = (
+    Rule(names=("Py4JNetworkError",), decision=Decision.RETRY, why="Spark went away"),
+    # All that a Connect server has to say about data and queries is derived from it.
+    Rule(
+        names=("SparkConnectGrpcException",),
+        exact=True,
+        decision=Decision.RETRY,
+        why="no answer of the Spark Connect server",
+    ),
+    Rule(
+        names=("SparkConnectException",),
+        conditions=("INVALID_HANDLE", "NO_ACTIVE_SESSION"),
+        decision=Decision.RETRY,
+        why="the Spark Connect server has started anew, or has ended the session",
+    ),
+)
+# By name, because the classes of pyspark, Delta and py4j are not imported before Spark is. First match wins.
 RULES = (
     Rule(
         names=(
@@ -58,11 +88,7 @@ RULES = (
         decision=Decision.RETRY,
         why="another owner has the effect; it completes, or it is taken over",
     ),
-    Rule(
-        names=("Py4JNetworkError", "SparkConnectGrpcException"),
-        decision=Decision.RETRY,
-        why="Spark went away",
-    ),
+    *_SPARK_WENT_AWAY,
     Rule(names=("DomainUnavailable",), decision=Decision.RETRY, why="the storage may come back"),
     Rule(
         names=("QuorumUnavailable", "Unanswered"),
@@ -83,7 +109,9 @@ RULES = (
     Rule(names=("NullRefused",), decision=Decision.SPLIT, why="some of the rows lack a value"),
     Rule(names=("EtlAssetsError",), decision=Decision.STOP, why="somebody must act; the error says how"),
     Rule(
-        names=("AnalysisException", "ParseException"), decision=Decision.STOP, why="the query itself is wrong"
+        names=("AnalysisException", "ParseException", "InvalidPlanInput"),
+        decision=Decision.STOP,
+        why="the query itself is wrong",
     ),
     Rule(
         names=("PySparkException", "Py4JJavaError"), decision=Decision.SPLIT, why="a task failed on its data"
@@ -99,9 +127,14 @@ def decide(error: BaseException) -> Decision:
     if disk_is_full(error):
         return Decision.STOP
     for rule in RULES:
-        if any(base.__name__ in rule.names for base in type(error).__mro__):
+        if rule.covers(error):
             return rule.decision
     return Decision.STOP
+
+
+def spark_went_away(error: BaseException) -> bool:
+    """Whether the connection to Spark or the session there is gone, so that only another session may do."""
+    return any(rule.covers(error) for rule in _SPARK_WENT_AWAY)
 
 
 def advice(error: BaseException) -> str:
@@ -121,4 +154,12 @@ def disk_is_full(error: BaseException) -> bool:
     """Whether a full disk is behind the error, in Python or in Spark's words."""
     if isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:
         return True
-    return any(text in str(error) for text in _DISK_FULL)
+    # A server's message has the last error only; those that it came from are in the stack trace.
+    said = f"{error}\n{_ask(error, 'getStackTrace')}"
+    return any(text in said for text in _DISK_FULL)
+
+
+def _ask(error: BaseException, question: str) -> str | None:
+    """What an error of Spark's tells when asked; None where it is not asked such things."""
+    answer = getattr(error, question, None)
+    return None if answer is None else answer()

@@ -343,6 +343,11 @@ class Settings(Section):
         return self.home / (self.reference.customers or self.landing.path / "_reference" / "customers.csv")
 
     @property
+    def turns_path(self) -> Path:
+        """Folder of the locks by which this machine's processes take turns at tables."""
+        return self.home / "turns"
+
+    @property
     def dagster_home(self) -> Path:
         """Folder of the Dagster instance."""
         return self.home / "dagster"

@@ -57,6 +57,7 @@ def bulk_side(
     script: str,
     *,
     cores: Collection[int] | None = None,
+    servers: Collection[int] = (),
     **more: Any,
 ) -> Callable[[], Measured]:
     """One side: the script over the input, in a fresh process and an empty folder; it must end with the right rows."""
@@ -76,7 +77,7 @@ def bulk_side(
             },
             **more,
         }
-        measured = run_script(script, arguments, script_environment(), cores=cores)
+        measured = run_script(script, arguments, script_environment(), cores=cores, servers=servers)
         _check(script, measured, given)
         return measured
 

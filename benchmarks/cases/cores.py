@@ -2,7 +2,11 @@
 
 Local: everything of the process is pinned to one core with `local[1]`, or to two with `local[2]`. Cluster: a master and one or
 two workers of one core each; driver, master and workers share the machine's two cores, so that the second worker gets what
-they leave: this part tells the least that a second worker brings, not what it brings on a machine of its own.
+they leave: this part tells the least that a second worker brings, not what it brings on a machine of its own. What the workers
+use counts as the case's own work.
+
+In turns with them plain Python work that shares nothing, by one process and by two pinned to a core each: the machine's own
+ceiling, which on a virtual machine is less than twice as much. It has no target.
 """
 
 from __future__ import annotations
@@ -14,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.cases.bulk import WARM, bulk_side
 from benchmarks.input import BulkInput, bulk_input
-from benchmarks.measure import Measured, empty_folder, interleaved, median
-from benchmarks.options import Options
+from benchmarks.measure import Measured, empty_folder, interleaved, median, run_script
+from benchmarks.options import Options, script_environment
 from benchmarks.report import Figure, figure
 from benchmarks.scripts.platform_steps import DATA_PATH
 
@@ -24,6 +28,7 @@ TARGET = round(1 / 1.7, 3)
 """The most that the time with two may be of the time with one: rows a second are 1.7 times as many."""
 ONE, TWO = "one core", "two cores"
 ONE_WORKER, TWO_WORKERS = "one worker", "two workers"
+PLAIN_ONE, PLAIN_TWO = "plain Python on one core", "plain Python on two cores"
 
 
 def run(options: Options) -> list[Figure]:
@@ -35,12 +40,15 @@ def run(options: Options) -> list[Figure]:
         TWO: _local(options, given, work / "two", {0, 1}),
         ONE_WORKER: _cluster(options, given, work / "one-worker", 1),
         TWO_WORKERS: _cluster(options, given, work / "two-workers", 2),
+        PLAIN_ONE: lambda: _plain_python({0}),
+        PLAIN_TWO: lambda: _plain_python({0, 1}),
     }
     measured = interleaved(options.runs, sides)
     shutil.rmtree(work, ignore_errors=True)
     return [
         *_figures("local", measured[TWO], measured[ONE]),
         *_figures("cluster", measured[TWO_WORKERS], measured[ONE_WORKER]),
+        *_ceiling(measured[PLAIN_TWO], measured[PLAIN_ONE]),
     ]
 
 
@@ -58,21 +66,40 @@ def _cluster(options: Options, given: BulkInput, folder: Path, workers: int) -> 
     def run_side() -> Measured:
         logs = empty_folder(folder.with_name(f"{folder.name}-engine"))
         with standalone_cluster(logs, workers=workers) as cluster:
-            return bulk_side(replace(options, master=cluster.master), given, folder, "bulk_by_platform")()
+            return bulk_side(
+                replace(options, master=cluster.master),
+                given,
+                folder,
+                "bulk_by_platform",
+                servers=[worker.pid for worker in cluster.workers],
+            )()
 
     return run_side
 
 
+def _plain_python(cores: Collection[int]) -> Measured:
+    return run_script("plain_python", {"cores": sorted(cores)}, script_environment())
+
+
 def _figures(engine: str, two: list[Measured], one: list[Measured]) -> list[Figure]:
+    """Wall seconds judge; CPU seconds beside them tell how much of a miss is the same work costing more."""
+    stages = (("raw", "raw_events"), ("raw_to_warehouse", DATA_PATH[-1]))
+    return [row for name, until in stages for row in _both(f"{engine}_{name}", two, one, WARM, until, TARGET)]
+
+
+def _ceiling(two: list[Measured], one: list[Measured]) -> list[Figure]:
+    return _both("machine_plain_python", two, one, "began", "done", None)
+
+
+def _both(
+    name: str, two: list[Measured], one: list[Measured], since: str, until: str, target: float | None
+) -> list[Figure]:
     load = median([*two, *one], lambda run: run.load)
+
+    def compare(metric: str, value: Callable[[Measured], float], target: float | None = None) -> Figure:
+        return figure(CASE, metric, median(two, value), median(one, value), load=load, target=target)
+
     return [
-        figure(
-            CASE,
-            f"{engine}_{name}_wall_seconds",
-            median(two, lambda run, until=until: run.wall_seconds(until, WARM)),
-            median(one, lambda run, until=until: run.wall_seconds(until, WARM)),
-            load=load,
-            target=TARGET,
-        )
-        for name, until in (("raw", "raw_events"), ("raw_to_warehouse", DATA_PATH[-1]))
+        compare(f"{name}_wall_seconds", lambda run: run.wall_seconds(until, since), target),
+        compare(f"{name}_cpu_seconds", lambda run: run.cpu_seconds(until, since)),
     ]

@@ -78,19 +78,22 @@ def _figures(long: list[Measured], fresh: list[Measured]) -> list[Figure]:
     def compare(metric: str, value: Callable[[Measured], float], target: float | None = None) -> Figure:
         return figure(CASE, metric, median(long, value), median(fresh, value), load=load, target=target)
 
-    def tick_cpu_seconds(run: Measured) -> float:
-        return run.marks["ticked"].figures["cpu_seconds"]
+    def tick(news: str, kind: str) -> Callable[[Measured], float]:
+        return lambda run: run.marks[f"ticked_{news}"].figures[kind]
 
     rows = [
         figure(
             CASE,
             "tick_cpu_seconds_at_most",
-            median(long, tick_cpu_seconds),
+            median(long, tick("without_news", "cpu_seconds")),
             load=load,
             target=TICK_CPU_SECONDS_TARGET,
         ),
-        compare("tick_cpu_seconds", tick_cpu_seconds),
-        compare("tick_wall_seconds", lambda run: run.marks["ticked"].figures["wall_seconds"]),
+        *(
+            compare(f"tick_{news}_{kind}", tick(news, kind))
+            for news in ("without_news", "with_news")
+            for kind in ("cpu_seconds", "wall_seconds")
+        ),
         compare("run_cpu_seconds", lambda run: run.cpu_seconds(LAST, "warm"), RUN_TARGET),
         compare("run_wall_seconds", lambda run: run.wall_seconds(LAST, "warm"), RUN_TARGET),
     ]

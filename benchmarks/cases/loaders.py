@@ -9,6 +9,7 @@ not know which files it has read: they have no figures where they cannot do the 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -16,11 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import etl_assets
+from benchmarks import scripts
 from benchmarks.input import DAYS, FIRST_DAY, SEED
 from benchmarks.made_history import copied
 from benchmarks.measure import Measured, empty_folder, interleaved, median, run_script
 from benchmarks.options import Options, script_environment
-from benchmarks.peers import Peer, python_of
+from benchmarks.peers import REQUIREMENTS, Peer, python_of
 from benchmarks.report import Figure, figure
 from etl_assets.events.generate import EventsSpec, generate
 
@@ -73,8 +76,10 @@ class Loaders:
         return self._run(name, self._landing, self._options.events, everything=everything)
 
     def keep_loaded(self, name: str) -> None:
-        """Have a home that has loaded all, made once for each size."""
+        """Have a home that has loaded all, made once for each size and loader; what an older loader made goes."""
         if not self._kept(name).exists():
+            for older in self._kept(name).parent.glob(f"loaded-{name}-{self._options.events}-*"):
+                shutil.rmtree(older)
             print(f"  loading {self._options.events:,} events by {name}, once ...", file=sys.stderr)
             self.load(name, everything=True)
             copied(self._home(name), making := self._kept(name).with_name(f".{self._kept(name).name}"))
@@ -104,7 +109,7 @@ class Loaders:
         return self._options.folder / CASE / name
 
     def _kept(self, name: str) -> Path:
-        return self._options.folder / "input" / f"loaded-{name}-{self._options.events}"
+        return self._options.folder / "input" / f"loaded-{name}-{self._options.events}-{_digest(name)}"
 
     def _run(self, name: str, files: Path, rows: int, *, everything: bool = False) -> Measured:
         home = self._home(name)
@@ -127,6 +132,14 @@ class Loaders:
         if (found := measured.marks["verified"].figures["rows"]) != rows:
             raise WrongRows(f"{name} ended with {found:,} rows, not {rows:,}")
         return measured
+
+
+def _digest(name: str) -> str:
+    """Of what makes a loader's tables: the platform's code, or a peer's packages; and the script."""
+    script = Path(*scripts.__path__, f"{_SCRIPTS[name]}.py")
+    package = Path(*etl_assets.__path__)
+    code = sorted(package.rglob("*.py")) if name == PLATFORM else [REQUIREMENTS / f"{name}.txt"]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in (script, *code))).hexdigest()[:8]
 
 
 def _unique_input(folder: Path, events: int) -> tuple[Path, Path]:

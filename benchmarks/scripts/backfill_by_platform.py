@@ -26,19 +26,22 @@ def main() -> None:
     settings = platform(Path(told["home"]), Path(told["landing"])).model_copy(
         update={"start_date": days[0], "spark": spark}
     )
-    # The session that runs share is started before the clock, for all sides the same.
+    # The session that runs share and Dagster's instance are there before the clock, for all sides the same.
     session = SparkResource(spark_config=spark_config(spark)).spark_session
     session.range(10).count()
-    mark("session")
-    if told["days_a_run"] is None:
-        path = steps(settings, lambda: session, ReadMode.WHOLE)
-        for name in STAGES:
-            path[name].run(days)
-    else:
-        runs = settings.runs.model_copy(update={"max_days_per_run": told["days_a_run"]})
-        own = settings.home / "dagster"
-        own.mkdir(parents=True)
-        with dg.DagsterInstance.local_temp(str(own)) as instance:
+    # Dagster's tables are made once for an installation, not for a backfill.
+    own = settings.home / "dagster"
+    own.mkdir(parents=True)
+    with dg.DagsterInstance.local_temp(str(own)) as instance:
+        instance.get_runs_count()
+        instance.get_latest_materialization_event(dg.AssetKey(STAGES[0]))
+        mark("session")
+        if told["days_a_run"] is None:
+            path = steps(settings, lambda: session, ReadMode.WHOLE)
+            for name in STAGES:
+                path[name].run(days)
+        else:
+            runs = settings.runs.model_copy(update={"max_days_per_run": told["days_a_run"]})
             materialize_days(
                 settings.model_copy(update={"runs": runs}),
                 instance,

@@ -30,7 +30,8 @@ def main() -> None:
     run(long, list(past.past_days))
     domain = platform(long, long / "landing").placement().domains[0]
     for name in (*DATA_PATH, *DERIVED):
-        spread_over_versions(spark, platform_table(name, domain).path)
+        spread_over_versions(spark, platform_table(name, domain).path, past)
+        mark(f"{long.name} {name} spread")
     for home in (long, fresh):
         land_increment(home / "landing", past.day, 0, INCREMENT)
         run(home, [past.day])

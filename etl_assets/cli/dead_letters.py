@@ -159,14 +159,17 @@ def _discard(settings: Settings, letters: Sequence[Letter], reason: str) -> None
     from etl_assets.steps.discard_letters import DiscardLetters
     from etl_assets.steps.placing import place
     from etl_assets.steps.step import StepContext
+    from etl_assets.steps.turns import Turns
 
     spark = SparkResource(spark_config=spark_config(settings.spark))
     context = StepContext(
         session=lambda: spark.spark_session,
         domain=place(settings.placement(), Stage.TRANSFORM, DEAD_LETTERS.name),
         lock_wait_seconds=settings.runs.lock_wait_seconds,
+        turns=Turns(folder=settings.turns_path),
     )
-    DiscardLetters(context=context, letters=letters, reason=reason).run()
+    with context.turn(DEAD_LETTERS.name):
+        DiscardLetters(context=context, letters=letters, reason=reason).run()
 
 
 def _show_list(letters: Sequence[Letter], *, states: bool) -> None:

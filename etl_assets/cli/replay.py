@@ -86,7 +86,8 @@ def replay(
         click.echo("[]" if as_json else "no open dead letter is such: nothing to do")
         return
     _check_days(settings, letters)
-    results = _replay(settings, domain, letters, None if record is None else record.read_bytes())
+    correction = None if record is None else _read_record(record, settings.landing.max_record_bytes)
+    results = _replay(settings, domain, letters, correction)
     if as_json:
         click.echo(json.dumps([result.as_json() for result in results]))
     else:
@@ -102,6 +103,20 @@ def _check_call(ids: Sequence[str], record: Path | None, all_open: bool, *, narr
         raise click.UsageError("--record is for one letter: name it alone")
     if narrowed and not all_open:
         raise click.UsageError("--reason, --stage and --day go with --all-open")
+
+
+def _read_record(file: Path, most_bytes: int) -> bytes:
+    """A corrected record, of which no more is read than the platform takes."""
+    from etl_assets.errors import InputError
+
+    with file.open("rb") as opened:
+        record = opened.read(most_bytes + len(b"\r\n") + 1)
+    if len(record.rstrip(b"\r\n")) > most_bytes or len(record) > most_bytes + len(b"\r\n"):
+        raise InputError(
+            f"{file} has more than the {most_bytes:,} bytes that are taken of a record",
+            fix="make the record smaller, or raise landing.max_record_bytes",
+        )
+    return record
 
 
 def _all_open(domain: FailureDomain, wanted: LetterFilter) -> list[Letter]:

@@ -25,6 +25,7 @@ def compact(table: str) -> None:
     from etl_assets.settings import load_settings
     from etl_assets.steps.compact import Compact
     from etl_assets.steps.step import StepContext
+    from etl_assets.steps.turns import Turns
 
     settings = load_settings()
     spark = SparkResource(spark_config=spark_config(settings.spark))
@@ -32,6 +33,7 @@ def compact(table: str) -> None:
         session=lambda: spark.spark_session,
         domain=_where_written(settings, table),
         lock_wait_seconds=settings.runs.lock_wait_seconds,
+        turns=Turns(folder=settings.turns_path),
     )
     before, after = Compact(context=context, table=table).run()
     if after.version == before.version:

@@ -7,6 +7,7 @@ normalize stage judges by the contract of its type and version (`events.py`).
 from __future__ import annotations
 
 import base64
+import codecs
 import datetime as dt
 import hashlib
 import re
@@ -39,6 +40,23 @@ class Limits:
     earliest_micros: int
     skew_micros: int
 
+    @property
+    def held_bytes(self) -> int:
+        """How much of a line is looked at, with byte order mark and line end: one that goes on is too large."""
+        return max(self.max_record_bytes, KEPT_RECORD_BYTES) + len(codecs.BOM_UTF8 + b"\r\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutLine:
+    """A line that is too long to be held: its beginning, and how many bytes it has without its end."""
+
+    start: bytes
+    size: int
+
+    def __len__(self) -> int:
+        """How many bytes are held."""
+        return len(self.start)
+
 
 class Judged(NamedTuple):
     """One line of input: an event, or the reason why not. `reason` is None for an event; then every field is set.
@@ -70,19 +88,15 @@ def judge(line: bytes, *, latest_micros: int, limits: Limits) -> Judged:
         latest_micros: The first event time that is too late for the line's day.
         limits: What the platform takes.
     """
+    if len(line) > limits.max_record_bytes:
+        return too_large(CutLine(start=line, size=len(line)), limits=limits)
     value: Any = None
     try:
-        if len(line) > limits.max_record_bytes:
-            raise Refused(
-                DeadLetterReason.RECORD_TOO_LARGE,
-                f"the record has {len(line):,} bytes, at most {limits.max_record_bytes:,} are taken;"
-                f" its first {KEPT_RECORD_BYTES:,} are kept here",
-            )
         value, fast = canonical_json.parse(line)
         return _event(value, fast, latest_micros, limits)
     except Refused as refused:
         event_id = value.get("event_id") if isinstance(value, dict) else None
-        record, encoding = _keep(line, refused.reason)
+        record, encoding = _keep(line)
         return Judged(
             event_id=event_id if isinstance(event_id, str) and event_id else None,
             reason=refused.reason.value,
@@ -90,6 +104,18 @@ def judge(line: bytes, *, latest_micros: int, limits: Limits) -> Judged:
             record=record,
             record_encoding=encoding,
         )
+
+
+def too_large(line: CutLine, *, limits: Limits) -> Judged:
+    """What a line of more than `max_record_bytes` is, by its beginning of at least `KEPT_RECORD_BYTES`."""
+    record, encoding = _keep(line.start[:KEPT_RECORD_BYTES])
+    return Judged(
+        reason=DeadLetterReason.RECORD_TOO_LARGE.value,
+        error=f"the record has {line.size:,} bytes, at most {limits.max_record_bytes:,} are taken;"
+        f" its first {KEPT_RECORD_BYTES:,} are kept here",
+        record=record,
+        record_encoding=encoding,
+    )
 
 
 def _event(value: Any, fast: bool, latest_micros: int, limits: Limits) -> Judged:
@@ -193,8 +219,7 @@ def _show(micros: int) -> str:
     return (_EPOCH + dt.timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _keep(line: bytes, reason: DeadLetterReason) -> tuple[str, str]:
-    kept = line[:KEPT_RECORD_BYTES] if reason is DeadLetterReason.RECORD_TOO_LARGE else line
+def _keep(kept: bytes) -> tuple[str, str]:
     try:
         return kept.decode("utf-8"), RecordEncoding.UTF8.value
     except UnicodeDecodeError:

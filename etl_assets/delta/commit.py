@@ -27,9 +27,10 @@ from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import LogEntry, entry_path, read_entry
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
-from etl_assets.delta.rows import DAY_COLUMN, whole_days
+from etl_assets.delta.rows import DAY_COLUMN, After, files_with, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, insert_sql, merge_sql
+from etl_assets.delta.within import Within
 from etl_assets.errors import CommitConflict, CommitUnverified
 from etl_assets.testing.failpoints import Failpoint, failpoint, killed_while_writing
 
@@ -68,6 +69,8 @@ class Write:
         cursors: What of its inputs the table has consumed with this commit: cursor name to source version.
         facts: Figures of the batch to keep with the commit.
         deterministic: The rows are the same each time they are evaluated, so that MERGE need not keep a copy.
+        known_within: Where in the table rows with a key of the write's can be, if that is known: no other rows are looked
+            at, and if there are none, an upsert is an append.
         files: Writes the same rows as Parquet files into a new folder, laid out by the Delta partition column, for less
             than it costs to evaluate `rows`. Called instead of that where Delta's writer is not needed.
     """
@@ -81,6 +84,7 @@ class Write:
     cursors: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     deterministic: bool = False
+    known_within: Within | None = None
     files: Callable[[Path], None] | None = None
 
 
@@ -263,11 +267,15 @@ def _may_leave_known_rows_out(write: Write) -> bool:
 
 
 def _known_keys(spark: SparkSession, table: Table, write: Write) -> DataFrame:
-    """The keys that the table has in the days of a write."""
+    """The keys that the table has in the days of a write, where the write's can be among them."""
     assert write.upsert is not None
-    days = [dt.date.fromisoformat(day) for day in write.partitions or ()]
     columns = dict.fromkeys((*write.upsert.merge_key, DAY_COLUMN))
-    return table.read(spark, write.base_version, whole_days(days)).select(*columns)
+    rows = table.read(spark, write.base_version, _days(write), write.known_within)
+    return rows.select(*columns)
+
+
+def _days(write: Write) -> After:
+    return whole_days(dt.date.fromisoformat(day) for day in write.partitions or ())
 
 
 def commit_metadata(
@@ -320,7 +328,11 @@ def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> 
     if upsert.delta_partition is None or not upsert.partition_bound or write.partitions is None:
         return snapshot.row_count() > 0
     filled = {value for (value,), rows in snapshot.rows_by(upsert.delta_partition).items() if rows}
-    return not filled.isdisjoint(write.partitions)
+    if filled.isdisjoint(write.partitions):
+        return False
+    if write.known_within is None or upsert.delta_partition != DAY_COLUMN:
+        return True
+    return any(files_with(snapshot, _days(write), write.known_within))
 
 
 def _verify(table: Table, path: Path, version: int, writer: str) -> LogEntry:

@@ -3,8 +3,9 @@
 Keys that rise with time are found by Delta's file statistics. Random ones may be anywhere, and the search for them would
 open a file of every day. The index answers for any number of keys by a binary search in hashes of 12 bytes a key.
 
-It is derived: brought up to the version asked for from the log entries since, made anew when it is lost, broken or of
-another table. It may name a day too many, and leaves none out.
+It is derived: brought up to the version asked for from the log entries since, made anew when it is lost, broken, of
+another table, or of commits that the table has no more since it was set back to a backup. It may name a day too many, and
+leaves none out.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import logging
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etl_assets.delta.log import read_entry
+from etl_assets.delta.log import commit_notes, latest_version, read_entry
 from etl_assets.delta.sorted_runs import Days, Hashes, SortedRuns, Unreadable
 
 if TYPE_CHECKING:
@@ -65,20 +66,42 @@ class KeyIndex:
         snapshot = self._table.snapshot(version)
         if snapshot is None:
             return SortedRuns(self._folder, (), {})
-        mark = {"format": FORMAT, "table": snapshot.table_id}
+        mark: dict[str, Any] = {"format": FORMAT, "table": snapshot.table_id}
         index = None if anew else SortedRuns.load(self._folder)
-        if index is not None and {name: index.mark.get(name) for name in mark} == mark:
+        if (
+            index is not None
+            and {name: index.mark.get(name) for name in mark} == mark
+            and self._has_commit_of(index.mark)
+        ):
             if index.mark["version"] >= version:
                 return index
             # Log entries that were cleaned up, or files that were vacuumed since: everything is read again.
             with suppress(FileNotFoundError):
                 files = list(self._added(index.mark["version"] + 1, version))
-                return self._extended(index, files, {**mark, "version": version})
+                return self._extended(index, files, mark | self._commit_at(version))
         logger.info("%s: the index of %s is made from the whole table", self._table.name, self._column)
         empty = SortedRuns(self._folder, (), {})
-        return self._extended(
-            empty, [(path, day) for path, day, _ in snapshot.files_by_day()], {**mark, "version": version}
-        )
+        files = [(path, day) for path, day, _ in snapshot.files_by_day()]
+        return self._extended(empty, files, mark | self._commit_at(version))
+
+    def _commit_at(self, version: int) -> dict[str, Any]:
+        """What a mark says of the commit that its index was made up to."""
+        note = next(commit_notes(self._table.path, version), None)
+        return {"version": version, "commit": None if note is None else note.identity}
+
+    def _has_commit_of(self, mark: Mapping[str, Any]) -> bool:
+        """Whether the table has the commit that an index was made up to, as far as its log tells.
+
+        A table set back to a backup has its id still, and in time a version of every number, of other commits. Where the
+        log begins later than the commit (entries are cleaned up behind checkpoints) the table's id has to do; where it
+        ends before it, that commit is gone. A mark of the time before it named its commit is not believed.
+        """
+        if "commit" not in mark:
+            return False
+        note = next(commit_notes(self._table.path, mark["version"]), None)
+        if note is None:
+            return mark["version"] < latest_version(self._table.path)
+        return note.identity == mark["commit"]
 
     def _added(self, first: int, last: int) -> Iterator[tuple[str, dt.date]]:
         """Files with keys that the table did not have before."""

@@ -55,15 +55,20 @@ def writer_lock(path: Path, *, table: str, wait_seconds: float, driver_pid: int 
         file.truncate(0)
 
 
+def locked(file: IO[Any], kind: int) -> bool:
+    """Take the kernel's lock on a file, `fcntl.LOCK_EX` or `LOCK_SH`, unless somebody is in the way; whether it is taken."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _acquire(file: IO[str], table: str, deadline: float) -> None:
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise _busy(table, _holder(file)) from None
-            time.sleep(POLL_SECONDS)
+    while not locked(file, fcntl.LOCK_EX):
+        if time.monotonic() >= deadline:
+            raise _busy(table, _holder(file))
+        time.sleep(POLL_SECONDS)
 
 
 def _await_orphan(file: IO[str], table: str, deadline: float) -> None:

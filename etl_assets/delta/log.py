@@ -126,6 +126,13 @@ class CommitNote:
     in_commit_timestamp: int | None
     user_metadata: Mapping[str, Any]
 
+    @property
+    def identity(self) -> list[Any]:
+        """What tells the commit from another of that version, in a table that was set back since: its number, its time and
+        its writer's mark, as JSON has them.
+        """
+        return [self.version, self.at.isoformat(), self.user_metadata.get("writer")]
+
 
 def commit_notes(table_path: Path, newest: int) -> Iterator[CommitNote]:
     """The notes of the commits up to one, newest first, until an entry has been cleaned up."""

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
+from etl_assets.mirroring.record import newest_accepted
 from etl_assets.placement.memory import MARKER
 
 if TYPE_CHECKING:
+    from etl_assets.mirroring.locator import Replica
     from etl_assets.mirroring.register import Held
     from etl_assets.mirroring.table import MirroredTable
     from etl_assets.placement.site import Site
@@ -59,10 +61,11 @@ class Registration:
         # everybody is waited for, because roots that were replaced have none and a marker.
         errands = {site.name: functools.partial(self._presence, site) for site in self._sites}
         answers = self._table.couriers.gather(errands, found)
-        if (
-            held := next((each.held for each in answers.values() if each.held is not None), None)
-        ) is not None:
-            self._expect_own_roots(held)
+        if found(answers):
+            if _foreign(self._table, answers) is not None:
+                # It may be that of a domain that slept while others moved: those who know better are heard first.
+                answers |= self._table.couriers.gather(errands, lambda _: False)
+            self._expect_own_roots(answers)
             return True
         none_yet = _Presence(silent="did not answer in time")
         silent = {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
@@ -87,19 +90,16 @@ class Registration:
             return _Presence(silent=error.message)
         return _Presence()
 
-    def _expect_own_roots(self, held: Held) -> None:
+    def _expect_own_roots(self, answers: Mapping[str, _Presence]) -> None:
         """Two platforms that share one root would fight for its tables, each with a majority of its own."""
-        agreed = () if held.record.accepted is None else held.record.accepted.locator.replicas
-        for replica in agreed:
-            root = self._table.roots.get(replica.domain, replica.uri)
-            if root != replica.uri:
-                raise MembershipRefused(
-                    f"the table {self._table.name} has its replica of {replica.domain} under {replica.uri}, and the platform"
-                    f" file says {root}: another platform made it, or the root was moved",
-                    fix="give each platform roots of its own; mount a root that was moved where it was",
-                    table=self._table.name,
-                    domain=replica.domain,
-                )
+        if (replica := _foreign(self._table, answers)) is not None:
+            raise MembershipRefused(
+                f"the table {self._table.name} has its replica of {replica.domain} under {replica.uri}, and the platform"
+                f" file says {self._table.roots[replica.domain]}: another platform made it, or the root was moved",
+                fix="give each platform roots of its own; mount a root that was moved where it was",
+                table=self._table.name,
+                domain=replica.domain,
+            )
 
     def create(self) -> None:
         """Make the table mirrored, once: its register in all domains.
@@ -128,13 +128,23 @@ class Registration:
             try:
                 bootstrap(self._table, roles, lambda: uuid.uuid4().hex)
             except MembershipRefused:
-                registers = [self._table.replica(site.name).register.read() for site in self._sites]
-                for held in filter(None, registers):
-                    self._expect_own_roots(held)
-                if None not in registers:
+                registers = {
+                    site.name: self._table.replica(site.name).register.read() for site in self._sites
+                }
+                for name, held in registers.items():
+                    self._expect_own_roots({name: _Presence(held=held)})
+                if None not in registers.values():
                     return
                 if attempt == _BOOTSTRAP_ATTEMPTS:
                     raise
                 time.sleep(_BOOTSTRAP_PAUSE_SECONDS)
             else:
                 return
+
+
+def _foreign(table: MirroredTable, answers: Mapping[str, _Presence]) -> Replica | None:
+    """A replica that lies elsewhere than the platform file says, by the newest that any register tells; None if none does."""
+    records = [answer.held.record for answer in answers.values() if answer.held is not None]
+    voted = [record for record in records if record.accepted is not None]
+    replicas = newest_accepted(voted).locator.replicas if voted else ()
+    return next((each for each in replicas if table.roots.get(each.domain, each.uri) != each.uri), None)

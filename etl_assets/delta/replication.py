@@ -104,10 +104,12 @@ class Replication:
 
     def problem(self, state: State) -> str | None:
         """Why this process's domain cannot lead the table as things stand: its register is lost, or does not answer, or it
-        is to have a replica that may lead and has not yet.
+        is to have a replica that may lead and has not yet. What lies under its root from an earlier time counts for nothing.
         """
         agreed = state.locator.replica(self._table.home)
-        if agreed is not None and agreed.role is not Role.VOTER:
+        if agreed is None:
+            return f"it has no replica of the table {self._table.name} yet"
+        if agreed.role is not Role.VOTER:
             return f"it is a {agreed.role} of the table {self._table.name}"
         return self._table.read(self._table.home, state.locator).problem or None
 
@@ -202,11 +204,15 @@ class Replication:
         return holdings(self._table, self._reading.acknowledged())
 
     def locator(self) -> Locator | None:
-        """The replicas as this domain's own register has them, agreed on or not; None if it does not say."""
-        with suppress(MirrorError):
-            accepted = self.mirror.held().record.accepted
-            return None if accepted is None else accepted.locator
-        return None
+        """The replicas as the newest register that answers has them, agreed on or not; None if none does."""
+        return self._reading.locator()
+
+    def without_memory(self, locator: Locator) -> set[str]:
+        """Domains of a locator whose register does not count, though their root answers: it is gone, another one's, or
+        cannot be read.
+        """
+        membership = self.membership
+        return {*membership.forgotten(locator), *membership.unreadable(locator)}
 
     def roles(self) -> dict[str, Role]:
         """The domains with a replica and what each is for, as the leading domain has it.

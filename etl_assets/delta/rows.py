@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
+from etl_assets.delta.within import Within, condition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +39,9 @@ def whole_days(days: Iterable[dt.date]) -> After:
     return dict.fromkeys(days, -1)
 
 
-def read_rows(spark: SparkSession, table: Table, version: int, after: After | None) -> DataFrame:
+def read_rows(
+    spark: SparkSession, table: Table, version: int, after: After | None, within: Within | None = None
+) -> DataFrame:
     """The rows of a version, all of them or the new ones, or those of some days.
 
     Args:
@@ -46,10 +49,13 @@ def read_rows(spark: SparkSession, table: Table, version: int, after: After | No
         table: The table.
         version: A version of it.
         after: The rows wanted, of a table with `partition_date` and `batch_id`; None for all.
+        within: Of these only such rows.
     """
-    rows = _by_name(spark, table, version, after)
+    rows = _by_name(spark, table, version, after, within)
     if rows is None:
         rows = spark.read.format("delta").option("versionAsOf", version).load(str(table.path))
+    if within is not None:
+        rows = rows.where(condition(within))
     return rows if after is None else rows.where(_condition(after))
 
 
@@ -80,12 +86,14 @@ def rows_here(
     return pyarrow.dataset.dataset(files, format="parquet").to_table(columns=list(columns), filter=wanted)
 
 
-def _by_name(spark: SparkSession, table: Table, version: int, after: After | None) -> DataFrame | None:
+def _by_name(
+    spark: SparkSession, table: Table, version: int, after: After | None, within: Within | None
+) -> DataFrame | None:
     """All rows of the files that the wanted ones are in; None where Delta has to read them."""
     snapshot = table.snapshot(version)
     if table.contract is None or snapshot is None or not snapshot.is_plain:
         return None
-    files = list(files_with(snapshot, after))
+    files = list(files_with(snapshot, after, within))
     if len(files) > MOST_FILES_BY_NAME:
         return None
     schema = struct_type(table.contract)
@@ -97,15 +105,16 @@ def _by_name(spark: SparkSession, table: Table, version: int, after: After | Non
     return rows.select(*schema.names)
 
 
-def files_with(snapshot: Snapshot, after: After | None) -> Iterator[str]:
+def files_with(snapshot: Snapshot, after: After | None, within: Within | None = None) -> Iterator[str]:
     """Data files that may hold rows wanted, by their partition and statistics; relative to the table's folder."""
+    reached = None if within is None else snapshot.files_within(within)
     if after is None:
-        yield from snapshot.files()
+        yield from snapshot.files() if reached is None else reached
         return
     for path, day, newest in snapshot.files_by_day():
         if isinstance(after, int) or day in after:
             seen = after if isinstance(after, int) else after[day]
-            if newest is None or newest > seen:
+            if (newest is None or newest > seen) and (reached is None or path in reached):
                 yield path
 
 

@@ -19,6 +19,7 @@ from urllib.request import url2pathname
 from etl_assets.delta.log import checkpoint_path, entry_path, latest_version, newest_checkpoint
 from etl_assets.delta.replication import Replication, replication
 from etl_assets.delta.rows import After, read_rows
+from etl_assets.delta.within import Within, columns_of, may_hold
 from etl_assets.placement.domains import FailureDomain
 
 if TYPE_CHECKING:
@@ -80,9 +81,11 @@ class Table:
             return None
         return _snapshot(self.path, newest if version is None else version)
 
-    def read(self, spark: SparkSession, version: int, after: After | None = None) -> DataFrame:
-        """The rows of one version: all, or of some days those above a batch id. See `rows.read_rows`."""
-        return read_rows(spark, self, version, after)
+    def read(
+        self, spark: SparkSession, version: int, after: After | None = None, within: Within | None = None
+    ) -> DataFrame:
+        """The rows of one version: all, or of some days those above a batch id, or in some ranges. See `rows.read_rows`."""
+        return read_rows(spark, self, version, after, within)
 
 
 class Snapshot:
@@ -115,6 +118,22 @@ class Snapshot:
         """Its data files, the day each is of and the batch id of its newest row, if known."""
         for path, day, batch in self._files("path", "partition.partition_date", "max.batch_id"):
             yield unquote(path), day, batch
+
+    def files_within(self, within: Within) -> frozenset[str]:
+        """Its data files that may have rows in some ranges, as their statistics tell."""
+        names = columns_of(within)
+        bounds = (f"{bound}.{name}" for bound in ("min", "max") for name in names)
+        found = self._files("path", "num_records", *bounds)
+        return frozenset(
+            unquote(path)
+            for path, rows, *values in found
+            if rows != 0
+            and may_hold(
+                within,
+                dict(zip(names, values[: len(names)], strict=True)),
+                dict(zip(names, values[len(names) :], strict=True)),
+            )
+        )
 
     @property
     def has_commit_timestamps(self) -> bool:

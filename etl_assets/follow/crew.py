@@ -17,17 +17,16 @@ from etl_assets.delta.compaction import commit_compaction, plan_crowded
 from etl_assets.delta.session import lost_driver_pid
 from etl_assets.errors import EngineLost
 from etl_assets.io_managers.partition_split import run_partitions
-from etl_assets.retry_policy import Decision, decide
+from etl_assets.retry_policy import Decision, decide, spark_went_away
 from etl_assets.steps.data_path import WITHOUT_DAYS, step_of
 from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, domain_watched, logger, platform_table
+from etl_assets.steps.turns import Turns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl_assets.settings import Settings
-
-_CONNECTION_LOST = ("Py4JNetworkError", "SparkConnectGrpcException")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +54,7 @@ class Crew:
         renew: Forgets that session, so that the next call makes a new one.
         wait: Waits so many seconds, or until there is something better to do.
         leaving: Whether this process is about to end: then jobs fail because they are cancelled, and nothing is begun.
+        alive: Gives a sign of life, while a step waits for others that write its table.
     """
 
     settings: Settings
@@ -62,6 +62,7 @@ class Crew:
     renew: Callable[[], None]
     wait: Callable[[float], object]
     leaving: Callable[[], bool]
+    alive: Callable[[], object] = lambda: None
 
     def run(self, table: str, days: Sequence[dt.date]) -> Done:
         """Have a table's step run for some days, repeated as the platform's runs are.
@@ -87,7 +88,7 @@ class Crew:
     def tidy(self, table: str) -> None:
         """Make one file of a table's small ones, if a day has too many of them: each makes the next step slower.
 
-        What keeps it from being done is told, and it is done the next time.
+        What keeps it from being done is told, and it is done the next time; so it is where somebody else is at the table.
 
         Raises:
             EngineLost: as for `run`.
@@ -101,12 +102,14 @@ class Crew:
             )
             if snapshot is None or crowded is None:
                 return
-            commit_compaction(
-                self.session(),
-                written,
-                crowded,
-                wait_seconds=self.settings.runs.lock_wait_seconds,
-            )
+            with self._turns().take_if_free(table) as is_free:
+                if is_free:
+                    commit_compaction(
+                        self.session(),
+                        written,
+                        crowded,
+                        wait_seconds=self.settings.runs.lock_wait_seconds,
+                    )
         except Exception as error:  # noqa: BLE001 - whatever it is, rows go on without it
             if self.leaving():
                 return
@@ -121,6 +124,7 @@ class Crew:
             domain=domain,
             lock_wait_seconds=self.settings.runs.lock_wait_seconds,
             domain_problem=lambda: placement.problem(domain),
+            turns=self._turns(),
         )
         step = step_of(
             table,
@@ -134,7 +138,7 @@ class Crew:
         def run(keys: Sequence[str]) -> StepReport:
             if self.leaving():
                 raise InterruptedError(f"{table} is left to whoever comes next")
-            with domain_watched(context):
+            with context.turn(table), domain_watched(context):
                 report = step.run([dt.date.fromisoformat(key) for key in keys])
                 return replace(report, domain=domain.name)
 
@@ -145,6 +149,14 @@ class Crew:
         }
         return Done(began=began, report=result.report, failed=failed)
 
+    def _turns(self) -> Turns:
+        def waiting() -> None:
+            self.alive()
+            if self.leaving():
+                raise InterruptedError("whoever leaves waits for nothing")
+
+        return Turns(folder=self.settings.turns_path, waiting=waiting)
+
     def _look_at_engine(self, error: Exception) -> None:
         """A local engine is gone for good with its process; to a server, another session is made."""
         if (driver := lost_driver_pid()) is not None:
@@ -154,5 +166,5 @@ class Crew:
                 " on, look for the kernel's out-of-memory killer and raise `spark.driver_memory`",
                 driver=driver,
             ) from error
-        if type(error).__name__ in _CONNECTION_LOST:
+        if spark_went_away(error):
             self.renew()

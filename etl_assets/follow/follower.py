@@ -129,7 +129,7 @@ class Follower:
                 self._leave(threads)
 
     def _carry_on(self, held: Lease) -> None:
-        crew = self._crew("path")
+        crew = self._crew("path", held.alive)
         self._behind()
         while self._lost is None:
             began = time.monotonic()
@@ -270,7 +270,7 @@ class Follower:
         with self._pauses_lock:
             return self._pauses.ready(things, time.monotonic())
 
-    def _crew(self, name: str) -> Crew:
+    def _crew(self, name: str, alive: Callable[[], object] = lambda: None) -> Crew:
         session = self._sessions[name]
         return Crew(
             settings=self._settings,
@@ -278,6 +278,7 @@ class Follower:
             renew=session.renew,
             wait=self._leaving.wait,
             leaving=self._is_leaving,
+            alive=alive,
         )
 
     def _is_leaving(self) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from etl_assets.delta.lock import locked
 from etl_assets.errors import FollowerRunning
 
 SILENT_AFTER_SECONDS = 900.0
@@ -76,7 +77,7 @@ def lease(home: Path) -> Generator[Lease]:
     path = home / _FILE
     deadline = time.monotonic() + _TRY_SECONDS
     with path.open("a+", encoding="utf-8") as file:
-        while not _locked(file, fcntl.LOCK_EX):
+        while not locked(file, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
                 raise _refused(_read(file))
             time.sleep(_POLL_SECONDS)
@@ -102,7 +103,7 @@ def left_undone(home: Path) -> Following | None:
 def found_done(home: Path) -> None:
     """Note that nothing is left undone of what the last follower began, unless somebody follows again."""
     with suppress(FileNotFoundError), (home / _FILE).open("r+", encoding="utf-8") as file:
-        if _locked(file, fcntl.LOCK_EX):
+        if locked(file, fcntl.LOCK_EX):
             file.truncate(0)
 
 
@@ -110,18 +111,10 @@ def _look(home: Path) -> tuple[bool, Following | None]:
     """Whether the lock is held, and what the file says."""
     try:
         with (home / _FILE).open(encoding="utf-8") as file:
-            held = not _locked(file, fcntl.LOCK_SH)
+            held = not locked(file, fcntl.LOCK_SH)
             return held, _read(file)
     except FileNotFoundError:
         return False, None
-
-
-def _locked(file: IO[str], kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _read(file: IO[str]) -> Following | None:

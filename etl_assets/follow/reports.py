@@ -2,7 +2,7 @@
 
 Many micro-batches become one report: figures are summed for each asset and day until they are told. What cannot be told,
 because Dagster's database is away, is kept and told with the next report; only a killed follower takes figures with it,
-never rows.
+never rows. Told twice is at most the one event whose answer was lost.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ class Untold:
             as_of=max(self.as_of, later.as_of),
         )
 
+    def without(self, day: dt.date | None) -> Untold:
+        """What is left when a day, or the table without days, has been told."""
+        counts = {of: figures for of, figures in self.report.counts.items() if of != day}
+        return replace(self, days=self.days - {day}, report=replace(self.report, counts=counts))
+
 
 class Reports:
     """Gathers what steps did, from several threads, and tells Dagster of it from one.
@@ -122,8 +127,9 @@ class Reports:
             checks, self._checks = self._checks, {}
         try:
             for table, news in sorted(untold.items(), key=lambda item: item[1].as_of):
-                for event in self._materializations(table, news):
+                for day, event in self._materializations(table, news):
                     self._tell(event)
+                    untold[table] = untold[table].without(day)
                 del untold[table]
             for key, evaluation in list(checks.items()):
                 self._tell(evaluation)
@@ -149,14 +155,20 @@ class Reports:
             self._untold = untold | later
             self._checks = checks | self._checks
 
-    def _materializations(self, table: str, news: Untold) -> Iterator[dg.AssetMaterialization]:
+    def _materializations(
+        self, table: str, news: Untold
+    ) -> Iterator[tuple[dt.date | None, dg.AssetMaterialization]]:
+        """By day; by None of a table without days."""
         written = platform_table(table, self._settings.placement().reader())
         keys = [] if table in WITHOUT_DAYS else [day.isoformat() for day in sorted(news.days)]
         whole = run_metadata(written, news.report, of=max(1, len(keys))) | {"follower": self._follower}
         if not keys:
-            yield dg.AssetMaterialization(table, metadata=whole)
+            yield None, dg.AssetMaterialization(table, metadata=whole)
         for key, figures in partitions_metadata(written, news.report, keys).items():
-            yield dg.AssetMaterialization(table, partition=key, metadata={**whole, **figures})
+            yield (
+                dt.date.fromisoformat(key),
+                dg.AssetMaterialization(table, partition=key, metadata={**whole, **figures}),
+            )
 
 
 def _summed(one: StepReport, other: StepReport) -> StepReport:

@@ -149,7 +149,8 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         self, context: dg.OutputContext, obj: Any, keys: tuple[str, ...]
     ) -> Callable[[Sequence[str]], StepReport]:
         if hasattr(obj, "run"):
-            return lambda some: _run_step(obj, [dt.date.fromisoformat(key) for key in some])
+            table = self.table_of(context.asset_key).name
+            return lambda some: _run_step(obj, table, [dt.date.fromisoformat(key) for key in some])
         if not (hasattr(obj, "sparkSession") and hasattr(obj, "columns")):
             raise ContractError(
                 f"the asset {context.asset_key.to_user_string()} returned {type(obj).__name__}",
@@ -211,11 +212,11 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         return spec.delta_partition
 
 
-def _run_step(step: Any, days: Sequence[dt.date]) -> StepReport:
+def _run_step(step: Any, table: str, days: Sequence[dt.date]) -> StepReport:
     surroundings: StepContext | None = getattr(step, "context", None)
     if surroundings is None:
         return step.run(days)
-    with domain_watched(surroundings):
+    with surroundings.turn(table), domain_watched(surroundings):
         return replace(step.run(days), domain=surroundings.domain.name)
 
 

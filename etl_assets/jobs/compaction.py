@@ -20,6 +20,7 @@ from etl_assets.settings import Settings
 from etl_assets.steps.compact import Compact, Extent
 from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import StepContext, domain_watched
+from etl_assets.steps.turns import Turns
 
 JOB = "compact_tables"
 EVERY_HOUR = "17 * * * *"
@@ -126,6 +127,7 @@ def _compact(platform: PlatformResource, table: str) -> tuple[Extent, Extent]:
         domain=domain,
         lock_wait_seconds=settings.runs.lock_wait_seconds,
         domain_problem=lambda: placement.problem(domain),
+        turns=Turns(folder=settings.turns_path),
     )
     with domain_watched(context):
         return Compact(context=context, table=table, undated_files=CROWDED_FILES).run()

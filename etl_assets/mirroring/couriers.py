@@ -7,8 +7,10 @@ else. An errand that is given up goes on behind the scenes; every errand of the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
@@ -39,7 +41,11 @@ class Couriers(Protocol):
 
 
 class ThreadCouriers:
-    """A thread for each domain. To be used for one table, by one commit at a time."""
+    """A thread for each domain. To be used for one table, by any number of threads, which take turns at each domain.
+
+    An errand that nobody waits for any more and that was not begun gives way to the next one there: what it was to do is done
+    by the next ballot. So a domain that hangs collects no errands.
+    """
 
     def __init__(
         self,
@@ -50,21 +56,20 @@ class ThreadCouriers:
         self._patience_seconds = patience_seconds
         self._grace_seconds = grace_seconds
         self._threads: dict[str, ThreadPoolExecutor] = {}
-        self._last: dict[str, Future[Any]] = {}
+        self._left: defaultdict[str, list[Future[Any]]] = defaultdict(list)
         self._lock = Lock()
 
     def gather(self, errands: Errands[T], enough: Callable[[Mapping[str, T]], bool]) -> dict[str, T]:
-        pending = {self._send(domain, errand): domain for domain, errand in errands.items()}
-        return self._await(pending, enough, {}, self._patience_seconds)
+        with self._sent(errands) as pending:
+            return self._await(pending, enough, {}, self._patience_seconds)
 
     def gather_from_all(self, errands: Errands[T]) -> dict[str, T]:
-        pending = {self._send(domain, errand): domain for domain, errand in errands.items()}
-
         def most(answers: Mapping[str, T]) -> bool:
             return 2 * len(answers) > len(errands)
 
-        answers = self._await(pending, most, {}, self._patience_seconds)
-        return self._await(pending, lambda _: False, answers, self._grace_seconds)
+        with self._sent(errands) as pending:
+            answers = self._await(pending, most, {}, self._patience_seconds)
+            return self._await(pending, lambda _: False, answers, self._grace_seconds)
 
     @staticmethod
     def _await(
@@ -81,9 +86,7 @@ class ThreadCouriers:
             if not done:
                 break
             for future in done:
-                domain = pending.pop(future)
-                if not future.cancelled():
-                    answers[domain] = future.result()
+                answers[pending.pop(future)] = future.result()
         return answers
 
     def close(self) -> None:
@@ -92,13 +95,22 @@ class ThreadCouriers:
             thread.shutdown(wait=True)
         self._threads.clear()
 
+    @contextmanager
+    def _sent(self, errands: Errands[T]) -> Generator[dict[Future[T], str]]:
+        """Errands on their way, and whose answers are waited for within; those that remain are left to themselves."""
+        pending = {self._send(domain, errand): domain for domain, errand in errands.items()}
+        try:
+            yield pending
+        finally:
+            with self._lock:
+                for future, domain in pending.items():
+                    self._left[domain].append(future)
+
     def _send(self, domain: str, errand: Callable[[], T]) -> Future[T]:
         with self._lock:
             if domain not in self._threads:
                 name = f"courier-{domain}"
                 self._threads[domain] = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-            if domain in self._last:
-                # An errand that a hanging domain has not begun: the new one does its work as well.
-                self._last[domain].cancel()
-            self._last[domain] = future = self._threads[domain].submit(errand)
-            return future
+            for left in self._left.pop(domain, ()):
+                left.cancel()
+            return self._threads[domain].submit(errand)

@@ -6,17 +6,17 @@ a process ends. Who should lead is not decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from etl_assets.errors import MembershipRefused, ReplicaCorrupt, Unanswered
+from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.ballot import fenced, quorum_unavailable
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.mirror import Mirror
-from etl_assets.mirroring.record import Published, Record, State
+from etl_assets.mirroring.record import Published, Record, State, newest_accepted
 from etl_assets.mirroring.register import Held
 from etl_assets.mirroring.replica import ForeignEntry
 from etl_assets.mirroring.table import Answer
@@ -59,7 +59,13 @@ class Leadership:
                 self._take_up(self._mirror.held(), one_copy=False)
                 self._mirror.push()
         except Unanswered as error:
-            raise self._mirror.home_gone(error) from error
+            # The own store, or nobody has some of the data.
+            raise QuorumUnavailable(
+                f"{self._table.home} cannot lead the table {self._table.name}: {error.message}",
+                fix=error.fix,
+                table=self._table.name,
+                missing={self._table.home: error.message},
+            ) from error
         return self.current()
 
     def _pushed_whole(self) -> bool:
@@ -90,7 +96,7 @@ class Leadership:
         epoch, held = self._claim_home(held)
         answers = self._claim_elsewhere(epoch, held.record)
         granted = _granted(answers, epoch)
-        adopted = _newest(granted)
+        adopted = newest_accepted(granted.values())
         self._expect_majority(epoch, adopted, answers)
         self._expect_leader(adopted.locator)
         state = replace(adopted, epoch=epoch, locator=self._locator(adopted, one_copy=one_copy))
@@ -126,11 +132,11 @@ class Leadership:
 
         def majority(more: Mapping[str, Answer]) -> bool:
             granted = _granted({**answers, **more}, epoch)
-            return _newest(granted).locator.is_majority(granted)
+            return newest_accepted(granted.values()).locator.is_majority(granted)
 
         looked_around = False
         while not majority({}):
-            locator = _newest(_granted(answers, epoch)).locator
+            locator = newest_accepted(_granted(answers, epoch).values()).locator
             unasked = [domain for domain in locator.voters if domain not in answers]
             if not unasked and not looked_around:
                 # This domain may have slept through so many changes that those it knows of vote no more.
@@ -145,11 +151,9 @@ class Leadership:
 
     def _newest_in_sight(self, known: Locator) -> Locator:
         """The newest locator that any register tells of: whom to ask, not yet whom to count."""
-        reads = {domain: partial(self._table.read, domain) for domain in self._table.roots}
-        found = self._table.couriers.gather(reads, lambda _: False).values()
-        accepted = [answer.record.accepted for answer in found if answer.record is not None]
-        states = [state for state in accepted if state is not None]
-        return max(states, key=lambda state: state.order).locator if states else known
+        found = self._read(self._table.roots).values()
+        voted = [record for record in found if record.accepted is not None]
+        return newest_accepted(voted).locator if voted else known
 
     def _expect_majority(self, epoch: Epoch, adopted: State, answers: Mapping[str, Answer]) -> None:
         locator = adopted.locator
@@ -212,15 +216,32 @@ class Leadership:
         raise fenced(self._table, state, "its register changed at every attempt to write it")
 
     def _sources(self, adopted: State, granted: Mapping[str, Record]) -> Sources:
-        """Who holds the adopted history, home first; others of them may at least have some data."""
+        """Who holds the adopted history, home first; others of them may at least have some data.
 
-        def rank(domain: str) -> tuple[bool, bool]:
-            return granted[domain].accepted != adopted, domain != self._table.home
+        A witness may have been quicker than all who have the data: then those come last, though they promised nothing.
+        """
+        has_data = adopted.locator.domains(Role.VOTER, Role.LEARNER)
+        elsewhere = [domain for domain in has_data if domain != self._table.home]
 
+        def whole(domain: str) -> bool:
+            return domain in granted and granted[domain].accepted == adopted
+
+        def rank(domain: str) -> tuple[bool, bool, bool]:
+            return domain not in granted, not whole(domain), domain != self._table.home
+
+        records = dict(granted)
+        if not any(whole(domain) for domain in elsewhere):
+            records |= self._read([each for each in elsewhere if each not in granted], adopted.locator)
         return [
-            (self._table.replica(domain, adopted.locator), granted[domain].published.folder)
-            for domain in sorted(granted, key=rank)
+            (self._table.replica(domain, adopted.locator), records[domain].published.folder)
+            for domain in sorted(records, key=rank)
         ]
+
+    def _read(self, domains: Iterable[str], locator: Locator | None = None) -> dict[str, Record]:
+        """The records of those that answer, and whose memory is the one that a locator knows."""
+        reads = {domain: partial(self._table.read, domain, locator) for domain in domains}
+        answers = self._table.couriers.gather(reads, lambda _: False)
+        return {domain: answer.record for domain, answer in answers.items() if answer.record is not None}
 
     def _catch_up(self, held: Held, adopted: State, state: State, sources: Sources) -> Published:
         """Make the home log the adopted history; what it has beyond stays if it follows on it and is whole.
@@ -267,10 +288,3 @@ def _granted(answers: Mapping[str, Answer], epoch: Epoch) -> dict[str, Record]:
         for domain, answer in answers.items()
         if answer.record is not None and answer.record.promised == epoch
     }
-
-
-def _newest(granted: Mapping[str, Record]) -> State:
-    """The state to adopt: the one that was accepted last."""
-    return max(
-        (r.accepted for r in granted.values() if r.accepted is not None), key=lambda state: state.order
-    )

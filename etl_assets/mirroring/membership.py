@@ -92,12 +92,15 @@ class Membership:
             raise self._refused(f"{domain} has not caught up to version {head}", "try again later")
         return self._change(_with_role(locator, domain, role))
 
-    def forgotten(self) -> tuple[str, ...]:
+    def forgotten(self, locator: Locator | None = None) -> tuple[str, ...]:
         """Domains whose register is gone or is another one's: they do not count, and are to be added again.
 
         Domains that do not answer are not among them, nor those whose register cannot be read.
+
+        Args:
+            locator: Compare with this one, and do not ask whether the domain leads.
         """
-        locator = self._locator()
+        locator = locator or self._locator()
 
         def lost(domain: str) -> bool:
             with suppress(QuorumUnavailable, ReplicaCorrupt):
@@ -106,12 +109,15 @@ class Membership:
 
         return tuple(domain for domain, found in self._of_each(locator, lost, silent=False) if found)
 
-    def unreadable(self) -> dict[str, str]:
+    def unreadable(self, locator: Locator | None = None) -> dict[str, str]:
         """Domains whose register cannot be read or is another table's, and what is wrong with it.
 
         They do not count, and are not made anew by themselves: what cannot be read may be a newer release's.
+
+        Args:
+            locator: As of `forgotten`.
         """
-        locator = self._locator()
+        locator = locator or self._locator()
 
         def problem(domain: str) -> str:
             try:

@@ -14,7 +14,7 @@ from etl_assets.errors import Fenced, QuorumUnavailable, StaleGeneration, Unansw
 from etl_assets.mirroring.ballot import Ballot, quorum_unavailable
 from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.proof import Proof
-from etl_assets.mirroring.record import Record, State
+from etl_assets.mirroring.record import Record, State, newest_accepted
 from etl_assets.mirroring.table import Answer, MirroredTable
 from etl_assets.mirroring.voter import Sources, Voter
 
@@ -61,6 +61,11 @@ class Reading:
             QuorumUnavailable: no majority answers, or a change of leader is under way.
         """
         return self._acknowledged()[0]
+
+    def locator(self) -> Locator | None:
+        """The newest locator that any register tells of, agreed on or not; None if none that answers has any."""
+        records, _ = self._records()
+        return newest_accepted(records.values()).locator if records else None
 
     def bind(self) -> Binding:
         """Bind to a replica that has the acknowledged version published: the own domain's, the leader's, any.
@@ -141,7 +146,7 @@ class Reading:
         records, problems = self._records()
         if not records:
             raise quorum_unavailable(self._table, "nothing can be read", problems)
-        newest = _newest(records)
+        newest = newest_accepted(records.values())
         state = _supported(newest.locator, records)
         if state is not None and self._is_the_newest(state, newest, records):
             return state, records
@@ -183,13 +188,16 @@ class Reading:
             counted = self._counted(answers)
             if not counted:
                 break
-            locator = _newest(counted).locator
+            locator = newest_accepted(counted.values()).locator
             todo = [domain for domain in locator.voters if domain not in answers]
         return self._counted(answers), {domain: a.problem for domain, a in answers.items()}
 
     def _suffices(self, answers: Mapping[str, Answer], more: Mapping[str, Answer]) -> bool:
         counted = self._counted({**answers, **more})
-        return bool(counted) and _supported(_newest(counted).locator, counted) == _newest(counted)
+        if not counted:
+            return False
+        newest = newest_accepted(counted.values())
+        return _supported(newest.locator, counted) == newest
 
     def _counted(self, answers: Mapping[str, Answer]) -> dict[str, Record]:
         """Those with a memory that the newest locator among them knows."""
@@ -200,7 +208,7 @@ class Reading:
         }
         if not records:
             return {}
-        locator = _newest(records).locator
+        locator = newest_accepted(records.values()).locator
         return {
             domain: record
             for domain, record in records.items()
@@ -236,12 +244,6 @@ class Reading:
             chain=state.chain,
             generation=state.locator.generation,
         )
-
-
-def _newest(records: Mapping[str, Record]) -> State:
-    return max(
-        (r.accepted for r in records.values() if r.accepted is not None), key=lambda state: state.order
-    )
 
 
 def _supported(locator: Locator, records: Mapping[str, Record]) -> State | None:

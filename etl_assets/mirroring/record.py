@@ -6,6 +6,7 @@ grows by version. So no content ever comes back, and a tag computed from the con
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from etl_assets.mirroring.chain import GENESIS, extend
@@ -133,3 +134,9 @@ class Record:
         if published.folder < self.published.folder or published.version < self.published.version:
             return self
         return replace(self, published=published)
+
+
+def newest_accepted(records: Iterable[Record]) -> State:
+    """The state that was accepted last of all that these records hold; at least one of them has voted."""
+    states = (record.accepted for record in records if record.accepted is not None)
+    return max(states, key=lambda state: state.order)

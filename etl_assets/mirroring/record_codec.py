@@ -36,8 +36,13 @@ def encode(record: Record) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def decode(content: bytes, where: str) -> Record:
+def decode(content: bytes, *, domain: str, key: str) -> Record:
     """Read a register.
+
+    Args:
+        content: What it holds.
+        domain: The domain it is in.
+        key: Its key there.
 
     Raises:
         ReplicaCorrupt: the content is not a register of this format.
@@ -46,9 +51,9 @@ def decode(content: bytes, where: str) -> Record:
         return _record(json.loads(content))
     except (ValueError, KeyError, TypeError) as error:
         raise ReplicaCorrupt(
-            f"the register {where} cannot be read ({error})",
-            fix="do not edit registers; remove this replica from the table and add its domain again",
-            domain=where,
+            f"the register {domain}: {key} cannot be read ({error})",
+            fix="do not edit registers; `etl-assets tables repair` makes it anew",
+            domain=domain,
         ) from error
 
 

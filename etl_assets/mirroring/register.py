@@ -47,7 +47,7 @@ class Register:
         found = self._store.get(self.key)
         if found is None:
             return None
-        record = decode(found.content, f"{self._domain}: {self.key}")
+        record = decode(found.content, domain=self._domain, key=self.key)
         if record.table != self._table:
             raise ReplicaCorrupt(
                 f"the register {self.key} in {self._domain} is that of the table {record.table}",
@@ -84,7 +84,7 @@ class Register:
         if found is None:
             return None
         try:
-            decode(found.content, self.key)
+            decode(found.content, domain=self._domain, key=self.key)
         except ReplicaCorrupt:
             return found.etag
         return None

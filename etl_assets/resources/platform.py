@@ -17,6 +17,7 @@ from etl_assets.settings import Settings
 from etl_assets.steps.data_path import source_folders
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, StepContext
+from etl_assets.steps.turns import Turns
 
 
 class PlatformResource(dg.ConfigurableResource):
@@ -48,6 +49,7 @@ class PlatformResource(dg.ConfigurableResource):
             domain=domain,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
             domain_problem=lambda: settings.placement().problem(domain),
+            turns=Turns(folder=settings.turns_path),
         )
 
 

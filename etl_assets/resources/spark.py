@@ -150,6 +150,7 @@ def _session(config: Mapping[str, str], *, quick: bool) -> SparkSession:
 
 
 def _connect(config: Mapping[str, str]) -> SparkSession:
+    import delta.connect.exceptions  # noqa: F401 - Delta's errors arrive as its own classes, which the retry table knows
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -159,6 +160,7 @@ def _connect(config: Mapping[str, str]) -> SparkSession:
 
 
 def _start(config: Mapping[str, str], *, quick: bool) -> SparkSession:
+    import delta.exceptions  # noqa: F401 - as above
     from pyspark.sql import SparkSession
 
     java = find_java()

@@ -98,7 +98,7 @@ class Ledger:
         return news, is_cleaned_up and kept_up_to[_WITHOUT_TABLE:] == [self._table_id], newest
 
     def _identity(self, note: CommitNote) -> list[Any]:
-        return [note.version, note.at.isoformat(), note.user_metadata.get("writer"), self._table_id]
+        return [*note.identity, self._table_id]
 
     @cached_property
     def _kept_up_to(self) -> list[Any] | None:

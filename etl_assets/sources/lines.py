@@ -1,18 +1,23 @@
 """The lines of source files: files cut into blocks that can be read apart from each other, and a block's lines.
 
 A line belongs to the block that its first byte is in, so that blocks read by different processes have every line once.
+How much is held at a time does not depend on what a file holds: of a line that is too long it is the beginning.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from etl_assets.contracts.envelope import CutLine
+
 _COMPRESSED = ".gz"
 _PIECE_BYTES = 1 << 20
+_PIECE_LINES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +38,13 @@ def blocks_of(path: str, size: int, most_bytes: int) -> Iterator[Block]:
         yield Block(path=path, start=start, end=min(size, start + most_bytes))
 
 
-def read_lines(block: Block) -> Iterator[list[bytes]]:
-    """The lines of a block, without their line feeds, in lists of about a megabyte.
+def read_lines(block: Block, held_bytes: int) -> Iterator[list[bytes | CutLine]]:
+    """The lines of a block, without line feeds and the file's byte order mark, in lists of at most about a megabyte.
+
+    Args:
+        block: The block.
+        held_bytes: How much of a line is read beyond its megabyte. A line that goes on is read, but not held: it comes
+            as its beginning, of at least so many bytes, or as an empty line if all of it is white space.
 
     Raises:
         OSError, EOFError, zlib.error: the file cannot be read or decompressed.
@@ -45,14 +55,35 @@ def read_lines(block: Block) -> Iterator[list[bytes]]:
             left = _PIECE_BYTES if block.end is None else block.end - position
             piece = file.read(min(_PIECE_BYTES, left))
             if not piece.endswith(b"\n"):
-                piece += file.readline()
+                piece += file.readline(held_bytes)
             if not piece:
                 return
+            whole = piece.endswith(b"\n")
+            mark = b"" if position else codecs.BOM_UTF8
             position += len(piece)
-            lines = piece.split(b"\n")
-            if not lines[-1]:
-                lines.pop()  # nothing comes after the last line feed
-            yield lines
+            *found, last = piece.removeprefix(mark).split(b"\n")
+            lines: list[bytes | CutLine] = [*found]
+            if not whole:  # if it is, nothing comes after the last line feed
+                line, more = _with_the_rest(last, file)
+                lines.append(line)
+                position += more
+            for first in range(0, len(lines), _PIECE_LINES):
+                yield lines[first : first + _PIECE_LINES]
+
+
+def _with_the_rest(start: bytes, file: BinaryIO) -> tuple[bytes | CutLine, int]:
+    """A line that has begun, and how many bytes of it followed; nothing does at the file's end."""
+    following, ending, blank = 0, start[-2:], not start.strip()
+    while not ending.endswith(b"\n") and (piece := file.readline(_PIECE_BYTES)):
+        following += len(piece)
+        ending = (ending + piece[-2:])[-2:]
+        blank = blank and piece.isspace()
+    if not following:
+        return start, 0
+    if blank:
+        return b"", following
+    size = len(start) + following - len(ending) + len(ending.removesuffix(b"\n").removesuffix(b"\r"))
+    return CutLine(start=start, size=size), following
 
 
 def _first_line(file: BinaryIO, block: Block) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from etl_assets.contracts.tables import (
     NORMALIZED_ORDERS,
     NORMALIZED_ORDERS_EXCEPTIONS,
     RAW_EVENTS,
+    RAW_EVENTS_EXCEPTIONS,
     WAREHOUSE_ROWS,
 )
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
@@ -22,6 +23,7 @@ from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.rows import whole_days
 from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.within import Ranges, Within
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import INSERTED, ReadMode, StepContext, StepReport, upsert_counts
@@ -70,6 +72,7 @@ class Audit:
                 partitions=[day.isoformat() for day in concerned],
                 cursors=cursors,
                 deterministic=True,
+                known_within=_known_within(readings),
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )
@@ -108,3 +111,45 @@ class Audit:
         days = readings[NORMALIZED_ORDERS.name].days
         rows = reading.source.read(spark, reading.version, whole_days(days))
         return audit_exceptions(rows).select("event_id", "attempt")
+
+
+def _known_within(readings: Mapping[str, Changes]) -> Within:
+    """Where audit_log has rows with a key of those that were read: at the same stage, between the same positions.
+
+    Both are part of the key, so that nothing else needs to hold for it, whatever is read again.
+    """
+    found: list[Ranges] = []
+    for name, reading in readings.items():
+        if not reading.days:
+            continue
+        if name in (RAW_EVENTS.name, RAW_EVENTS_EXCEPTIONS.name):
+            bounds = reading.bounds_of("source_position")
+            found += _at("ingest", None if bounds is None else [bounds])
+        elif name == NORMALIZED_ORDERS.name:
+            found += _at("normalize", _as_text(reading.range_of("raw_offset")))
+        elif name == NORMALIZED_ORDERS_EXCEPTIONS.name:
+            found += _at("normalize", _as_text(reading.bounds_of("original_offset")))
+        else:
+            found += _at("commit", _as_text(reading.range_of("normalized_offset")))
+    return tuple(found)
+
+
+def _at(stage: str, positions: Sequence[tuple[str, str]] | None) -> Iterator[Ranges]:
+    of_stage = {"stage": (stage, stage)}
+    yield from (
+        [of_stage]
+        if positions is None
+        else ({**of_stage, "source_position": position} for position in positions)
+    )
+
+
+def _as_text(offsets: tuple[int, int] | None) -> list[tuple[str, str]] | None:
+    """A range of offsets as ranges of their decimal text: one for each number of digits, or 10 would come before 9."""
+    if offsets is None:
+        return None
+    low, high = offsets
+    lengths = range(len(str(low)), len(str(high)) + 1)
+    return [
+        (str(max(low, 10 ** (digits - 1) if digits > 1 else 0)), str(min(high, 10**digits - 1)))
+        for digits in lengths
+    ]

@@ -5,16 +5,21 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.commit import Transaction
 from etl_assets.delta.cursor import advance, days_with_news, read_cursors
+from etl_assets.delta.footers import bounds_in
 from etl_assets.delta.rows import files_with
 from etl_assets.delta.table import Table
+from etl_assets.delta.within import Within
 from etl_assets.steps.step import ReadMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_MOST_FOOTERS = 100
+"""Footers of so many files are read in some tenths of a second; an increment has few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,34 @@ class Changes:
         """Between which values of a BIGINT column they lie, by file statistics; None where these do not tell."""
         snapshot = self.source.snapshot(self.version)
         return None if snapshot is None else snapshot.range_of(column, set(files_with(snapshot, self._after)))
+
+    def bounds_of(self, column: str) -> tuple[Any, Any] | None:
+        """The same of a BIGINT or STRING column that the log has no statistics of, from the footers of the data files."""
+        snapshot = self.source.snapshot(self.version)
+        if snapshot is None or not snapshot.is_plain:
+            return None
+        files = [self.source.path / file for file in files_with(snapshot, self._after)]
+        return None if len(files) > _MOST_FOOTERS else bounds_in(files, column)
+
+    def known_within(self, column: str, *, as_column: str) -> Within | None:
+        """Where a table that is made of the source, and keeps its `column` as `as_column`, has those of them that it has.
+
+        A row stands there under the very offset it was read with. So those that were read before are between the lowest and
+        the highest offset of this reading, and where the table has nothing there, all are new: however far a cursor lags, and
+        whatever is repeated after a kill. An offset is never dealt twice (`delta/offsets.py`), and where an undo has
+        rows made again under other offsets, it takes those made of the former ones out of every table after, and sets the
+        cursors to nothing (docs/decisions/0015-undo.md).
+
+        Returns:
+            None where the table may have them anywhere, under other offsets: a day that was never read, as after a
+            restore, may have come back with rows of the time before the source was made again; so may all days if the
+            source was deleted alone; and who asks for the whole wants to be sure.
+        """
+        follows = self.mode is ReadMode.INCREMENTAL and not self.recreated
+        if not follows or any(self.cursors[day] < 0 for day in self.days):
+            return None
+        found = self.range_of(column)
+        return None if found is None else ({as_column: found},)
 
     @property
     def _after(self) -> Mapping[dt.date, int]:

@@ -52,9 +52,10 @@ class Compact:
         table = self.context.table(self.table)
         before = extent(table)
         for compaction in self._due(table, self.context.clock().date()):
-            commit_compaction(
-                self.context.spark, table, compaction, wait_seconds=self.context.lock_wait_seconds
-            )
+            with self.context.turn(table.name):
+                commit_compaction(
+                    self.context.spark, table, compaction, wait_seconds=self.context.lock_wait_seconds
+                )
             time.sleep(2 * POLL_SECONDS)  # whoever waits for the table's lock gets it before the next commit
         return before, extent(table)
 

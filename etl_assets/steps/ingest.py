@@ -22,6 +22,7 @@ from etl_assets.sources.landing import Folders, Listing, SourceFile, verify
 from etl_assets.sources.ledger import Ledger
 from etl_assets.steps.ingest_batch import IngestBatch, committed_batch
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, logger, staging_folder
+from etl_assets.steps.turns import give_way
 
 MOST_FILES_A_BATCH = 10_000
 """A commit names the files it read, which costs it up to a hundred bytes each."""
@@ -71,6 +72,8 @@ class Ingest:
         batches = list(batches_of(files, self.max_batch_bytes))[: self.most_batches]
         for number, batch in enumerate(batches, start=1):
             logger.info("raw_events: batch %d of %d, %d files", number, len(batches), len(batch))
+            if report.commits:
+                give_way()  # what others read meanwhile is read again here, and changes nothing
             version = ensure_table(
                 self.context.spark, self.table, wait_seconds=self.context.lock_wait_seconds
             )

@@ -27,6 +27,7 @@ from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.rows import DAY_COLUMN, rows_here, whole_days
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
+from etl_assets.retry_policy import disk_is_full
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, verify
 from etl_assets.sources.ledger import FILES as FILES_READ
@@ -143,7 +144,10 @@ class IngestBatch:
         folder.mkdir()
         try:
             return stage_lines(self.context.spark, files, self.limits, folder)
-        except (PySparkException, Py4JError, OSError, EOFError, zlib.error):
+        except (PySparkException, Py4JError, OSError, EOFError, zlib.error) as error:
+            # A full disk says what to do; to read compressed files again would only delay that.
+            if disk_is_full(error):
+                raise
             # Neither Spark nor gzip names the file in words that tell what to do.
             verify(self.folders, self.plan.files)
             for folders in self.folders:

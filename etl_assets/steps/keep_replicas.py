@@ -119,7 +119,7 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Ke
     try:
         state = seen.acknowledged()
     except QuorumUnavailable:
-        if not go_on_with_one_copy(placement, table):
+        if not go_on_with_one_copy(placement, seen):
             raise
         one_copy, state = True, seen.acknowledged()
     if state is None or (not state.epoch.domain and _is_as_made(placement, seen)):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from etl_assets.contracts.envelope import CutLine
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import CUSTOMERS
 from etl_assets.delta.commit import Write, commit
@@ -15,12 +17,14 @@ from etl_assets.delta.create import ensure_table
 from etl_assets.delta.log import recent_user_metadata
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.errors import SourceUnreadable
+from etl_assets.sources.lines import Block, read_lines
 from etl_assets.steps.step import StepContext, StepReport, upsert_counts
 
 FILE = "file"
 """Fact of a commit: size and modification time of the file it took."""
 
 COLUMNS = ("customer_id", "customer_region")
+_LONGEST_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class LoadCustomers:
         """Upsert the file's customers; an absent file leaves the table as it is. `days` are not looked at.
 
         Raises:
-            SourceUnreadable: the file cannot be read or lacks a column.
+            SourceUnreadable: the file cannot be read, lacks a column or has a line too long to be held.
         """
         from pyspark.sql import functions as F
 
@@ -52,7 +56,7 @@ class LoadCustomers:
             for metadata in recent_user_metadata(table.path, base, 1)
         ):
             return StepReport(table=table.name, version=base, counts=counts)
-        _check_header(self.file)
+        _check_header(_first_line(self.file), self.file)
         spark = self.context.spark
         base = ensure_table(spark, table, wait_seconds=self.context.lock_wait_seconds)
         read = spark.read.option("header", True).option("__globPaths__", "false").csv(str(self.file))
@@ -79,16 +83,32 @@ class LoadCustomers:
         )
 
 
-def _check_header(file: Path) -> None:
+def _first_line(file: Path) -> str:
+    """The first line of a file all of whose lines can be held, as Spark holds them."""
+    header, before = b"", 0
     try:
-        with file.open(encoding="utf-8-sig") as opened:
-            header = [name.strip().strip('"') for name in opened.readline().strip().split(",")]
-    except (OSError, UnicodeDecodeError) as error:
+        for lines in read_lines(Block(path=str(file), start=0, end=None), _LONGEST_LINE_BYTES):
+            for number, line in enumerate(lines, start=before + 1):
+                if isinstance(line, CutLine):
+                    raise SourceUnreadable(
+                        f"{file}, line {number}: it has {line.size:,} bytes, no line of a customer has so many",
+                        fix="end every line of the file with a line feed",
+                        file=str(file),
+                    )
+                if number == 1:
+                    header = line
+            before += len(lines)
+        return header.decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise SourceUnreadable(
             f"the customer file {file} cannot be read: {error}",
             fix="make it a UTF-8 CSV file that this user may read",
             file=str(file),
         ) from error
+
+
+def _check_header(line: str, file: Path) -> None:
+    header = [name.strip().strip('"') for name in line.strip().split(",")]
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         raise SourceUnreadable(

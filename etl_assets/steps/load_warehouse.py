@@ -80,6 +80,7 @@ class LoadWarehouse:
                 partitions=[day.isoformat() for day in changes.days],
                 cursors=cursors,
                 deterministic=True,
+                known_within=changes.known_within("offset", as_column="normalized_offset"),
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from etl_assets.delta.replication import Replication
+    from etl_assets.mirroring.locator import Locator
     from etl_assets.placement.domains import Placement
 
 
@@ -123,11 +124,15 @@ def _give_role(mirrored: Replication, name: str, role: Role) -> bool:
     return True
 
 
-def go_on_with_one_copy(placement: Placement, table: str) -> bool:
+def go_on_with_one_copy(placement: Placement, seen: Replication) -> bool:
     """Let a table do with the data in one domain, if all its other voters with data are gone and a majority is not.
 
     So two voters and a witness survive the loss of a voter. It is a change of the register that shows, and it is taken back
-    by `ask_for_two_copies`.
+    by `ask_for_two_copies`. Whoever is left leads from then on; that it has all that was acknowledged is seen to by its claim.
+
+    Args:
+        placement: The failure domains.
+        seen: The table, from any domain.
 
     Returns:
         Whether that was done.
@@ -136,14 +141,16 @@ def go_on_with_one_copy(placement: Placement, table: str) -> bool:
         MirrorError: it cannot be agreed on.
         DomainUnavailable: no domain may and can lead the table.
     """
-    domain = place(placement, STAGE_OF[table], table)
-    mirrored = platform_table(table, domain).replication
-    locator = None if mirrored is None else mirrored.locator()
-    if mirrored is None or locator is None:
+    locator = seen.locator()
+    if locator is None or locator.copies_needed == 1:
         return False
-    there = {name for name in locator.voters if not _is_gone(placement, name)}
-    alone = there.intersection(locator.domains(Role.VOTER)) == {domain.name}
-    if locator.one_copy or locator.copies_needed == 1 or not alone or not locator.is_majority(there):
+    there = set(locator.voters) - _gone(placement, seen, locator)
+    left = there.intersection(locator.domains(Role.VOTER))
+    if len(left) != 1 or not locator.is_majority(there):
+        return False
+    domain = placement.place(STAGE_OF[seen.name], leader=next(iter(left)))
+    mirrored = platform_table(seen.name, domain).replication
+    if domain.name not in left or mirrored is None:
         return False
     mirrored.membership.set_one_copy(True)
     return True
@@ -165,9 +172,21 @@ def ask_for_two_copies(mirrored: Replication) -> bool:
     return True
 
 
-def _is_gone(placement: Placement, name: str) -> bool:
-    """Whether a domain is known not to answer; one that failed only once is waited for."""
-    return placement.watch.observations.of(name).state is HealthState.UNAVAILABLE
+def _gone(placement: Placement, seen: Replication, locator: Locator) -> set[str]:
+    """Voters whose vote is known not to come.
+
+    Those known not to answer; one that failed only once is waited for. And those whose memory is lost on a root that is
+    theirs: a register that is missing from a disk that is not mounted is waited for, too.
+    """
+    silent = {
+        name
+        for name in locator.voters
+        if placement.watch.observations.of(name).state is HealthState.UNAVAILABLE
+    }
+    forgot = seen.without_memory(locator)
+    return silent | {
+        site.name for site in placement.sites if site.name in forgot and placement.unusable(site) is None
+    }
 
 
 def take_out(placement: Placement, name: str) -> Iterator[tuple[str, str | None]]:

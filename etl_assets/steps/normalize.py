@@ -22,7 +22,7 @@ from etl_assets.delta.offsets import (
     deal_offsets,
     next_offset,
 )
-from etl_assets.delta.rows import whole_days
+from etl_assets.delta.rows import files_with, whole_days
 from etl_assets.delta.session import scoped_settings
 from etl_assets.delta.staged import StagedRows
 from etl_assets.sources.landing import REPLAYS
@@ -45,8 +45,6 @@ from etl_assets.transforms.normalize_orders import Contracts, normalize_orders
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from etl_assets.delta.table import Snapshot
 
 TRANSFORMER = "normalize_orders/1"
 _ONLY_FOR_REFUSED = ("payload", "source", "source_position")
@@ -105,11 +103,11 @@ class Normalize:
         events = self._with_replays(changes.rows(spark), changes.days)
         rows = normalize_orders(events, self._customers(), self.contracts)
         table = self.context.table(NORMALIZED_ORDERS.name)
-        if not _may_be_known(changes, table.snapshot(base)):
+        snapshot, days = table.snapshot(base), whole_days(changes.days)
+        within = changes.known_within("offset", as_column="raw_offset")
+        if snapshot is None or not any(files_with(snapshot, days, within)):
             return rows.withColumn("known", F.lit(False))
-        known = table.read(spark, base, whole_days(changes.days)).select(
-            "raw_offset", F.lit(True).alias("known")
-        )
+        known = table.read(spark, base, days, within).select("raw_offset", F.lit(True).alias("known"))
         return rows.join(known, "raw_offset", "left").withColumn("known", F.coalesce("known", F.lit(False)))
 
     def _customers(self) -> DataFrame:
@@ -166,15 +164,6 @@ class Normalize:
                 Write(rows=rows, base_version=base, transaction=transaction, cursors=cursors),
                 wait_seconds=self.context.lock_wait_seconds,
             )
-
-
-def _may_be_known(changes: Changes, snapshot: Snapshot | None) -> bool:
-    """Whether the table may have some of what was read: not if it has nothing of these days, or only what was accepted before."""
-    filled = {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
-    if snapshot is None or filled.isdisjoint(day.isoformat() for day in changes.days):
-        return False
-    read, there = changes.range_of("offset"), snapshot.range_of("raw_offset")
-    return read is None or there is None or read[0] <= there[1]
 
 
 def _counted(staged: StagedRows) -> dict[dt.date, tuple[int, int]]:

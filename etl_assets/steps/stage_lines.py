@@ -36,7 +36,8 @@ TASK_BYTES = 8 << 20
 STAGED_EVENTS_SCHEMA = f"{EVENTS_SCHEMA}, id_hash BIGINT"
 """`id_hash` is `hashes_of` the event id."""
 _PIECE_BYTES = 4 << 20
-"""Lines of about so many bytes are held as Python objects by a worker, and make a row group."""
+_PIECE_LINES = 1 << 16
+"""Lines of about so many bytes, or so many short ones, are held as Python objects by a worker, and make a row group."""
 _REPEATING = [
     "file_index",
     "block_start",
@@ -194,14 +195,14 @@ class _Part:
         self._folder, self._limits, self._name = folder, limits, attempt_name()
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._held: list[JudgedLines] = []
-        self._held_bytes = 0
+        self._held_lines = self._held_bytes = 0
         self._events = 0
 
     def add(self, source: SourceBlock) -> StagedBlock:
         """Judge the lines of a block and keep them."""
         first_row, lines, blank, rejected = self._events, 0, 0, 0
         lowest, highest = [], []
-        for some in read_lines(source.block):
+        for some in read_lines(source.block, self._limits.held_bytes):
             judged = judge_lines(
                 some,
                 first=lines,
@@ -216,7 +217,7 @@ class _Part:
             if ids := [event.event_id or "" for event in judged.events]:
                 lowest.append(min(ids))
                 highest.append(max(ids))
-            self._hold(judged, sum(map(len, some)))
+            self._hold(judged, len(some), sum(map(len, some)))
         return StagedBlock(
             file_index=source.file_index,
             block_start=source.block.start,
@@ -236,11 +237,12 @@ class _Part:
         for writer in self._writers.values():
             writer.close()
 
-    def _hold(self, judged: JudgedLines, line_bytes: int) -> None:
+    def _hold(self, judged: JudgedLines, lines: int, line_bytes: int) -> None:
         self._held.append(judged)
+        self._held_lines += lines
         self._held_bytes += line_bytes
         self._events += len(judged.events)
-        if self._held_bytes >= _PIECE_BYTES:
+        if self._held_bytes >= _PIECE_BYTES or self._held_lines >= _PIECE_LINES:
             self._write()
 
     def _write(self) -> None:
@@ -248,10 +250,13 @@ class _Part:
 
         events, rejected = events_to_arrow(self._held), rejected_to_arrow(self._held)
         id_hash = hashes_of(events.column("event_id")).view("int64")
-        self._append("events", events.append_column("id_hash", pa.array(id_hash, pa.int64())))
+        # The file of events is there even without any.
+        if events.num_rows or "events" not in self._writers:
+            self._append("events", events.append_column("id_hash", pa.array(id_hash, pa.int64())))
         if rejected.num_rows:
             self._append("rejected", rejected)
-        self._held, self._held_bytes = [], 0
+        self._held = []
+        self._held_lines = self._held_bytes = 0
 
     def _append(self, kind: str, rows: pa.Table) -> None:
         import pyarrow.parquet as pq

@@ -11,7 +11,7 @@ import socket
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +22,9 @@ from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
 from etl_assets.delta.table import Table
 from etl_assets.errors import DomainUnavailable
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.processes import is_there
 from etl_assets.steps.hung_root import ended_with
+from etl_assets.steps.turns import Turns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +55,8 @@ class StepContext:
     """Surroundings of a step: the session, the domain it was placed in, the clock.
 
     `session` gives the Spark session and starts it on first use; a step with nothing to do never asks.
-    `domain_problem` tells why the domain cannot be used any more, None if it can.
+    `domain_problem` tells why the domain cannot be used any more, None if it can. `turns` is where it waits for others of
+    this machine that write the same table; None: it does not wait.
     """
 
     session: Callable[[], SparkSession]
@@ -61,6 +64,7 @@ class StepContext:
     clock: Callable[[], dt.datetime] = _utc_now
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
     domain_problem: Callable[[], str | None] = lambda: None
+    turns: Turns | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -70,6 +74,10 @@ class StepContext:
     def table(self, name: str) -> Table:
         """A table of the platform in this domain."""
         return platform_table(name, self.domain)
+
+    def turn(self, table: str) -> AbstractContextManager[None]:
+        """To be had by whoever writes a table, from before it looks at its version to after its commit; see `Turns`."""
+        return nullcontext() if self.turns is None else self.turns.take(table)
 
 
 def platform_table(name: str, domain: FailureDomain) -> Table:
@@ -192,5 +200,5 @@ def _remove_orphans(parent: Path) -> None:
         return
     for folder in parent.iterdir():
         name = _STAGING_NAME.fullmatch(folder.name)
-        if name and name["host"] == socket.gethostname() and not Path(f"/proc/{name['pid']}").exists():
+        if name and name["host"] == socket.gethostname() and not is_there(int(name["pid"])):
             shutil.rmtree(folder, ignore_errors=True)

@@ -6,13 +6,12 @@ type checks, which besides takes `{"a":1} garbage` for JSON and does not see num
 
 from __future__ import annotations
 
-import codecs
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.envelope import Judged, Limits, judge
+from etl_assets.contracts.envelope import CutLine, Judged, Limits, judge, too_large
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,17 +52,24 @@ class JudgedLines:
 
 
 def judge_lines(
-    lines: Iterable[bytes], *, first: int, file_index: int, block_start: int, day: dt.date, limits: Limits
+    lines: Iterable[bytes | CutLine],
+    *,
+    first: int,
+    file_index: int,
+    block_start: int,
+    day: dt.date,
+    limits: Limits,
 ) -> JudgedLines:
     """Judge lines of a block, the first of which has the number `first` in it."""
     found = JudgedLines(file_index=file_index, block_start=block_start, day=day)
     latest = (_day_number(day) + 1) * _MICROS_PER_DAY + limits.skew_micros
     for number, line in enumerate(lines, start=first):
-        if number == block_start == 0:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        if not line.strip():
+        if isinstance(line, CutLine):
+            judged = too_large(line, limits=limits)
+        elif not line.strip():
             continue
-        judged = judge(line.removesuffix(b"\r"), latest_micros=latest, limits=limits)
+        else:
+            judged = judge(line.removesuffix(b"\r"), latest_micros=latest, limits=limits)
         if judged.reason is None:
             found.events.append(judged)
             found.event_lines.append(number)

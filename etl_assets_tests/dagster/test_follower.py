@@ -10,7 +10,8 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ from etl_assets.follow.lease import Lease
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
 from etl_assets.steps.step import StepReport
+from etl_assets.steps.turns import Turns
 from etl_assets_tests.reference.written_tables import write_table
 
 DAY, BAD_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
@@ -244,6 +246,79 @@ def test_told_to_leave_while_spark_works_it_blames_no_day_and_begins_nothing_mor
     Follower(settings, lambda event: None).follow()
     assert began == [("customers", ()), ("raw_events", days)]
     assert alerts(settings) == []
+
+
+def test_while_another_run_is_at_a_table_it_gives_signs_of_life_and_can_leave(settings, monkeypatch):
+    land(settings, DAY)
+    signs: list[str] = []
+
+    def alive(_lease: Lease) -> None:
+        signs.append("alive")
+        if len(signs) == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    ran: list[str] = []
+
+    def step_of(table: str, *_args: Any, **_options: Any) -> Any:
+        return SimpleNamespace(run=lambda keys: ran.append(table) or StepReport(table=table, version=1))
+
+    monkeypatch.setattr(crews, "step_of", step_of)
+    monkeypatch.setattr(Session, "__call__", lambda session: None)
+    monkeypatch.setattr(Lease, "alive", alive)
+    with held_elsewhere(settings, "raw_events"):
+        Follower(settings, lambda event: None).follow()
+    assert ran == ["customers"]
+    assert len(signs) == 5
+    assert alerts(settings) == []
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_crew_waits_for_its_turn_unless_it_is_to_leave(settings, monkeypatch, leaves):
+    ran, waited = threading.Event(), threading.Event()
+
+    def step_of(table: str, *_args: Any, **_options: Any) -> Any:
+        return SimpleNamespace(run=lambda keys: ran.set() or StepReport(table=table, version=1))
+
+    monkeypatch.setattr(crews, "step_of", step_of)
+    crew = Crew(
+        settings=settings,
+        session=no_session,
+        renew=no_session,
+        wait=lambda seconds: None,
+        leaving=lambda: leaves and waited.is_set(),
+        alive=waited.set,
+    )
+    done: list[Done] = []
+    thread = threading.Thread(target=lambda: done.append(crew.run("raw_events", [DAY])))
+    with held_elsewhere(settings, "raw_events"):
+        thread.start()
+        assert waited.wait(30)
+        assert not ran.is_set()
+        if leaves:
+            thread.join(30)
+    thread.join(30)
+    assert ran.is_set() is not leaves
+    assert (done[0].report is None) is leaves
+
+
+@contextmanager
+def held_elsewhere(settings: Settings, table: str) -> Generator[None]:
+    """The turn at a table is somebody else's."""
+    began, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with Turns(folder=settings.turns_path).take(table):
+            began.set()
+            end.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert began.wait(30)
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 def no_session() -> Any:

@@ -99,6 +99,25 @@ def test_what_dagster_did_not_take_is_told_with_what_came_later(reports, dagster
     ]
 
 
+def test_days_that_dagster_took_before_it_failed_are_not_told_again(reports, dagster):
+    last_day = NEXT_DAY + dt.timedelta(days=1)
+    days = {DAY: 1, NEXT_DAY: 2, last_day: 3}
+    reports.add("raw_events", list(days), done("raw_events", {**days}), as_of=1.0)
+    dagster.answers = 1
+    assert not reports.tell()
+    reports.add("raw_events", [DAY], done("raw_events", {DAY: 10}), as_of=2.0)
+    dagster.answers = 3
+    assert not reports.tell()
+    dagster.answers = 1_000
+    assert reports.tell()
+    assert dagster.told() == [
+        ("raw_events", DAY.isoformat(), 1),
+        ("raw_events", DAY.isoformat(), 10),
+        ("raw_events", NEXT_DAY.isoformat(), 2),
+        ("raw_events", last_day.isoformat(), 3),
+    ]
+
+
 def test_invariants_are_told_as_evaluations_of_the_checks_that_runs_evaluate(reports, dagster):
     from etl_assets.build import build_definitions
 

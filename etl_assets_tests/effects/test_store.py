@@ -172,6 +172,11 @@ def test_an_ended_process_is_known_and_others_are_not_taken_for_ended():
     assert not is_gone("anything")
 
 
+def test_where_a_system_does_not_tell_of_its_processes_none_is_taken_for_ended(monkeypatch):
+    monkeypatch.setattr("etl_assets.processes._PROC", Path("/nowhere"))
+    assert not is_gone(f"{this_process()}/store")
+
+
 @pytest.fixture
 def domain(tmp_path: Path) -> FailureDomain:
     return FailureDomain(name="local", root=tmp_path / "data")

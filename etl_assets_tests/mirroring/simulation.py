@@ -483,8 +483,9 @@ class Oracle:
         self.newest_reported = -1
 
     def record(self, domain: str) -> Record | None:
-        content = self._world.stores[domain].files.get(f"register/{TABLE}.json")
-        return None if content is None else decode(content, f"{domain}: register/{TABLE}.json")
+        key = f"register/{TABLE}.json"
+        content = self._world.stores[domain].files.get(key)
+        return None if content is None else decode(content, domain=domain, key=key)
 
     def one_copy_is_due(self) -> bool:
         gone = self._world.emptied & set(self._world.leaders)

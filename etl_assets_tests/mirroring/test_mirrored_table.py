@@ -20,7 +20,7 @@ from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
 from etl_assets.retry_policy import Decision, decide
 from etl_assets.testing.memory_store import Fault, MemoryStore
-from etl_assets_tests.mirroring.platform import Platform
+from etl_assets_tests.mirroring.platform import Impatient, Platform
 
 
 class Outages:
@@ -347,6 +347,60 @@ def test_going_on_with_one_copy_is_a_change_that_shows_and_is_taken_back(with_wi
     outages.down.clear()
     leader.lead()
     assert not leader.membership.set_one_copy(False).one_copy
+
+
+def test_a_new_leader_finds_the_data_with_a_voter_whose_promise_it_did_not_need(with_witness, outages):
+    leader = with_witness.process("a")
+    leader.commit()
+    outages.down.add("b")
+    leader.membership.set_one_copy(True)
+    leader.commit()
+    outages.down.clear()
+    with_witness.couriers = Impatient(slow="a")
+    assert with_witness.process("b").lead().version == 1
+    assert log_of(with_witness, "b") == log_of(with_witness, "a")
+    assert with_witness.process("b").reading.bind().domain == "b"
+
+
+def test_a_new_leader_whose_log_is_damaged_mends_it_from_a_voter_whose_promise_it_did_not_need(with_witness):
+    with_witness.process("a").commit()
+    with_witness.couriers = Impatient(slow="a")
+    store = with_witness.stores["b"]
+    assert isinstance(store, MemoryStore)
+    for key in [key for key in store.files if key.startswith("tables/")]:
+        store.delete(key)
+    assert with_witness.process("b").lead().version == 0
+
+
+def test_a_new_leader_finds_the_data_with_a_learner(outages):
+    platform = Platform(
+        {domain: MemoryStore(domain, outages) for domain in "abwl"}, {"w": Role.WITNESS, "l": Role.LEARNER}
+    )
+    platform.bootstrap()
+    leader = platform.process("a")
+    leader.commit()
+    outages.down.add("b")
+    leader.membership.set_one_copy(True)
+    leader.commit()
+    leader.mirror.follow()
+    outages.down = {"a"}
+    assert platform.process("b").lead().version == 1
+
+
+def test_a_leader_that_cannot_have_the_data_says_so_and_leads_once_it_can(with_witness, outages):
+    leader = with_witness.process("a")
+    leader.commit()
+    outages.down.add("b")
+    leader.membership.set_one_copy(True)
+    leader.commit()
+    outages.down = {"a"}
+    with pytest.raises(
+        QuorumUnavailable, match="b cannot lead the table events: no replica that answers has"
+    ) as gone:
+        with_witness.process("b").lead()
+    assert "bring back a domain that holds it" in gone.value.fix
+    outages.down.clear()
+    assert with_witness.process("b").lead().version == 1
 
 
 def test_the_last_other_copy_is_not_removed_by_accident(with_witness):

@@ -46,7 +46,7 @@ records = st.builds(
 
 @given(records)
 def test_a_record_is_read_back_as_it_was_written(record):
-    assert decode(encode(record), "here") == record
+    assert decode(encode(record), domain="a", key="here") == record
 
 
 @given(records, st.lists(st.one_of(epochs, states, published), max_size=8))
@@ -139,8 +139,10 @@ def document() -> dict:
 def test_a_register_with_anything_odd_in_it_is_corrupt(spoil):
     spoiled = document()
     spoil(spoiled)
-    with pytest.raises(ReplicaCorrupt, match="the register here cannot be read"):
-        decode(json.dumps(spoiled).encode(), "here")
+    with pytest.raises(ReplicaCorrupt, match="the register a: here cannot be read") as refused:
+        decode(json.dumps(spoiled).encode(), domain="a", key="here")
+    assert refused.value.fields["domain"] == "a"
+    assert "etl-assets tables repair" in refused.value.fix
 
 
 def test_a_register_of_a_log_from_version_0_on_is_written_as_before_logs_could_begin_later():
@@ -151,4 +153,4 @@ def test_a_register_of_a_log_from_version_0_on_is_written_as_before_logs_could_b
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b"\xff"])
 def test_a_register_that_is_no_json_object_is_corrupt(content):
     with pytest.raises(ReplicaCorrupt):
-        decode(content, "here")
+        decode(content, domain="a", key="here")

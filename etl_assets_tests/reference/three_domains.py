@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -26,10 +27,16 @@ def three_domains(home: Path, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECOND
 
 
 def named_domains(
-    home: Path, roles: Mapping[str, str], *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    home: Path,
+    roles: Mapping[str, str],
+    *,
+    roots: Mapping[str, str] = MappingProxyType({}),
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
 ) -> Placement:
     """Write the platform file of an installation with these domains; roots are not touched."""
-    domains = [{"name": name, "root": name[-1], "role": role} for name, role in roles.items()]
+    domains = [
+        {"name": name, "root": roots.get(name, name[-1]), "role": role} for name, role in roles.items()
+    ]
     platform = {"domains": domains, "health": {"timeout_seconds": timeout_seconds}}
     (home / "platform.yaml").write_text(yaml.safe_dump(platform), "utf-8")
     return load_settings().placement()

@@ -1,6 +1,7 @@
-"""The steps for one day on the engine that `ETL_ASSETS_SPARK_MASTER` names: what the engine tests start.
+"""The steps for two days on the engine that `ETL_ASSETS_SPARK_MASTER` names: what the engine tests start.
 
-`run_on_engine ROOT LANDING [TABLE ...]`: every step, or those of some tables.
+`run_on_engine ROOT LANDING [TABLE ...]`: every step, or those of some tables. It prints how often tasks were shared out
+among the engine's workers; a single task is worked on here.
 """
 
 from __future__ import annotations
@@ -8,17 +9,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
-from etl_assets_tests.pipeline import DAY, Pipeline
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline
 
 
 def main(root: Path, landing: Path, only: Sequence[str]) -> None:
     from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.settings import load_settings
+    from etl_assets.steps import worker_tasks
 
     resource = SparkResource(spark_config=spark_config(load_settings().spark))
     pipeline = Pipeline(root=root, landing=landing, session=lambda: resource.spark_session)
-    pipeline.run([DAY], only=only or None)
+    with mock.patch.object(worker_tasks, "in_workers", wraps=worker_tasks.in_workers) as in_workers:
+        pipeline.run([DAY, NEXT_DAY], only=only or None)
+    sys.stdout.write(f"{in_workers.call_count}\n")
     resource.spark_session.stop()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from etl_assets.contracts.envelope import KEPT_RECORD_BYTES
 from etl_assets.contracts.reasons import DeadLetterReason as Reason
 from etl_assets.errors import SourceChanged, SourceUnreadable
 from etl_assets.steps import ingest_batch, stage_lines
@@ -150,6 +151,25 @@ def test_positions_and_offsets_hold_in_a_file_that_is_read_in_blocks(pipeline, m
     assert refused == {f"{DAY}/a.jsonl:{n}" for n in numbers if n % 7 == 0} | {
         f"{DAY}/b.jsonl:{n}" for n in (1, 3)
     }
+
+
+def test_a_line_too_long_to_be_held_is_a_dead_letter_and_the_lines_around_it_are_events(pipeline):
+    folder = pipeline.landing / DAY.isoformat()
+    folder.mkdir(parents=True)
+    one, two, three = (json.dumps(event(number)).encode() for number in (1, 2, 3))
+    size = 5 << 20
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(b"\n".join([one, b"x" * size + b"\r", two, b""])))
+    (folder / "b.jsonl").write_bytes(three + b"\n" + b"y" * size)
+    total = pipeline.run(only=["raw_events"])["raw_events"].total()
+    assert (total["read"], total["accepted"], total["rejected"]) == (5, 3, 2)
+    positions = [row["source_position"] for row in pipeline.rows("raw_events", order_by="offset")]
+    assert positions == [f"{DAY}/a.jsonl.gz:1", f"{DAY}/a.jsonl.gz:3", f"{DAY}/b.jsonl:1"]
+    refused = pipeline.rows("raw_events_exceptions", order_by="source_position")
+    assert [(row["source_position"], row["reason"], row["record"]) for row in refused] == [
+        (f"{DAY}/a.jsonl.gz:2", Reason.RECORD_TOO_LARGE, "x" * KEPT_RECORD_BYTES),
+        (f"{DAY}/b.jsonl:2", Reason.RECORD_TOO_LARGE, "y" * KEPT_RECORD_BYTES),
+    ]
+    assert all(row["error"].startswith(f"the record has {size:,} bytes, ") for row in refused)
 
 
 def test_a_file_that_changes_while_it_is_read_stops_its_batch_and_is_read_as_it_is_then(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import yaml
 
 from etl_assets.contracts.tables import ALL_TABLES, EFFECTS, REPLAYS
 from etl_assets.steps.stage_lines import TASK_BYTES
-from etl_assets_tests.pipeline import DAY, Pipeline, event
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.spark.engines import connect_server, standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -32,11 +32,13 @@ def local(engine, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     pipeline = Pipeline(root=folder / "data", landing=folder / "landing", session=lambda: session)
     refused = [event(901, payload={"customer_id": "c", "amount": "-1"}), event(902, event_type="OrderLost")]
     pipeline.land([*(event(number) for number in range(200)), "bad", event(1), *refused])
+    # Of two days, and by a line of white space of more than a task's size: several tasks wherever there are any.
+    pipeline.land([event(300, day=NEXT_DAY), " " * TASK_BYTES, event(301, day=NEXT_DAY)], day=NEXT_DAY)
     (pipeline.landing / "_reference").mkdir()
     (pipeline.landing / "_reference" / "customers.csv").write_text(
         "customer_id,customer_region\ncustomer-7,emea\n", "utf-8"
     )
-    pipeline.run([DAY])
+    pipeline.run([DAY, NEXT_DAY])
     return pipeline
 
 
@@ -51,54 +53,72 @@ def tables(pipeline: Pipeline) -> dict[str, list[str]]:
     }
 
 
-def running_on(engine: str, root: Path, landing: Path, *only: str) -> subprocess.Popen[str]:
-    """The steps, in a process of their own."""
+def running_on(engine: str, module: str, *arguments: object) -> subprocess.Popen[str]:
+    """A module of this package on an engine, in a process of its own."""
     home = Path(os.environ["ETL_ASSETS_HOME"])
     home.mkdir()
     # Spark's own defaults are for more than two cores.
     config = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
     (home / "platform.yaml").write_text(yaml.safe_dump({"spark": {"config": config}}), "utf-8")
     return subprocess.Popen(
-        [sys.executable, "-m", "etl_assets_tests.spark.run_on_engine", str(root), str(landing), *only],
+        [sys.executable, "-m", f"etl_assets_tests.spark.{module}", *map(str, arguments)],
         env={**os.environ, "ETL_ASSETS_SPARK_MASTER": engine},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def end_well(run: subprocess.Popen[str]) -> None:
+def end_well(run: subprocess.Popen[str]) -> str:
+    """What the process printed."""
     try:
-        _, said = run.communicate(timeout=400)
+        printed, said = run.communicate(timeout=400)
     finally:
         run.kill()
     assert run.returncode == 0, said[-6_000:]
+    return printed
 
 
-@contextlib.contextmanager
-def two_workers(folder: Path) -> Generator[str]:
-    with standalone_cluster(folder, workers=2) as cluster:
+def tasks_shared_out(printed: str) -> int:
+    """How often a run of `run_on_engine` shared out tasks among workers."""
+    return int(printed.split()[-1])
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """Address of a Spark Connect server."""
+    with connect_server(tmp_path_factory.mktemp("connect")) as address:
+        yield address
+
+
+@pytest.fixture(params=["standalone cluster", "Spark Connect"])
+def other_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+    """Address of an engine outside of the process that works with it."""
+    if request.param == "Spark Connect":
+        yield request.getfixturevalue("connect")
+        return
+    with standalone_cluster(tmp_path / "engine", workers=2) as cluster:
         yield cluster.master
 
 
-@pytest.mark.parametrize(
-    "other_engine",
-    [
-        pytest.param(two_workers, id="standalone cluster"),
-        pytest.param(connect_server, id="Spark Connect"),
-    ],
-)
-def test_the_tables_are_the_same_on_another_engine(
-    local: Pipeline,
-    tmp_path: Path,
-    other_engine: Callable[[Path], contextlib.AbstractContextManager[str]],
-):
-    with other_engine(tmp_path / "engine") as address:
-        end_well(running_on(address, tmp_path / "data", local.landing))
+def test_the_tables_are_the_same_on_another_engine(local: Pipeline, tmp_path: Path, other_engine: str):
+    printed = end_well(running_on(other_engine, "run_on_engine", tmp_path / "data", local.landing))
+    assert tasks_shared_out(printed) == 2, "lines and rows of raw_events"
     there = Pipeline(root=tmp_path / "data", landing=local.landing, session=local.session)
     expected = tables(local)
     assert all(expected.values())
     assert tables(there) == expected
+
+
+def test_errors_of_a_connect_server_mean_what_they_mean_in_this_process(connect: str, tmp_path: Path):
+    said = json.loads(end_well(running_on(connect, "errors_on_engine", tmp_path)))
+    assert said == {
+        "days": {
+            "failed": {"2026-01-02": "NumberFormatException"},
+            "stored": ["2026-01-01", "2026-01-03"],
+        },
+        "overtaken": {"error": "MetadataChangedException", "decision": "retry"},
+    }
 
 
 def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_doubles_none(tmp_path: Path):
@@ -111,7 +131,7 @@ def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_do
         lines = [event(file * events + number) for number in range(events)]
         pipeline.land([*lines, filler], name=f"{file:02}.jsonl")
     with standalone_cluster(tmp_path / "engine", workers=2) as cluster:
-        run = running_on(cluster.master, root, landing, "raw_events", "normalized_orders")
+        run = running_on(cluster.master, "run_on_engine", root, landing, "raw_events", "normalized_orders")
         staged = pipeline.domain.staging_path("raw_events")
         deadline = time.monotonic() + 200
         while not any(staged.rglob("events-*.parquet")):
@@ -119,7 +139,7 @@ def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_do
             assert time.monotonic() < deadline
             time.sleep(0.01)
         cluster.kill_worker(0)
-        end_well(run)
+        assert tasks_shared_out(end_well(run))
     rows = pipeline.rows("raw_events", order_by="offset")
     assert [row["offset"] for row in rows] == list(range(files * events))
     assert [row["event_id"] for row in rows] == [f"event-{number}" for number in range(files * events)]

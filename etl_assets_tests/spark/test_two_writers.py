@@ -9,6 +9,7 @@ import pytest
 from etl_assets.delta.commit import Transaction, Write, commit
 from etl_assets.delta.create import ensure_table
 from etl_assets.errors import CommitConflict
+from etl_assets.retry_policy import Decision, decide
 from etl_assets_tests.spark import writer_process
 
 pytestmark = pytest.mark.spark
@@ -63,3 +64,11 @@ def test_a_write_planned_on_an_older_version_writes_nothing_and_its_repetition_i
         if spark.conf.get(f"spark.databricks.delta.write.{key}", None)
     ]
     assert left == [], "a transaction id left in the session would make the next write a silent no-op"
+
+
+def test_a_conflict_that_delta_finds_is_tried_again(spark):
+    jvm = spark._jvm
+    found = jvm.io.delta.exceptions.MetadataChangedException("another commit came in between")
+    with pytest.raises(Exception, match="came in between") as error:
+        jvm.scala.util.Failure(found).get()
+    assert decide(error.value) is Decision.RETRY

@@ -147,6 +147,21 @@ def test_days_reprocessed_are_those_of_the_current_code_and_one_of_them_again_is
         assert tables(pipeline) == never_bad
 
 
+def test_rows_that_came_back_under_former_offsets_do_not_come_a_second_time_under_new_ones(pipeline):
+    path = ["raw_events", "normalized_orders", "warehouse_rows"]
+    land_first(pipeline)
+    pipeline.run(DAYS, only=path)
+    former = pipeline.context.table("warehouse_rows").version()
+    plan_days(everywhere(pipeline), ["normalized_orders"], [DAY]).carry_out()
+    pipeline.run(DAYS, only=path)
+    plan_restore(everywhere(pipeline), "warehouse_rows", former).carry_out()
+    for number in (3, 4):
+        pipeline.land([event(number)], name=f"{number}.jsonl")
+        pipeline.run(DAYS, only=path)
+    keys = [row["event_id"] for row in pipeline.rows("warehouse_rows")]
+    assert sorted(keys) == sorted(row["event_id"] for row in pipeline.rows("normalized_orders"))
+
+
 def test_what_operators_decided_stands_when_a_day_is_made_again(pipeline):
     refused = [event(number, payload={"customer_id": "c", "amount": "-1"}) for number in (1, 2)]
     pipeline.land([*refused, event(3)])

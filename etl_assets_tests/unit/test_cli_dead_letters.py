@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -283,6 +284,19 @@ def test_a_letter_that_no_run_has_read_is_waiting(domain):
 )
 def test_a_replay_that_does_not_say_what_is_a_wrong_call(domain, arguments):
     run("replay", *arguments, code=2)
+
+
+@pytest.mark.parametrize(("size", "taken"), [(2_048, True), (2_049, False), (1 << 40, False)])
+def test_of_a_corrected_record_no_more_is_read_than_is_taken(tmp_path, size, taken):
+    file = tmp_path / "fixed.json"
+    file.write_bytes(b"x" * min(size, 2_049))
+    if taken:
+        file.write_bytes(file.read_bytes() + b"\r\n")
+        assert replay._read_record(file, 2_048) == b"x" * 2_048 + b"\r\n"
+    else:
+        os.truncate(file, size)
+        with pytest.raises(InputError, match="has more than the 2,048 bytes"):
+            replay._read_record(file, 2_048)
 
 
 def test_a_letter_before_the_first_partition_is_refused_before_anything_is_written(domain, tmp_path):

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -33,6 +33,7 @@ from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.steps import compact
 from etl_assets.steps.step import StepContext, platform_table
+from etl_assets.steps.turns import Turns
 from etl_assets_tests.reference.mirrored_log import DATA, commit_entries, log_entries, three_replications
 from etl_assets_tests.reference.written_tables import write_table
 
@@ -144,6 +145,31 @@ def test_a_writer_that_waits_gets_the_table_between_two_commits(domain, monkeypa
     compact.Compact(context=StepContext(session=no_session, domain=domain), table="raw_events").run()
     writer.join()
     assert order == ["first", "a micro-batch", "second", "third"]
+
+
+def test_a_run_waits_for_one_commit_and_not_for_all_of_them(domain, monkeypatch):
+    order: list[str] = []
+    waits = threading.Event()
+    turns = Turns(folder=domain.root / "turns", waiting=waits.set)
+
+    def commit(_spark: Any, _table: Table, compaction: Any, **_options: Any) -> None:
+        order.append(compaction)
+        assert waits.wait(10)
+
+    def run() -> None:
+        while not order:
+            time.sleep(0.01)
+        with turns.take("raw_events"):
+            order.append("a run")
+
+    monkeypatch.setattr(compact, "commit_compaction", commit)
+    monkeypatch.setattr(compact.Compact, "_due", lambda *_: ["first", "second", "third"])
+    thread = threading.Thread(target=run)
+    thread.start()
+    context = StepContext(session=lambda: cast(Any, None), domain=domain, turns=turns)
+    compact.Compact(context=context, table="raw_events").run()
+    thread.join()
+    assert order == ["first", "a run", "second", "third"]
 
 
 def test_a_day_that_goes_on_is_written_anew_once_it_is_crowded(domain, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -67,3 +68,53 @@ def test_nobody_is_waited_for_who_has_answered(couriers):
     began = time.monotonic()
     assert couriers.gather_from_all({"a": answer, "b": answer}) == {"a": "answer", "b": "answer"}
     assert time.monotonic() - began < GRACE
+
+
+@pytest.mark.parametrize("ask", ["gather", "gather_from_all"])
+def test_an_errand_that_somebody_waits_for_is_not_given_up_for_one_of_another_thread(couriers, ask):
+    let_go, found = threading.Event(), {}
+
+    def busy() -> str:
+        assert let_go.wait(30)
+        return "first"
+
+    def wait_for(name: str, errand: Callable[[], str]) -> threading.Thread:
+        def run() -> None:
+            send = partial(couriers.gather, enough=lambda _: False)
+            found[name] = (send if ask == "gather" else couriers.gather_from_all)({"a": errand})
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        time.sleep(0.05)
+        return thread
+
+    threads = [wait_for("busy", busy), wait_for("vote", lambda: "vote"), wait_for("read", lambda: "read")]
+    let_go.set()
+    for thread in threads:
+        thread.join(10)
+    assert found == {"busy": {"a": "first"}, "vote": {"a": "vote"}, "read": {"a": "read"}}
+
+
+def test_an_errand_that_nobody_waits_for_and_that_was_not_begun_gives_way_to_the_next(couriers):
+    let_go, done = threading.Event(), []
+
+    def errand(name: str) -> Callable[[], str]:
+        return lambda: done.append(name) or name
+
+    def busy() -> str:
+        assert let_go.wait(30)
+        return "busy"
+
+    couriers.gather({"a": busy}, lambda _: True)
+    for number in range(3):
+        couriers.gather({"a": errand(f"left {number}")}, lambda _: True)
+    let_go.set()
+    assert couriers.gather({"a": errand("waited for")}, lambda _: False) == {"a": "waited for"}
+    assert done == ["waited for"]
+
+
+def test_an_errand_that_nobody_waits_for_is_done_if_nothing_follows(couriers):
+    done = threading.Event()
+    couriers.gather({"a": lambda: time.sleep(0.05)}, lambda _: True)
+    couriers.gather({"b": answer, "a": done.set}, lambda _: True)
+    assert done.wait(2)

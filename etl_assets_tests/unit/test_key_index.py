@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 from pathlib import Path
 
@@ -139,6 +140,57 @@ def test_the_index_of_an_earlier_table_of_that_name_is_not_believed(table):
     append(table, {"d": SECOND})
     assert days_of(table, "a") == []
     assert days_of(table, "d") == [SECOND]
+
+
+def test_the_index_of_a_table_that_was_set_back_to_a_backup_is_not_believed(table, tmp_path):
+    append(table, {"a": FIRST})
+    append(table, {"b": FIRST})
+    shutil.copytree(table.path, tmp_path / "backup")
+    append(table, {"c": FIRST})
+    append(table, {"d": FIRST})
+    assert days_of(table, "c", "d") == [FIRST]
+    shutil.rmtree(table.path)
+    shutil.copytree(tmp_path / "backup", table.path)
+    append(table, {"e": SECOND})
+    append(table, {"f": SECOND})
+    assert days_of(table, "e") == days_of(table, "f") == [SECOND]
+    assert days_of(table, "c", "d") == []
+    assert days_of(table, "a", "b") == [FIRST]
+
+
+def test_an_index_is_not_believed_before_the_table_that_was_set_back_is_as_long_again(table, tmp_path):
+    append(table, {"a": FIRST})
+    shutil.copytree(table.path, tmp_path / "backup")
+    append(table, {"b": FIRST})
+    append(table, {"c": FIRST})
+    assert days_of(table, "c") == [FIRST]
+    shutil.rmtree(table.path)
+    shutil.copytree(tmp_path / "backup", table.path)
+    append(table, {"d": SECOND})
+    assert days_of(table, "d") == [SECOND]
+
+
+def test_an_index_whose_mark_does_not_name_its_commit_is_made_anew(table):
+    append(table, {"a": FIRST})
+    assert days_of(table, "a") == [FIRST]
+    manifest = table.domain.index_path("events") / "event_id" / "runs.json"
+    content = json.loads(manifest.read_text())
+    del content["mark"]["commit"]
+    manifest.write_text(json.dumps(content | {"runs": []}))
+    assert days_of(table, "a") == [FIRST]
+
+
+def test_an_index_goes_on_where_the_entry_it_was_made_up_to_was_cleaned_up(table, monkeypatch):
+    append(table, {"a": FIRST})
+    append(table, {"b": FIRST})
+    assert days_of(table, "a") == [FIRST]
+    append(table, {"c": SECOND})
+    DeltaTable(str(table.path)).create_checkpoint()
+    for version in range(2):
+        (table.path / "_delta_log" / f"{version:020d}.json").unlink()
+    monkeypatch.setattr(key_index.KeyIndex, "_keys_of", _once(key_index.KeyIndex._keys_of))
+    assert days_of(table, "c") == [SECOND]
+    assert days_of(table, "a", "b") == [FIRST]
 
 
 def test_where_log_entries_were_cleaned_up_everything_is_read_again(table):

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
+from etl_assets.delta import replication
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, InputError
 from etl_assets.mirroring.couriers import DEFAULT_PATIENCE_SECONDS
@@ -22,11 +23,13 @@ from etl_assets.mirroring.membership import Membership
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, HealthState, Sighting
+from etl_assets.placement.memory import Standing
 from etl_assets.placement.policy import Stage
 from etl_assets.steps.keep_replicas import Kept, keep_replicas
 from etl_assets.steps.members import plan_members
 from etl_assets.steps.placing import leader, place
 from etl_assets.steps.step import platform_table
+from etl_assets_tests.mirroring.platform import Impatient
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, named_domains, root_of
 
 D = "local/d"
@@ -58,6 +61,11 @@ def roles(placement: Placement) -> dict[str, str]:
     standing = mirrored(placement).standing()
     assert standing is not None
     return {name: role.value for name, role in standing.roles.items()}
+
+
+def promised(placement: Placement, name: str) -> dict[str, object]:
+    """The epoch that a domain's register has promised."""
+    return json.loads((root_of(placement, name) / "register" / f"{TABLE}.json").read_text())["promised"]
 
 
 def gone(placement: Placement, name: str) -> Path:
@@ -209,6 +217,40 @@ def test_a_leader_is_removed_after_another_domain_leads(home):
     assert commit(placement, B) == 1
 
 
+@pytest.mark.parametrize("slept", [False, True], ids=["awake", "asleep while it was taken out"])
+def test_a_domain_that_was_taken_out_and_put_back_does_not_lead_before_it_is_a_member_again(home, slept):
+    placement = begun(home, VOTERS)
+    named_domains(home, dict.fromkeys((B, C), "voter"))
+    if slept:
+        gone(placement, A)
+    assert CliRunner().invoke(command, ["remove", A]).exit_code == 0
+    assert leader(placement, TABLE) == B
+    placement = named_domains(home, VOTERS)
+    if slept:
+        back(placement, A)
+    epochs = [promised(placement, name) for name in (B, C)]
+    assert CliRunner().invoke(command, ["drain", B]).exit_code == 0
+    assert place(placement, Stage.TRANSFORM, TABLE).name == C
+    assert [promised(placement, name) for name in (B, C)] == epochs, "nobody was fenced"
+    assert commit(placement, C) == 1
+    assert kept(placement).joined == (A,)
+    assert roles(placement) == VOTERS
+
+
+def test_a_domain_that_slept_while_the_root_of_another_was_replaced_stops_nobody(home, monkeypatch):
+    placement = begun(home, {**VOTERS, D: "voter"})
+    gone(placement, A)
+    named_domains(home, VOTERS)
+    assert CliRunner().invoke(command, ["remove", D]).exit_code == 0
+    placement = named_domains(home, {**VOTERS, D: "voter"}, roots={D: "another-d"})
+    placement.place(Stage.INGEST)
+    assert kept(placement).joined == (D,)
+    back(placement, A)
+    # The one that slept answers first, and one answer is enough to tell that there is a table.
+    monkeypatch.setattr(replication, "ThreadCouriers", Impatient)
+    assert Replication(TABLE, placement.reader()).exists()
+
+
 def test_a_dead_domain_is_replaced_by_another_one_while_rows_come_in(home):
     placement = begun(home, VOTERS)
     gone(placement, C)
@@ -246,6 +288,53 @@ def test_two_voters_and_a_witness_go_on_without_one_voter_and_say_so(home):
     assert kept(placement).one_copy is False
     assert one_loss(domain_states(placement)) is None
     assert root_of(placement, A).joinpath("tables", TABLE, "g000001", "part-1.parquet").is_file()
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["in use", "failed by hand"])
+@pytest.mark.parametrize("lost", [A, B], ids=["of the leader", "of the other voter"])
+def test_two_voters_and_a_witness_go_on_after_the_disk_of_a_voter_was_replaced(home, lost, failed):
+    placement = begun(home, {A: "voter", B: "voter", C: "witness"})
+    other = A if lost == B else B
+    shutil.rmtree(root_of(placement, lost))
+    root_of(placement, lost).mkdir()
+    placement.heal(lost, new_root=True)
+    if failed:
+        placement.memory.set_standing(lost, Standing.FAILED)
+    found = kept(placement)
+    assert (found.rejoined, found.problem) == ((lost,), None)
+    assert leader(placement, TABLE) == other
+    assert roles(placement) == {A: "voter", B: "voter", C: "witness"}
+    assert one_loss(domain_states(placement)) is None
+    assert commit(placement, other) == 1
+    held = {path.name for path in (root_of(placement, lost) / "tables" / TABLE).rglob("part-*")}
+    assert held == {"part-0.parquet", "part-1.parquet"}
+
+
+def test_two_voters_and_a_witness_go_on_while_the_register_of_a_voter_cannot_be_read(home):
+    placement = begun(home, {A: "voter", B: "voter", C: "witness"})
+    register = root_of(placement, A) / "register" / f"{TABLE}.json"
+    register.write_bytes(register.read_bytes()[:40])
+    found = kept(placement)
+    assert found.one_copy is True
+    assert f"`etl-assets tables repair {TABLE}`" in (found.problem or "")
+    assert commit(placement, B) == 1
+    repaired = CliRunner().invoke(tables, ["repair", TABLE])
+    assert repaired.exit_code == 0, repaired.output
+    assert kept(placement).one_copy is False
+
+
+def test_a_voter_whose_disk_is_not_mounted_is_not_taken_for_one_that_lost_its_memory(home):
+    placement = begun(home, {A: "voter", B: "voter", C: "witness"})
+    root = root_of(placement, B)
+    root.rename(root.with_name("away-b"))
+    root.mkdir()
+    found = kept(placement)
+    assert found.one_copy is None
+    assert "has no register" in (found.problem or "")
+    root.rmdir()
+    back(placement, B)
+    assert keep_replicas(placement) == []
+    assert commit(placement, A) == 1
 
 
 def test_one_copy_is_not_enough_while_the_other_voter_may_only_be_slow(home):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row
 
 from etl_assets.delta.append import _data_files, _Footer
 from etl_assets.sources import lines
@@ -122,6 +123,17 @@ def test_a_worker_holds_no_more_long_records_than_so_many_bytes(tmp_path, monkey
     assert sum(table.num_rows for table in tables) == 12
 
 
+def test_a_worker_holds_no_more_short_lines_than_so_many(tmp_path, monkeypatch):
+    for module in (lines, stage_lines):
+        monkeypatch.setattr(module, "_PIECE_LINES", 3)
+    path = _write(tmp_path / "0.jsonl", 0, DAY, ["bad"] * 10)
+    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
+    assert (block.lines, block.rejected) == (10, 10)
+    rejected = pq.read_metadata(tmp_path / f"rejected-{block.part}.parquet")
+    assert [rejected.row_group(number).num_rows for number in range(rejected.num_row_groups)] == [3, 3, 3, 1]
+    assert pq.read_metadata(tmp_path / f"events-{block.part}.parquet").num_row_groups == 1
+
+
 def test_rows_that_are_not_as_many_as_were_counted_stop_the_task(tmp_path):
     path = _write(tmp_path / "0.jsonl", 0, DAY, ["event", "event"])
     (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
@@ -142,33 +154,38 @@ def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp
     """Spark may go on with an attempt that it no longer waits for; half a file must not be taken for data."""
 
     def work_here(_: object, tasks: Iterable[RowsTask], work: Callable, __: str) -> SimpleNamespace:
-        def collect() -> list[dict]:
+        def collect() -> list[Row]:
             _abandoned, rows = (
-                [row for task in tasks for batch in work(task) for row in batch.to_pylist()]
+                [Row(**row) for task in tasks for batch in work(task) for row in batch.to_pylist()]
                 for _attempt in range(2)
             )
-            under_way.extend(_data_files(folder))
+            under_way.append(list(_data_files(folder)))
             return rows
 
         return SimpleNamespace(collect=collect)
 
-    under_way: list[str] = []
+    under_way: list[list[str]] = []
     folder = tmp_path / "append" / "rows"
     monkeypatch.setattr(worker_tasks, "in_workers", work_here)
-    path = _write(tmp_path / "0.jsonl", 0, DAY, ["event"])
-    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
-    placed = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=1)
+    files = [(day, ["event"]) for day in (DAY, NEXT_DAY)]
+    paths = [_write(tmp_path / f"{index}.jsonl", index, *file) for index, file in enumerate(files)]
+    staged = _staged(
+        [(str(path), path.stat().st_size, day) for path, (day, _) in zip(paths, files, strict=True)], tmp_path
+    )
+    placed, _ = _place(staged, files, tmp_path)
     rows = RawRows(
         spark=cast("SparkSession", None),
-        tasks=tuple(rows_tasks([(DAY, placed)], 0)),
+        tasks=tuple(rows_tasks(placed, 0)),
         staging=tmp_path,
         repeats=(),
         **STAMPS,
     )
     rows.write(folder)
-    assert not under_way
-    (written,) = _data_files(folder)
-    assert written.startswith(f"partition_date={DAY}/part-")
+    assert under_way == [[]], "looked once, while attempts were under way"
+    written = sorted(_data_files(folder))
+    assert [name.partition("/part-")[0] for name in written] == [
+        f"partition_date={day}" for day in (DAY, NEXT_DAY)
+    ]
 
 
 def _bounds(file: Path) -> tuple[int, int]:

@@ -1,0 +1,28 @@
+"""What the footers of data files say of a column that the log keeps no statistics of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def bounds_in(files: Iterable[Path], column: str) -> tuple[Any, Any] | None:
+    """Lowest and highest value of a BIGINT or STRING column in some Parquet files; None where one of them does not tell,
+    or there are no values.
+    """
+    import pyarrow.parquet as pq
+
+    found = []
+    for file in files:
+        metadata = pq.read_metadata(file)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        for group in (group for group in groups if group.num_rows):
+            columns = [group.column(position) for position in range(group.num_columns)]
+            told = next((each.statistics for each in columns if each.path_in_schema == column), None)
+            if told is not None and told.has_null_count and told.null_count == group.num_rows:
+                continue
+            if told is None or not told.has_min_max or type(told.min) not in (int, str):
+                return None
+            found.append((told.min, told.max))
+    return (min(low for low, _ in found), max(high for _, high in found)) if found else None

@@ -1,0 +1,148 @@
+"""Turns at a table: steps of one machine that write the same table work one after the other, first come, first served.
+
+Belongs here: waiting, so that no step works in vain. Does not belong here: correctness. A step that works without a turn, on
+another machine or past a lock that was lost, is told of what came in between by its commit (`delta/commit.py`).
+
+A turn is a lock of the kernel on `<table>.turn`, so that it ends with its process. Whoever wants it holds `<table>.next`
+until it is theirs: only one process looks for the turn at a time, so that one that ends its turn and wants the next at once
+comes after whoever waited.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from etl_assets.delta.lock import POLL_SECONDS, locked
+
+LONGEST_WAIT_SECONDS = 3_600.0
+"""A holder that hangs does not keep others from working for ever: after so long they work beside it, which is safe."""
+SAID_AFTER_SECONDS = 2.0
+logger = logging.getLogger("etl_assets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """Where the processes of this machine take turns at tables.
+
+    Attributes:
+        folder: The locks' folder, on this machine; made when absent. Files in it are never removed.
+        waiting: Called again and again while there is somebody to wait for; what it raises ends the wait.
+    """
+
+    folder: Path
+    waiting: Callable[[], object] = lambda: None
+
+    @contextmanager
+    def take(self, table: str) -> Generator[None]:
+        """Have the turn at a table during the block, after those who came before.
+
+        A thread that has a turn, at whatever table, takes no second one and goes on at once: nobody who is waited for
+        waits. An interrupt ends the wait.
+        """
+        with self._having(table, LONGEST_WAIT_SECONDS):
+            yield
+
+    @contextmanager
+    def take_if_free(self, table: str) -> Generator[bool]:
+        """Have the turn at a table during the block if nobody has it or waits for it; gives whether that is so."""
+        with self._having(table, 0.0) as has_it:
+            yield has_it
+
+    @contextmanager
+    def _having(self, table: str, wait_seconds: float) -> Generator[bool]:
+        if _mine.get() is not None:
+            yield True
+            return
+        turn = _Turn(self, table)
+        has_it = turn.begin(wait_seconds)
+        before = _mine.set(turn)
+        try:
+            yield has_it
+        finally:
+            _mine.reset(before)
+            turn.end()
+
+
+def give_way() -> None:
+    """Let whoever waits for the turn of this thread go first: for a step that has just committed and has more to do.
+
+    The table may have moved on afterwards: what follows is to be planned on its newest version.
+    """
+    turn = _mine.get()
+    if turn is not None:
+        turn.end()
+        turn.begin(LONGEST_WAIT_SECONDS)
+
+
+class _Turn:
+    """A turn at a table, to be had, given up and had again."""
+
+    def __init__(self, turns: Turns, table: str) -> None:
+        self._turns, self._table = turns, table
+        self._held = ExitStack()
+
+    def begin(self, wait_seconds: float) -> bool:
+        """Wait for it; whether it came in time."""
+        self._turns.folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as files:
+            turn = files.enter_context(self._open("turn"))
+            with self._open("next") as following:
+                if not self._wait_for((following, turn), wait_seconds):
+                    return False
+            _sign(turn)
+            self._held = files.pop_all()
+        return True
+
+    def end(self) -> None:
+        self._held.close()
+
+    def _open(self, kind: str) -> IO[bytes]:
+        return (self._turns.folder / f"{self._table}.{kind}").open("a+b", buffering=0)
+
+    def _wait_for(self, files: tuple[IO[bytes], IO[bytes]], wait_seconds: float) -> bool:
+        """Lock one file after the other; whether both came in time."""
+        began, said = time.monotonic(), False
+        for file in files:
+            while not locked(file, fcntl.LOCK_EX):
+                waited = time.monotonic() - began
+                if waited >= wait_seconds:
+                    if wait_seconds:
+                        logger.warning("%s: goes on without its turn; %s", self._table, _holder(files[-1]))
+                    return False
+                if waited >= SAID_AFTER_SECONDS and not said:
+                    said = True
+                    logger.warning("%s: waits for its turn; %s", self._table, _holder(files[-1]))
+                self._turns.waiting()
+                time.sleep(POLL_SECONDS)
+        return True
+
+
+_mine: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+"""The turn of this thread."""
+
+
+def _sign(turn: IO[bytes]) -> None:
+    with suppress(OSError):  # a full disk, for instance: it is for others' logs, not the lock
+        since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        turn.truncate(0)
+        turn.write(json.dumps({"pid": os.getpid(), "since": since}).encode())
+
+
+def _holder(turn: IO[bytes]) -> str:
+    turn.seek(0)
+    try:
+        content = json.loads(turn.read())
+        return f"process {int(content['pid'])} has it since {content['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process has it"

@@ -1,0 +1,38 @@
+"""The targets that the cases judge by are the ones that were agreed on."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from benchmarks import cases
+from benchmarks.cases import CASES
+
+AGREED: dict[str, dict[str, float]] = {
+    "bulk": {"TARGET": 1.15},
+    "domains": {"TARGET": 1.15},
+    "increment": {"GROWTH_TARGET": 1.2, "DLT_TARGET": 0.5},
+    "history": {"RUN_TARGET": 1.1, "TICK_CPU_SECONDS_TARGET": 0.1},
+    "loaders": {"NOTHING_TARGET": 1.0},
+    "cold": {"CPU_TARGET": 0.35, "WALL_TARGET": 0.45},
+    "warm_run": {"WALL_SECONDS_TARGET": 6.0, "CPU_SECONDS_TARGET": 10.0},
+    # No growth and flat memory: a fifth of play for chance.
+    "steady": {"P50_SECONDS_TARGET": 5.0, "P99_SECONDS_TARGET": 15.0, "GROWTH_TARGET": 1.2},
+    "backfill": {"TARGET": 1.2},
+    # 1.7 times the rows a second, as a part of the time.
+    "cores": {"TARGET": 0.588},
+    "mirror": {
+        "MILLISECONDS_TARGET": 50.0,
+        "GROWTH_TARGET": 1.2,
+        "RECOVERY_SECONDS_TARGET": 5.0,
+        "OPENING_TARGET": 0.33,
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_judges_by_the_targets_agreed_on_and_no_others(name: str):
+    module: ModuleType = getattr(cases, name)
+    found = {constant: value for constant, value in vars(module).items() if constant.endswith("TARGET")}
+    assert found == AGREED[name]
