@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from etl_assets.delta.durability import sync_files
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.scratch import scratch_folder
-from etl_assets.errors import ReplicaCorrupt
+from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.chain import GENESIS, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoint
 from etl_assets.mirroring.named_files import NamedFile, files_added
@@ -32,32 +33,41 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
 
     Raises:
         ReplicaCorrupt: delta-rs cannot read these entries.
+        Unanswered: this machine has no room to make it in.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     before, chain = (-1, GENESIS) if base is None else (base.version, base.chain)
     version = before + len(entries)
-    # A folder that holds nothing else: what else lies in the table's log, above all a tail, cannot get in.
-    with scratch_folder("checkpoint") as log:
-        entry_path(log, 0).parent.mkdir()
-        if base is not None:
-            checkpoint_path(log, before).write_bytes(base.content)
-        for number, entry in enumerate(entries, start=before + 1):
-            entry_path(log, number).write_bytes(entry)
-        try:
+    try:
+        # A folder that holds nothing else: what else lies in the table's log, above all a tail, cannot get in.
+        with scratch_folder("checkpoint") as log:
+            entry_path(log, 0).parent.mkdir()
+            if base is not None:
+                checkpoint_path(log, before).write_bytes(base.content)
+            for number, entry in enumerate(entries, start=before + 1):
+                entry_path(log, number).write_bytes(entry)
             DeltaTable(str(log), version=version).create_checkpoint()
-        except (DeltaError, OSError) as error:
-            raise ReplicaCorrupt(
-                f"no checkpoint of version {version} can be made: {error}",
-                fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
-            ) from error
-        return Checkpoint(
-            version=version,
-            chain=extend_all(chain, entries),
-            content=checkpoint_path(log, version).read_bytes(),
-            hint=json.loads(last_checkpoint_path(log).read_bytes()),
-        )
+            return Checkpoint(
+                version=version,
+                chain=extend_all(chain, entries),
+                content=checkpoint_path(log, version).read_bytes(),
+                hint=json.loads(last_checkpoint_path(log).read_bytes()),
+            )
+    except DeltaError as error:
+        raise ReplicaCorrupt(
+            f"no checkpoint of version {version} can be made: {error}",
+            fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
+        ) from error
+    except OSError as error:
+        place = tempfile.gettempdir()
+        raise Unanswered(
+            f"no checkpoint of version {version} can be made in {place} ({error.strerror or error})",
+            fix="see that the folder is writable for this user and not full",
+            store=place,
+            key="",
+        ) from error
 
 
 def checkpoint_in_place(table_path: Path, version: int) -> None:

@@ -164,6 +164,8 @@ def _oldest_kept(home: Holding, newest: int, before: float) -> int:
     version = newest
     while version > 0:
         written = home.store.modified(_entry_key(home, version))
+        if written is None and version == newest:
+            raise _missing(home, version)
         if written is None:
             return version + 1  # Cleaned up behind a checkpoint: nobody can read an older one.
         if written <= before:
@@ -175,12 +177,16 @@ def _oldest_kept(home: Holding, newest: int, before: float) -> int:
 def _entry(home: Holding, version: int) -> bytes:
     found = home.store.get(_entry_key(home, version))
     if found is None:
-        raise InputError(
-            f"version {version} is missing in {home.folder}",
-            fix="find out what removed it; nothing is removed while the log has a gap",
-            version=version,
-        )
+        raise _missing(home, version)
     return found.content
+
+
+def _missing(home: Holding, version: int) -> InputError:
+    return InputError(
+        f"version {version} is missing in {home.folder}",
+        fix="find out what removed it; nothing is removed while the log has a gap",
+        version=version,
+    )
 
 
 def _entry_key(home: Holding, version: int) -> str:

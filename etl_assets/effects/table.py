@@ -124,7 +124,7 @@ class EffectsTable:
     def _open(self, *, take_lead: bool) -> Book:
         mirrored = self._table.replication
         if mirrored is None:
-            path, version, epoch = self._table.path, self._table.version(), ""
+            version, path, epoch = self._table.version(), self._table.path, ""
         else:
             make_mirrored(self._table.name, self._table.domain)
             if not take_lead:

@@ -64,6 +64,7 @@ class LocalStore:
         with self._answering(key):
             path = self._path(key)
             if not path.exists():
+                self._expect_root()
                 return False
             with self._locked(key, path):
                 try:
@@ -86,6 +87,7 @@ class LocalStore:
         path = self._path(key)
         with self._answering(key):
             if not path.is_file():
+                self._expect_root()
                 return None
 
         def chunks() -> Iterator[bytes]:
@@ -124,6 +126,7 @@ class LocalStore:
             try:
                 return self._path(key).stat().st_size
             except FileNotFoundError:
+                self._expect_root()
                 return None
 
     def modified(self, key: str) -> float | None:
@@ -131,10 +134,12 @@ class LocalStore:
             try:
                 return self._path(key).stat().st_mtime
             except FileNotFoundError:
+                self._expect_root()
                 return None
 
     def list(self, prefix: str) -> Iterator[str]:
         with self._answering(prefix):
+            self._expect_root()
             for folder, _, names in os.walk(self._path(prefix)):
                 for name in names:
                     if not name.startswith(_TEMPORARY):
@@ -142,10 +147,14 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         with self._answering(key):
-            self._path(key).unlink(missing_ok=True)
+            try:
+                self._path(key).unlink()
+            except FileNotFoundError:
+                self._expect_root()
 
     def unfinished(self, prefix: str) -> Iterator[str]:
         with self._answering(prefix):
+            self._expect_root()
             for folder, _, names in os.walk(self._path(prefix)):
                 for name in names:
                     # Never a lock: whoever holds it would hold nothing.
@@ -154,6 +163,7 @@ class LocalStore:
 
     def prune(self, prefix: str) -> None:
         with self._answering(prefix):
+            self._expect_root()
             for folder, _, _ in os.walk(self._path(prefix), topdown=False):
                 with suppress(OSError):  # there is something in it
                     Path(folder).rmdir()

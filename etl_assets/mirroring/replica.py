@@ -11,6 +11,7 @@ tables/<table>/staged/00000000000000000008.<chain>.json       an entry that was 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -20,6 +21,9 @@ from etl_assets.mirroring.named_files import NamedFile, files_named, files_remov
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, State, folder_name
 from etl_assets.mirroring.register import Register
 from etl_assets.mirroring.stores import Store
+
+_STAGED = re.compile(r"(\d{20})\.[0-9a-f]+\.json")
+"""A staged entry: its version, and the chain up to it."""
 
 
 class ForeignEntry(Exception):
@@ -160,16 +164,24 @@ class Replica:
         target = f"{self.folder(folder)}/{file.path}"
         if file.fits(self.store.size(target)):
             return True
+        unanswered: Unanswered | None = None
         for replica, their_folder in sources:
             key = f"{replica.folder(their_folder)}/{file.path}"
-            if not file.fits(replica.store.size(key)):
+            try:
+                if not file.fits(replica.store.size(key)):
+                    continue
+                if replica is self and self.store.link(key, target):
+                    return True
+                chunks = replica.store.read(key)
+            except Unanswered as error:
+                unanswered = error  # the next one may have it
                 continue
-            if replica is self and self.store.link(key, target):
-                return True
-            if (chunks := replica.store.read(key)) is not None:
+            if chunks is not None:
                 self.store.put(target, chunks)
                 if file.fits(self.store.size(target)):
                     return True
+        if unanswered is not None:
+            raise unanswered
         return False
 
     def persist(self, folder: int, version: int, entry: bytes) -> None:
@@ -197,7 +209,9 @@ class Replica:
         """
         prefix = f"tables/{self._table}/staged/"
         for key in list(self.store.list(prefix)):
-            if int(key.removeprefix(prefix).partition(".")[0]) <= published.version:
+            # What else lies there is a file system's own, or somebody's.
+            staged = _STAGED.fullmatch(key.removeprefix(prefix))
+            if staged is not None and int(staged[1]) <= published.version:
                 self.store.delete(key)
 
     def broken(

@@ -199,6 +199,7 @@ class _Teller:
             (WAREHOUSE_ROWS.name, happenings.COMMIT, event["offset"]),
         ):
             there = platform_table(table, self._domain)
+            version = there.version()  # before the path: that is where this look finds it
             rewound = {
                 cursor_name(source, day)
                 for source in INPUTS.get(table, ())
@@ -206,7 +207,7 @@ class _Teller:
             }
             found += [
                 happenings.taken_back(note, table, stage, str(position))
-                for note in islice(commit_notes(there.path, there.version()), REMEMBERED_COMMITS)
+                for note in islice(commit_notes(there.path, version), REMEMBERED_COMMITS)
                 if UNDO in note.user_metadata
                 and any((note.user_metadata.get("cursors") or {}).get(name) == -1 for name in rewound)
                 and note.at >= event["ingested_at"]

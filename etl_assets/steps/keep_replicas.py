@@ -6,14 +6,17 @@ have (`members.py`), and when a round is due (`sensors/failure_domains.py`).
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.checkpoints import EVERY
+from etl_assets.steps.long_work import LongWork
 from etl_assets.steps.members import ask_for_two_copies, go_on_with_one_copy, keep_members
 from etl_assets.steps.placing import STAGE_OF, place
 from etl_assets.steps.step import platform_table
@@ -21,6 +24,10 @@ from etl_assets.steps.step import platform_table
 if TYPE_CHECKING:
     from etl_assets.delta.replication import Replication
     from etl_assets.placement.domains import Placement
+
+logger = logging.getLogger("etl_assets")
+
+_turns = LongWork()
 
 _MOVES_A_RETENTION = 10
 """How often a log's beginning moves while the versions that stay pass by: each time costs a reading of that log."""
@@ -33,7 +40,7 @@ class Kept:
     `moved` is the domain that leads now where that is another one than before; `rejoined` are domains whose lost memory
     was replaced, and which were brought up to date from nothing; `joined` those that got the role now that the platform file
     gives them; `repaired` those whose replica was found damaged and built anew; `one_copy` whether the one-copy flag was set or
-    taken back; `left` whether it is for the next round.
+    taken back; `left` whether it is for a later round, or still under way.
     """
 
     table: str
@@ -57,7 +64,7 @@ class Kept:
         parts += [f"{domain} was damaged and built anew" for domain in self.repaired]
         if self.one_copy is not None:
             parts.append("goes on with one copy" if self.one_copy else "has two copies again")
-        parts += ["looked after in the next round"] if self.left else []
+        parts += ["looked after in a later round"] if self.left else []
         parts += [self.problem] if self.problem else []
         return f"{self.table}: {', '.join(parts) or 'nothing to do'}"
 
@@ -67,6 +74,7 @@ def keep_replicas(
     *,
     begin: str | None = None,
     seconds: float = math.inf,
+    turn_seconds: float = math.inf,
     keep_log_versions: int | None = None,
 ) -> list[Kept]:
     """One round over all tables. A table that cannot be helped now is named, and does not stop the others.
@@ -74,7 +82,9 @@ def keep_replicas(
     Args:
         placement: The failure domains.
         begin: The table to begin with, so that a round goes on where another one ended.
-        seconds: After that time no further table is begun: those are `left`. One that was begun is finished.
+        seconds: After that time no further table is begun: those are `left`.
+        turn_seconds: A table that takes longer, because much has to be copied, is `left` as well, and goes on meanwhile in this
+            process; the first round after its end tells what was done.
         keep_log_versions: So many versions of each log stay, and older ones go; None: all stay.
     """
     names = [contract.name for contract in ALL_TABLES]
@@ -85,10 +95,20 @@ def keep_replicas(
             kept.append(Kept(table=table, left=True))
             continue
         try:
-            kept.append(_keep(placement, table, keep_log_versions))
+            turn = partial(_keep, placement, table, keep_log_versions)
+            done = _turns.ask((placement.sites, table), turn, turn_seconds)
+            kept.append(Kept(table=table, left=True) if done is None else done)
         except (MirrorError, Unanswered, DomainUnavailable) as error:
             kept.append(Kept(table=table, problem=error.message))
+        except (OSError, ValueError) as error:
+            kept.append(Kept(table=table, problem=unforeseen(table, error)))
     return [each for each in kept if each.told]
+
+
+def unforeseen(table: str, error: Exception) -> str:
+    """What to say of a table that met something which nobody has thought of; where it did is in the log."""
+    logger.warning("%s could not be looked after", table, exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Kept:

@@ -9,21 +9,26 @@ damage until it is the last one.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, MirrorError, Unanswered
 from etl_assets.mirroring.inspection import Finding, Seen
-from etl_assets.steps.keep_replicas import Kept
+from etl_assets.steps.keep_replicas import Kept, unforeseen
+from etl_assets.steps.long_work import LongWork
 from etl_assets.steps.placing import leader
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     from etl_assets.delta.replication import Replication
     from etl_assets.placement.domains import Placement
+
+_turns = LongWork()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +49,17 @@ class Survey:
     damaged: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def look_over(placement: Placement, last: Survey, *, seconds: float) -> tuple[Survey, list[Kept]]:
+def look_over(
+    placement: Placement, last: Survey, *, seconds: float, turn_seconds: float = math.inf
+) -> tuple[Survey, list[Kept]]:
     """Look over the replicas of one table, or a part of them; one that is damaged is built anew.
 
     Args:
         placement: The failure domains.
         last: Where the last call ended.
         seconds: After that time no further piece is begun; one is in any case.
+        turn_seconds: What takes longer, because a replica is built anew, goes on meanwhile in this process; the first call after
+            its end tells what was done.
 
     Returns:
         Where the next call goes on, and what is to be told: replicas built anew, and those that could not be.
@@ -59,9 +68,14 @@ def look_over(placement: Placement, last: Survey, *, seconds: float) -> tuple[Su
     table = last.table if last.table in names else names[0]
     following = replace(last, table=names[(names.index(table) + 1) % len(names)], domain="", seen=None)
     try:
-        survey, repaired = _look_over(placement, replace(last, table=table), following, seconds)
+        turn = partial(_look_over, placement, replace(last, table=table), following, seconds)
+        survey, repaired = _turns.ask((placement.sites, table), turn, turn_seconds) or (last, ())
     except (MirrorError, Unanswered, DomainUnavailable):
         survey, repaired = following, ()  # the round that looks after the table says why
+    except (OSError, ValueError) as error:
+        # Told like damage of a domain that there is not: until the table is looked over again.
+        known = {**last.damaged.get(table, {}), "": unforeseen(table, error)}
+        survey, repaired = _with(following, table, known), ()
     found = [
         Kept(table=name, problem="; ".join(problems.values()))
         for name, problems in survey.damaged.items()

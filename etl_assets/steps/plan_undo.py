@@ -44,7 +44,8 @@ def version_at(table: Table, at: dt.datetime) -> int:
         NotFound: there was no such table then, or the log does not reach back so far.
     """
     first: dt.datetime | None = None
-    for note in commit_notes(table.path, table.version()):
+    version = table.version()  # before the path: that is where this look finds it
+    for note in commit_notes(table.path, version):
         if note.at <= at:
             return note.version
         first = note.at

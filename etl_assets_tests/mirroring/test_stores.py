@@ -15,6 +15,7 @@ from etl_assets.errors import SettingsError, Unanswered
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.object_store import ObjectStore
 from etl_assets.mirroring.opening import open_store
+from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.stores import Store
 from etl_assets.testing.memory_store import Fault, MemoryStore
 from etl_assets_tests.reference import azure_server
@@ -148,11 +149,35 @@ def test_a_folder_that_is_not_mounted_does_not_answer_and_is_not_created(tmp_pat
     for ask in (
         lambda: store.get(KEY),
         lambda: store.create(KEY, b"one"),
+        lambda: store.replace(KEY, b"one", "tag"),
         lambda: store.put(KEY, [b"one"]),
+        lambda: store.read(KEY),
+        lambda: store.link(KEY, "other"),
+        lambda: store.persist([KEY]),
+        lambda: store.size(KEY),
+        lambda: store.modified(KEY),
+        lambda: list(store.list("tables/")),
+        lambda: store.delete(KEY),
+        lambda: list(store.unfinished("tables/")),
+        lambda: store.prune("tables/"),
     ):
         with pytest.raises(Unanswered, match="absent"):
             ask()
     assert not (tmp_path / "absent").exists()
+
+
+def test_a_file_is_copied_from_the_next_replica_if_one_does_not_answer(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "c").mkdir()
+    here, absent, there = (
+        Replica(LocalStore(tmp_path / domain), table="events", domain=domain) for domain in ("b", "a", "c")
+    )
+    entry = b'{"add": {"path": "part-1.parquet", "size": 4}}'
+    there.store.put(f"{there.folder(1)}/part-1.parquet", [b"rows"])
+    with pytest.raises(Unanswered, match="the root is not there"):
+        here.fetch(1, [entry], [(absent, 1)])
+    here.fetch(1, [entry], [(absent, 1), (there, 1)])
+    assert (tmp_path / "b" / here.folder(1) / "part-1.parquet").read_bytes() == b"rows"
 
 
 def test_a_folder_whose_lock_is_held_does_not_answer(tmp_path):

@@ -236,6 +236,41 @@ def test_a_checkpoint_that_cannot_be_made_is_named_and_stops_nothing(placement):
     assert commit(placement, B) == EVERY + 1
 
 
+@pytest.mark.parametrize("name", [".nfs0000000012", ".DS_Store", "00000000000000000000.json"])
+def test_a_stray_file_among_the_staged_entries_is_nobodys_business(placement, name):
+    commit(placement, A)
+    stray = root_of(placement, C) / "tables" / TABLE / "staged" / name
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(b"x")
+    assert keep_replicas(placement) == []
+    assert stray.exists()
+
+
+def test_without_room_for_a_checkpoint_that_is_named_and_stops_nothing(placement, monkeypatch):
+    mirrored = platform_table(TABLE, placement.domains[0]).replication
+    assert mirrored is not None
+    mirrored.create()
+    commit_entries(mirrored, EVERY + 1)
+    monkeypatch.setattr("tempfile.tempdir", "/dev/full")
+    (kept,) = keep_replicas(placement)
+    assert kept.table == TABLE
+    assert kept.problem is not None
+    assert "/dev/full" in kept.problem
+    monkeypatch.undo()
+
+
+def test_what_nobody_has_thought_of_at_one_table_stops_no_other(placement, monkeypatch, caplog):
+    commit(placement, A)
+    monkeypatch.setattr(Replication, "follow", lambda self: int(".nfs") if self.name == TABLE else None)
+    names = [contract.name for contract in ALL_TABLES]
+    kept = keep_replicas(placement, begin=TABLE, seconds=-1)
+    assert [each.table for each in kept] == [*names[names.index(TABLE) :], *names[: names.index(TABLE)]]
+    assert kept[0].problem is not None
+    assert kept[0].problem.startswith("ValueError: ")
+    assert caplog.records[-1].exc_info is not None
+    assert all(each.left for each in kept[1:])
+
+
 def test_a_round_that_takes_too_long_is_gone_on_with_where_it_ended(placement):
     commit(placement, A)
     names = [contract.name for contract in ALL_TABLES]

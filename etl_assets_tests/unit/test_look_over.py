@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,19 @@ def test_damage_of_a_replica_that_nobody_reads_is_found_and_mended(
     assert told == [Kept(table=TABLE, repaired=(C,))]
     assert mirrored(placement).broken() == {domain: [] for domain in (A, B, C)}
     assert lap(placement, survey)[1] == []
+
+
+def test_what_nobody_has_thought_of_is_told_until_the_table_is_looked_over_again(placement, monkeypatch):
+    with monkeypatch.context() as context:
+        context.setattr(Replication, "standing", lambda self: int(".nfs"))
+        survey, (told,) = look_over(placement, Survey(table=TABLE), seconds=60.0)
+    assert (told.table, survey.table != TABLE) == (TABLE, True)
+    assert told.problem is not None
+    assert told.problem.startswith("ValueError: ")
+    survey, told_later = look_over(placement, survey, seconds=60.0)
+    assert told in told_later
+    assert lap(placement, survey)[0].damaged == {TABLE: {"": told.problem}}, "that lap ends before the table"
+    assert look_over(placement, replace(survey, table=TABLE), seconds=60.0)[1] == []
 
 
 def test_a_look_has_an_end_however_long_the_log_and_many_the_files(placement, monkeypatch):

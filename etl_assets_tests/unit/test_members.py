@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from etl_assets.cli.tables import tables
 from etl_assets.delta import replication
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, InputError
+from etl_assets.mirroring.couriers import DEFAULT_PATIENCE_SECONDS
+from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.observability.domain_states import domain_states, one_loss
@@ -397,3 +400,31 @@ def test_the_register_of_another_table_is_named_and_left_as_it_is(home):
     assert "not repaired" in repaired.output
     assert roles(placement) == VOTERS, "it was not even taken out"
     assert register.read_text() == other
+
+
+def test_a_domain_that_copies_long_keeps_a_round_from_no_other_table_and_joins_once_it_is_done(
+    home, monkeypatch
+):
+    placement = begun(home, VOTERS)
+    let_go, put = threading.Event(), LocalStore.put
+
+    def slow(self, key, chunks):
+        if "part-" in key:
+            assert let_go.wait(60)
+        return put(self, key, chunks)
+
+    monkeypatch.setattr(LocalStore, "put", slow)
+    placement = named_domains(home, {**VOTERS, D: "voter"})
+    placement.place(Stage.INGEST)
+    began = time.monotonic()
+    for _ in range(2):
+        first, *others = keep_replicas(placement, begin=TABLE, turn_seconds=0.5)
+        assert first == Kept(table=TABLE, left=True)
+        assert not any(each.left for each in others)
+    assert time.monotonic() - began < DEFAULT_PATIENCE_SECONDS
+    let_go.set()
+    deadline = time.monotonic() + 30
+    while roles(placement).get(D) != "voter":
+        assert time.monotonic() < deadline
+        keep_replicas(placement, begin=TABLE, turn_seconds=0.5)
+    assert not mirrored(placement).broken()[D]

@@ -26,16 +26,20 @@ from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import read_entry
 from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.replacement import Replacement, replace_contents
+from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict, FilesGone, InputError, NotFound, RunFailed, TableBusy
+from etl_assets.mirroring.locator import Role
 from etl_assets.observability.rows import find_rows
 from etl_assets.observability.table_states import table_states
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.sources.replays import event_again, hand_in_replays
-from etl_assets.steps.plan_undo import plan_days, plan_restore
+from etl_assets.steps.plan_undo import plan_days, plan_restore, version_at
 from etl_assets.steps.step import platform_table
 from etl_assets.steps.undo import PATH
 from etl_assets.testing.failpoints import Failpoint
+from etl_assets_tests.reference.mirrored_log import commit_entries, three_replications
 from etl_assets_tests.reference.written_tables import write_table
 
 FIRST, SECOND = dt.date(2026, 3, 1), dt.date(2026, 3, 2)
@@ -477,3 +481,14 @@ def test_the_story_of_an_event_tells_that_its_day_was_taken_back(domain):
 
 def _refusals(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [each for each in told if each[1] == "rejected"]
+
+
+def test_a_time_is_looked_up_where_a_replica_lies_now_that_was_built_anew_meanwhile(tmp_path):
+    leader, *_ = three_replications(tmp_path)
+    sites = tuple(Site(name=each, root=str(tmp_path / each), role=Role.VOTER) for each in "abc")
+    table = Table(name="events", domain=FailureDomain(name="b", root=tmp_path / "b", sites=sites))
+    for expected in (2, 4):
+        newest = commit_entries(leader, 3 if expected == 2 else 2)
+        leader.follow()
+        assert version_at(table, dt.datetime.now(dt.UTC)) == newest == expected
+        leader.rebuild("b")

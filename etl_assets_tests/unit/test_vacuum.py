@@ -14,7 +14,8 @@ from etl_assets.cli.tables import tables
 from etl_assets.delta.log import entry_path
 from etl_assets.delta.table import Table
 from etl_assets.delta.vacuum import MARK, find_unneeded
-from etl_assets.errors import DomainUnavailable
+from etl_assets.errors import DomainUnavailable, InputError, Unanswered
+from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
@@ -82,6 +83,29 @@ def test_what_was_the_newest_version_within_the_retention_can_still_be_read(mirr
         os.utime(entry_path(replica(tmp_path, "a"), version), (YESTERDAY, YESTERDAY))
     assert taken_out_by.stat().st_mtime == YESTERDAY
     assert unneeded(mirrored) == {domain: [] for domain in DOMAINS}
+
+
+@pytest.mark.parametrize("gone", ["root", "entry"])
+def test_when_the_log_at_home_goes_at_that_moment_nothing_is_found_to_be_unneeded(
+    mirrored, tmp_path, monkeypatch, gone
+):
+    """The second look would take every version for one that nobody can read any more."""
+    for domain in DOMAINS:
+        aged(replica(tmp_path, domain))
+    modified = LocalStore.modified
+
+    def gone_first(self, key):
+        if (tmp_path / "a").exists():
+            what = tmp_path / "a" if gone == "root" else tmp_path / "a" / key
+            if what.exists():
+                what.rename(tmp_path / "away")
+        return modified(self, key)
+
+    monkeypatch.setattr(LocalStore, "modified", gone_first)
+    with pytest.raises(
+        (Unanswered, InputError), match="root is not there" if gone == "root" else "version 14"
+    ):
+        unneeded(mirrored)
 
 
 def test_what_a_killed_writer_left_goes_once_it_is_old_and_hidden_files_stay(mirrored, tmp_path):
