@@ -45,9 +45,11 @@ while True:
         time.sleep(0.1)
 """
 WAITING = """
+import signal
 import sys
 from pathlib import Path
 from etl_assets.steps.turns import Turns
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell began in the background
 with Turns(folder=Path(sys.argv[1]), waiting=lambda: print("begun", flush=True)).take("orders"):
     raise AssertionError("it is not free")
 """
