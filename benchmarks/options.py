@@ -58,6 +58,15 @@ class Options:
         return spark_config(SparkSettings(master=self.master, driver_memory="2g", config=config))
 
 
+def jvm_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """What the platform starts a JVM for much work with, for a script that starts its own: its archive of classes."""
+    from etl_assets.resources.jvm import driver_options, option_string
+    from etl_assets.runtime.java import find_java
+
+    options = driver_options(find_java(), settings, os.environ, quick=False)
+    return {"spark.driver.defaultJavaOptions": option_string(options)}
+
+
 def script_environment() -> dict[str, str]:
     """The environment of both sides: the same Java and the same Python for Spark's workers."""
     import sys

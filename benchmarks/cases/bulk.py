@@ -1,20 +1,20 @@
 """bulk: 1,000,000 events from landing files to raw, normalized and warehouse tables with rejects, beside a plain script.
 
-Both sides get the same files, Spark settings, heap and cores, a fresh process each, and end with the same rows.
+Both sides get the same files, Spark settings, options of the JVM, heap and cores, a fresh process each, and end with the same rows.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from benchmarks.input import BulkInput, bulk_input
 from benchmarks.measure import STARTED, Measured, empty_folder, interleaved, median, run_script
-from benchmarks.options import Options, script_environment
+from benchmarks.options import Options, jvm_settings, script_environment
 from benchmarks.report import Figure, figure
 from benchmarks.scripts.platform_steps import DATA_PATH, DERIVED
 
@@ -23,6 +23,7 @@ TARGET = 1.15
 WARM = "customers"
 """Both sides are compared from here: Spark runs, and has done a small merge."""
 OURS, OTHER = "platform", "by hand"
+_SCRIPT = "bulk_by_hand"
 MIB = 1 << 20
 BY_HAND = tuple(
     (name, since)
@@ -43,7 +44,7 @@ def run(options: Options) -> list[Figure]:
     work = options.folder / CASE
     sides = {
         OURS: bulk_side(options, given, work / "platform", "bulk_by_platform"),
-        OTHER: bulk_side(options, given, work / "by-hand", "bulk_by_hand"),
+        OTHER: bulk_side(options, given, work / "by-hand", _SCRIPT, settings=jvm_settings),
     }
     measured = interleaved(options.runs, sides)
     shutil.rmtree(work, ignore_errors=True)
@@ -58,21 +59,27 @@ def bulk_side(
     *,
     cores: Collection[int] | None = None,
     servers: Collection[int] = (),
+    settings: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda spark: {},
     **more: Any,
 ) -> Callable[[], Measured]:
-    """One side: the script over the input, in a fresh process and an empty folder; it must end with the right rows."""
+    """One side: the script over the input, in a fresh process and an empty folder; it must end with the right rows.
+
+    `settings` gives Spark settings that the script has on top of the others.
+    """
 
     def run_side() -> Measured:
         from etl_assets.runtime.jars import delta_jars
 
         empty_folder(folder)
+        spark = options.spark_settings(folder / "scratch")
         arguments: dict[str, Any] = {
             "landing": str(given.landing),
             "customers": str(given.customers),
             "days": [day.isoformat() for day in given.days],
             "tables": str(folder / "tables"),
             "spark": {
-                **options.spark_settings(folder / "scratch"),
+                **spark,
+                **settings(spark),
                 "spark.driver.extraClassPath": os.pathsep.join(map(str, delta_jars())),
             },
             **more,

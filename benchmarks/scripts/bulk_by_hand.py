@@ -20,7 +20,9 @@ ENVELOPE = (
     "event_id STRING, tenant_id STRING, aggregate_id STRING, event_type STRING, payload STRING, timestamp STRING,"
     " schema_version INT, trace_id STRING, span_id STRING"
 )
-PAYLOAD = "amount STRING, currency STRING, customer_id STRING"
+BROKEN = "broken"
+"""Column for lines that are no JSON."""
+PAYLOAD = ("amount", "currency", "customer_id")
 STATUS = {
     "OrderCreated": "created",
     "PaymentProcessed": "paid",
@@ -87,26 +89,24 @@ def _ingest(spark: SparkSession, landing: str, table: str) -> DataFrame:
     """Parse, drop duplicates, merge; returns what is rejected, not evaluated yet."""
     from pyspark.sql import functions as F
 
-    lines = spark.read.text(f"{landing}/2*/*.jsonl").select(
-        "value",
+    read = spark.read.schema(f"{ENVELOPE}, {BROKEN} STRING").option("columnNameOfCorruptRecord", BROKEN)
+    parsed = read.json(f"{landing}/2*/*.jsonl").select(
+        "*",
         F.to_date(F.regexp_extract(F.col("_metadata.file_path"), r"/(\d{4}-\d{2}-\d{2})/", 1)).alias(
             "partition_date"
         ),
-    )
-    parsed = lines.select("*", F.from_json("value", ENVELOPE).alias("event")).select(
-        "value",
-        "partition_date",
-        "event.*",
         F.coalesce(
-            F.expr("timestamp_millis(try_cast(event.timestamp AS BIGINT))"),
-            F.expr("try_cast(event.timestamp AS TIMESTAMP)"),
+            F.expr("timestamp_millis(try_cast(timestamp AS BIGINT))"),
+            F.expr("try_cast(timestamp AS TIMESTAMP)"),
         ).alias("occurred_at"),
     )
     good = " AND ".join(f"{name} IS NOT NULL" for name in REQUIRED)
-    events = parsed.where(good).dropDuplicates(["event_id"]).drop("value", "timestamp")
+    events = parsed.where(good).dropDuplicates(["event_id"]).drop(BROKEN, "timestamp")
     events = events.withColumn("ingested_at", F.current_timestamp())
     _insert_new(spark, events, table, on="t.event_id = s.event_id", by_day=True)
-    return parsed.where(f"NOT ({good})").select("partition_date", "value")
+    fields = F.to_json(F.struct(*(name for name in parsed.columns if name != BROKEN)))
+    rejected = parsed.where(f"NOT ({good})")
+    return rejected.select("partition_date", F.coalesce(BROKEN, fields).alias("value"))
 
 
 def _normalize(spark: SparkSession, tables: str) -> None:
@@ -115,17 +115,20 @@ def _normalize(spark: SparkSession, tables: str) -> None:
     customers = spark.read.format("delta").load(f"{tables}/customers")
     status = F.create_map(*(F.lit(text) for pair in STATUS.items() for text in pair))
     events = spark.read.format("delta").load(f"{tables}/raw_events")
-    typed = events.select("*", F.from_json("payload", PAYLOAD).alias("fields")).select(
+    # A generator is evaluated once a row; `from_json` would be again for each field that a filter asks for.
+    typed = events.select(
+        "*", F.json_tuple("payload", *PAYLOAD).alias(*(f"{name}_text" for name in PAYLOAD))
+    ).select(
         "event_id",
         "tenant_id",
         F.col("aggregate_id").alias("order_id"),
         "event_type",
         F.try_element_at(status, "event_type").alias("order_status"),
-        F.expr(r"CASE WHEN fields.amount RLIKE '^[0-9]{1,16}([.][0-9]{1,2})?$' THEN fields.amount END")
+        F.expr(r"CASE WHEN amount_text RLIKE '^[0-9]{1,16}([.][0-9]{1,2})?$' THEN amount_text END")
         .cast("decimal(18,2)")
         .alias("amount"),
-        "fields.currency",
-        "fields.customer_id",
+        F.col("currency_text").alias("currency"),
+        F.col("customer_id_text").alias("customer_id"),
         "occurred_at",
         F.to_date("occurred_at").alias("event_date"),
         "schema_version",
