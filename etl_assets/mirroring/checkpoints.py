@@ -18,7 +18,6 @@ from typing import Any
 
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.chain import extend, extend_all
-from etl_assets.mirroring.named_files import NamedFile
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, State
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.stores import Found
@@ -52,8 +51,11 @@ class Checkpoint:
         return Published(version=self.version, chain=self.chain, folder=folder)
 
     def pointer(self, placed: bytes) -> bytes:
-        """`_last_checkpoint` for the file that is in place, which says the same."""
-        tags = {_CHAIN: self.chain, _DIGEST: digest(placed)}
+        """`_last_checkpoint` for the file that is in place.
+
+        A file of somebody else's making is named as any, and not as one to build on.
+        """
+        tags = {_CHAIN: self.chain, _DIGEST: digest(placed)} if placed == self.content else {}
         return json.dumps({**self.hint, "sizeInBytes": len(placed), "tags": tags}).encode()
 
 
@@ -109,17 +111,10 @@ class Checkpoints:
         self._store.persist([key])
         return True
 
-    def put(
-        self, checkpoint: Checkpoint, live_files: Callable[[bytes], Sequence[NamedFile]] | None = None
-    ) -> bool:
+    def put(self, checkpoint: Checkpoint) -> bool:
         """Put a checkpoint of a version that is published here into its place, then let `_last_checkpoint` name it.
 
-        May be done late, twice, or by several at once: the first file of a version stays, and the pointer only moves on. It
-        never names a file with other bytes, unless that one has the same data files: another process made it.
-
-        Args:
-            checkpoint: The checkpoint.
-            live_files: The data files that a checkpoint's content names; None: other bytes are not looked into.
+        May be done late, twice, or by several at once: the first file of a version stays, and the pointer only moves on.
 
         Returns:
             Whether the pointer names this version now.
@@ -127,7 +122,7 @@ class Checkpoints:
         key = self._key(checkpoint.version)
         self._store.create(key, checkpoint.content)
         placed = self._store.get(key)
-        if placed is None or not _says_the_same(placed.content, checkpoint.content, live_files):
+        if placed is None:
             return False
         self._store.persist([key])
         before = self._pointer()
@@ -138,13 +133,12 @@ class Checkpoints:
         return self._store.replace(self._pointer_key, checkpoint.pointer(placed.content), before.etag)
 
     def problem(self) -> str | None:
-        """What is wrong with the newest one, None if nothing is or there is none.
-
-        One without a mark of this platform's making may say anything, and whoever opens the table believes it.
-        """
-        version = self.newest_version()
-        if version >= 0 and self.newest() is None:
-            return f"the checkpoint of version {version} in {self._log} is gone or not what was written"
+        """What is wrong with the newest one, None if nothing is or there is none."""
+        tags = (hint := _hint(self._pointer())).get("tags") or {}
+        if _CHAIN in tags and self.newest() is None:
+            return (
+                f"the checkpoint of version {_version(hint)} in {self._log} is gone or not what was written"
+            )
         return None
 
     def _pointer(self) -> Found | None:
@@ -192,7 +186,7 @@ def checkpoint_replicas(table: MirroredTable, state: State, make: Make) -> tuple
     if not lacking:
         return ()
     checkpoint = _of_home(table, state, version, make)
-    puts = {domain: partial(_put, table, there, checkpoint) for domain, there in lacking.items()}
+    puts = {domain: partial(_put, there, checkpoint) for domain, there in lacking.items()}
     return tuple(domain for domain, done in table.couriers.gather(puts, lambda _: False).items() if done)
 
 
@@ -208,9 +202,9 @@ def _lacking(table: MirroredTable, domain: str, state: State, version: int) -> C
         return None
 
 
-def _put(table: MirroredTable, there: Checkpoints, checkpoint: Checkpoint) -> bool:
+def _put(there: Checkpoints, checkpoint: Checkpoint) -> bool:
     try:
-        return there.put(checkpoint, table.live_files)
+        return there.put(checkpoint)
     except Unanswered:
         return False
 
@@ -250,17 +244,6 @@ def checkpoint_of_base(replica: Replica, folder: int, base: Base) -> Checkpoint 
     chain = extend(base.before, entry)
     hint = {"version": base.first, "size": _UNKNOWN_SIZE}
     return Checkpoint(version=base.first, chain=chain, content=content, hint=hint)
-
-
-def _says_the_same(
-    placed: bytes, content: bytes, live_files: Callable[[bytes], Sequence[NamedFile]] | None
-) -> bool:
-    if placed == content or live_files is None:
-        return placed == content
-    try:
-        return set(live_files(placed)) == set(live_files(content))
-    except ReplicaCorrupt:
-        return False
 
 
 def _hint(pointer: Found | None) -> dict[str, Any]:

@@ -8,15 +8,14 @@ import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.delta.checkpoint import live_files, make_checkpoint
+from etl_assets.delta.checkpoint import make_checkpoint
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.table import Snapshot
 from etl_assets.errors import ReplicaCorrupt
@@ -104,6 +103,8 @@ def test_the_next_one_is_made_of_the_last_and_what_came_since(tmp_path, monkeypa
 
 
 def test_transaction_ids_domain_metadata_and_table_properties_are_in_it(tmp_path):
+    import pyarrow.parquet as pq
+
     made = make_checkpoint(None, list(log_entries(EVERY)))
     (tmp_path / "c.parquet").write_bytes(made.content)
     rows = pq.read_table(tmp_path / "c.parquet").to_pylist()
@@ -273,56 +274,17 @@ def test_a_kill_at_any_moment_leaves_a_pointer_to_a_whole_checkpoint_or_none_and
     assert kills == 2 * operations > 40
 
 
-def test_a_file_of_somebody_else_that_says_something_else_is_never_named(tmp_path):
+def test_a_file_of_somebody_else_is_named_and_not_built_upon(tmp_path):
     there = Checkpoints(Replica(LocalStore(tmp_path), table="events", domain="a"), 1)
     first = make_checkpoint(None, list(log_entries(EVERY + 1)))
+    other = replace(first, content=first.content + b"other")
     path = checkpoint_path(tmp_path / "tables" / "events" / "g000001", EVERY)
     path.parent.mkdir(parents=True)
-    for other in (first.content + b"other", lacking_a_file(EVERY + 1).content):
-        path.write_bytes(other)
-        assert not there.put(first, live_files)
-        assert path.read_bytes() == other
-        assert there.newest_version() == -1
-
-
-def test_a_file_of_another_process_that_says_the_same_is_named(tmp_path):
-    there = Checkpoints(Replica(LocalStore(tmp_path), table="events", domain="a"), 1)
-    first = make_checkpoint(None, list(log_entries(EVERY + 1)))
-    path = checkpoint_path(tmp_path / "tables" / "events" / "g000001", EVERY)
-    path.parent.mkdir(parents=True)
-    pq.write_table(pq.read_table(BytesIO(first.content)), path, compression="none")
-    assert path.read_bytes() != first.content
-    assert there.put(first, live_files)
+    path.write_bytes(other.content)
+    assert there.put(first)
+    assert path.read_bytes() == other.content
     assert there.newest_version() == EVERY
-    assert there.problem() is None
-
-
-def lacking_a_file(count: int) -> Checkpoint:
-    """The checkpoint of some versions, but for a file that was added."""
-    entries = list(log_entries(count))
-    entries[5] = b"\n".join(line for line in entries[5].splitlines() if b'"add"' not in line) + b"\n"
-    return make_checkpoint(None, entries)
-
-
-def test_a_checkpoint_that_was_edited_by_hand_is_neither_led_from_nor_read_and_is_named(tmp_path):
-    leader, *_ = three_replications(tmp_path)
-    newest = commit_entries(leader, EVERY + 3)
-    leader.follow()
-    edited = lacking_a_file(EVERY + 1)
-    for domain in "ac":
-        checkpoint_path(folder_of(tmp_path, domain), EVERY).write_bytes(edited.content)
-        last_checkpoint_path(folder_of(tmp_path, domain)).write_text(json.dumps(dict(edited.hint)))
-    broken = three_replications(tmp_path)[1].broken()
-    assert [domain for domain, problems in broken.items() if problems] == ["a", "c"]
-    for process in three_replications(tmp_path):
-        bound = process.bind()
-        assert bound is not None
-        assert (bound.domain, bound.version) == ("b", newest)
-    process = three_replications(tmp_path)[0]
-    whole = opened(folder_of(tmp_path, "b"), newest)
-    assert opened(process.folder(process.lead()), newest) == whole, "its replica was built anew"
-    process.rebuild("c")
-    assert process.broken() == {domain: [] for domain in DOMAINS}
+    assert there.newest() is None
 
 
 def test_what_a_killed_process_left_in_the_making_goes_with_a_later_one(tmp_path, monkeypatch):
