@@ -39,6 +39,20 @@ def ensure_table(
         return table.version()
 
 
+def base_of(
+    spark: SparkSession, table: Table, seen: int, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
+) -> int:
+    """The version to build on for a step that saw a contract's table at one, or saw none: then the table is made.
+
+    A step asks for the version before it reads its cursors. What is committed later, by an undo for instance, that it has
+    not taken into account is then a conflict.
+    """
+    if seen >= 0:
+        return seen
+    ensure_table(spark, table, wait_seconds=wait_seconds)
+    return 0
+
+
 def create_like(
     spark: SparkSession,
     table: Table,

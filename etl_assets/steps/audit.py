@@ -20,7 +20,7 @@ from etl_assets.contracts.tables import (
 )
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.commit import Write, commit
-from etl_assets.delta.create import ensure_table
+from etl_assets.delta.create import base_of
 from etl_assets.delta.rows import whole_days
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.delta.within import Ranges, Within
@@ -43,6 +43,7 @@ class Audit:
     def run(self, days: Sequence[dt.date]) -> StepReport:
         """Record what the days' tables have gained, in one commit."""
         table = self.context.table(AUDIT_LOG.name)
+        seen = table.version()
         readings = {
             name: read_changes(self.context.table(name), table, days, self.mode)
             for name in INPUTS[table.name]
@@ -51,7 +52,7 @@ class Audit:
         concerned = sorted({day for reading in readings.values() for day in reading.days})
         if not concerned:
             return StepReport(table=table.name, version=table.version(), counts=counts)
-        base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
         rows = self._rows(readings, base + 1)
         check_schema(AUDIT_LOG, rows.schema)
         cursors: dict[str, int] = {}

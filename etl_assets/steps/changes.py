@@ -64,9 +64,9 @@ class Changes:
 
         A row stands there under the very offset it was read with. So those that were read before are between the lowest and
         the highest offset of this reading, and where the table has nothing there, all are new: however far a cursor lags, and
-        whatever is repeated after a kill. An offset is never dealt twice (`delta/offsets.py`), and where an undo has
-        rows made again under other offsets, it takes those made of the former ones out of every table after, and sets the
-        cursors to nothing (docs/decisions/0015-undo.md).
+        whatever is repeated after a kill. That holds for a source whose rows keep their offsets for ever, as those of
+        raw_events do; rows of normalized_orders are dealt new ones when they are made again, and a backup of a later table
+        may have them under the former.
 
         Returns:
             None where the table may have them anywhere, under other offsets: a day that was never read, as after a

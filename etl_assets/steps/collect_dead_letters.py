@@ -14,7 +14,7 @@ from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import DEAD_LETTERS, NORMALIZED_ORDERS, RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.commit import Write, commit
-from etl_assets.delta.create import ensure_table
+from etl_assets.delta.create import base_of
 from etl_assets.delta.rows import After, whole_days
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.sources.landing import REPLAYS
@@ -37,6 +37,7 @@ class CollectDeadLetters:
     def run(self, days: Sequence[dt.date]) -> StepReport:
         """Bring the days' letters up to date, in one commit."""
         table = self.context.table(DEAD_LETTERS.name)
+        seen = table.version()
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
         readings = {
             name: read_changes(self.context.table(name), table, days, self.mode)
@@ -51,7 +52,7 @@ class CollectDeadLetters:
         concerned = [day for day in news if day in refused or day.isoformat() in has_letters]
         if not concerned:
             return StepReport(table=table.name, version=table.version(), counts=counts)
-        base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
         rows = self._letters(readings, concerned, base)
         check_schema(DEAD_LETTERS, rows.schema)
         cursors: dict[str, int] = {}

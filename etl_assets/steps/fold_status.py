@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import ORDER_STATUS_VIEW, WAREHOUSE_ROWS
 from etl_assets.delta.commit import Write, commit
-from etl_assets.delta.create import ensure_table
+from etl_assets.delta.create import base_of
 from etl_assets.delta.cursor import advance, read_cursors
 from etl_assets.delta.upsert import Combine, UpsertSpec
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts
@@ -27,6 +27,7 @@ class FoldStatus:
     def run(self, days: Sequence[dt.date] = ()) -> StepReport:
         """Combine the new rows into the view, in one commit; `days` are not looked at."""
         source, table = self.context.table(WAREHOUSE_ROWS.name), self.context.table(ORDER_STATUS_VIEW.name)
+        seen = table.version()
         version = source.version()
         snapshot = source.snapshot(version) if version >= 0 else None
         cursor = read_cursors(table, source.name, [None])[None] if self.mode is ReadMode.INCREMENTAL else -1
@@ -36,7 +37,7 @@ class FoldStatus:
         # Not by the version: a compaction makes one without new rows.
         if newest is None or newest <= cursor:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
-        base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
         rows = fold_orders(source.read(self.context.spark, version, after=cursor))
         check_schema(ORDER_STATUS_VIEW, rows.schema)
         transaction, cursors = advance(source.name, [None], version)

@@ -11,7 +11,7 @@ from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import NORMALIZED_ORDERS, WAREHOUSE_ROWS
 from etl_assets.delta.commit import Commit, Write, commit
-from etl_assets.delta.create import ensure_table
+from etl_assets.delta.create import base_of
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.step import IGNORED, INSERTED, READ, UPDATED, ReadMode, StepContext, StepReport
@@ -39,11 +39,12 @@ class LoadWarehouse:
     def run(self, days: Sequence[dt.date]) -> StepReport:
         """Upsert what the days have, in one commit."""
         table = self.context.table(WAREHOUSE_ROWS.name)
+        seen = table.version()
         changes = read_changes(self.context.table(NORMALIZED_ORDERS.name), table, days, self.mode)
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
         if not changes.days:
             return StepReport(table=table.name, version=table.version(), counts=counts)
-        done = self._commit(changes)
+        done = self._commit(changes, seen)
         for day, inserted in done.net_rows_by_partition.items():
             counts[dt.date.fromisoformat(day)] += Counter(
                 {INSERTED: inserted, Outcome.COMMITTED.value: inserted}
@@ -57,11 +58,11 @@ class LoadWarehouse:
             table=table.name, version=done.version, counts=counts, commits=int(not done.repeated)
         )
 
-    def _commit(self, changes: Changes) -> Commit:
+    def _commit(self, changes: Changes, seen: int) -> Commit:
         from pyspark.sql import functions as F
 
         table = self.context.table(WAREHOUSE_ROWS.name)
-        base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
         rows = warehouse_rows(changes.rows(self.context.spark)).select(
             "*",
             F.lit(self.context.domain.name).alias("sink_domain"),
@@ -80,7 +81,6 @@ class LoadWarehouse:
                 partitions=[day.isoformat() for day in changes.days],
                 cursors=cursors,
                 deterministic=True,
-                known_within=changes.known_within("offset", as_column="normalized_offset"),
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )

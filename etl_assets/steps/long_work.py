@@ -42,7 +42,8 @@ class LongWork:
         if not future.done():
             return None
         with self._lock:
-            self._under_way.pop(name, None)
+            if self._under_way.get(name) is future:
+                del self._under_way[name]
         return future.result()
 
 

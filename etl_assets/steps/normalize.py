@@ -13,7 +13,7 @@ from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import CUSTOMERS, NORMALIZED_ORDERS, NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS
 from etl_assets.delta.commit import Commit, Write, commit
-from etl_assets.delta.create import ensure_table
+from etl_assets.delta.create import base_of, ensure_table
 from etl_assets.delta.offsets import (
     ONE_PARTITION_A_FILE,
     Run,
@@ -65,11 +65,12 @@ class Normalize:
         from pyspark.sql import functions as F
 
         table = self.context.table(NORMALIZED_ORDERS.name)
+        seen = table.version()
         changes = read_changes(self.context.table(RAW_EVENTS.name), table, days, self.mode)
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
         if not changes.days:
             return StepReport(table=table.name, version=table.version(), counts=counts)
-        base = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
         with staging_folder(table, base + 1) as folder:
             staged_path = str(folder / "orders")
             kept = {name: F.when(F.col("reason").isNotNull(), F.col(name)) for name in _ONLY_FOR_REFUSED}

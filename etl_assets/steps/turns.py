@@ -94,12 +94,17 @@ class _Turn:
 
     def begin(self, wait_seconds: float) -> bool:
         """Wait for it; whether it came in time."""
-        self._turns.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as files:
-            turn = files.enter_context(self._open("turn"))
-            with self._open("next") as following:
-                if not self._wait_for((following, turn), wait_seconds):
-                    return False
+            try:
+                self._turns.folder.mkdir(parents=True, exist_ok=True)
+                turn = files.enter_context(self._open("turn"))
+                following = files.enter_context(self._open("next"))
+            except OSError as error:  # turns save work; nothing is wrong without them
+                logger.warning("%s: goes on without its turn: %s", self._table, error)
+                return False
+            if not self._wait_for((following, turn), wait_seconds):
+                return False
+            following.close()
             _sign(turn)
             self._held = files.pop_all()
         return True

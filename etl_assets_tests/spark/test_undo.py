@@ -12,11 +12,13 @@ from etl_assets.checks.invariants import all_committed, dense_offsets, nothing_l
 from etl_assets.contracts.events import EVENT_CONTRACTS, EventContract, EventType, PayloadColumn, PayloadField
 from etl_assets.contracts.order_status import OrderStatus
 from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.errors import CommitConflict
 from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
 from etl_assets.sources.replays import event_again, hand_in_replays
+from etl_assets.steps import changes, normalize
 from etl_assets.steps.discard_letters import DiscardLetters
 from etl_assets.steps.plan_undo import plan_days, plan_restore
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
@@ -145,6 +147,27 @@ def test_days_reprocessed_are_those_of_the_current_code_and_one_of_them_again_is
         pipeline.run(days)
         checked(pipeline)
         assert tables(pipeline) == never_bad
+
+
+def test_an_undo_that_comes_after_a_step_has_read_its_cursors_is_a_conflict(pipeline, monkeypatch):
+    path = ["raw_events", "normalized_orders"]
+    land_first(pipeline)
+    pipeline.run(DAYS, only=path)
+    pipeline.land([event(3)], name="3.jsonl")
+    read = normalize.read_changes
+
+    def overtaken(*asked: Any) -> changes.Changes:
+        found = read(*asked)
+        plan_days(everywhere(pipeline), ["normalized_orders"], [DAY]).carry_out()
+        return found
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(normalize, "read_changes", overtaken)
+        with pytest.raises(CommitConflict):
+            pipeline.run(DAYS, only=path)
+    pipeline.run(DAYS, only=path)
+    # The event between them is refused.
+    assert sorted(row["raw_offset"] for row in pipeline.rows("normalized_orders")) == [0, 2]
 
 
 def test_rows_that_came_back_under_former_offsets_do_not_come_a_second_time_under_new_ones(pipeline):
