@@ -20,7 +20,7 @@ from etl_assets.sensors.domains_cursor import DomainsCursor
 from etl_assets.sensors.domains_metadata import DomainsReport
 from etl_assets.sensors.telling import SAFE, lost_domains, tell
 from etl_assets.settings import Settings
-from etl_assets.steps.keep_replicas import Kept, keep_replicas
+from etl_assets.steps.keep_replicas import Kept, goes_on_with, keep_replicas
 from etl_assets.steps.look_over import look_over
 from etl_assets.steps.step import platform_table
 
@@ -176,7 +176,7 @@ def _noted(
             "tables": {**last.tables, **noted},
             "behind": {**last.behind, **behind},
             "rows": _rows(placement, last, noted),
-            "begin": next((each.table for each in kept if each.left), None),
+            "begin": goes_on_with(kept),
         }
     )
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
@@ -103,6 +105,16 @@ def keep_replicas(
         except (OSError, ValueError) as error:
             kept.append(Kept(table=table, problem=unforeseen(table, error)))
     return [each for each in kept if each.told]
+
+
+def goes_on_with(kept: Sequence[Kept]) -> str | None:
+    """The table that the next round begins with: the first for which there was no time.
+
+    Those are the last of a round. One before them that is still under way must not be begun with each time, or the tables
+    behind it would never be looked after.
+    """
+    no_time = list(takewhile(lambda each: each.left, reversed(kept)))
+    return no_time[-1].table if no_time else None
 
 
 def unforeseen(table: str, error: Exception) -> str:

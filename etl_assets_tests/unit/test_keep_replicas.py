@@ -23,7 +23,7 @@ from etl_assets.placement.domains import Placement
 from etl_assets.placement.memory import Standing
 from etl_assets.placement.policy import Stage
 from etl_assets.settings import MIN_KEPT_VERSIONS, load_settings
-from etl_assets.steps.keep_replicas import keep_replicas
+from etl_assets.steps.keep_replicas import Kept, goes_on_with, keep_replicas
 from etl_assets.steps.placing import leader, place
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.mirrored_log import commit_entries
@@ -283,6 +283,16 @@ def test_a_round_that_takes_too_long_is_gone_on_with_where_it_ended(placement):
     assert all(each.left for each in rest)
     away.rename(root_of(placement, A))
     assert keep_replicas(placement, begin="a table that is no more") == []
+
+
+def test_a_table_that_takes_long_does_not_keep_those_behind_it_from_being_begun_with():
+    def kept(*left: bool) -> list[Kept]:
+        return [Kept(table=name, left=each) for name, each in zip("abcd", left, strict=True)]
+
+    assert goes_on_with(kept(True, False, True, True)) == "c"
+    assert goes_on_with(kept(False, True, False, False)) is None
+    assert goes_on_with(kept(True, True, True, True)) == "a"
+    assert goes_on_with([]) is None
 
 
 def test_a_table_is_relocated_only_to_a_domain_that_may_and_can(placement):
