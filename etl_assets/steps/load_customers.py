@@ -96,7 +96,7 @@ def _first_line(file: Path) -> str:
                         file=str(file),
                     )
                 if number == 1:
-                    header = line
+                    header = line.partition(b"\r")[0]  # Spark ends lines there too
             before += len(lines)
         return header.decode("utf-8")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:

@@ -7,9 +7,17 @@ import tracemalloc
 import pytest
 
 from etl_assets.errors import SourceUnreadable
+from etl_assets.steps.load_customers import _first_line
 from etl_assets_tests.pipeline import Pipeline
 
 HEADER = b"customer_id,customer_region\n"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_the_header_ends_where_spark_ends_lines(tmp_path, end):
+    file = tmp_path / "customers.csv"
+    file.write_bytes(end.join([b"customer_id,customer_region", b"c-1,emea", b""]))
+    assert _first_line(file) == "customer_id,customer_region"
 
 
 @pytest.mark.parametrize(
