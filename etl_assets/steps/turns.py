@@ -121,8 +121,9 @@ class _Turn:
         for file in files:
             while not locked(file, fcntl.LOCK_EX):
                 waited = time.monotonic() - began
-                if waited >= wait_seconds:
-                    if wait_seconds:
+                if waited >= wait_seconds or _hung.get(files[-1].name) == _sign_of(files[-1]):
+                    if wait_seconds and waited >= wait_seconds:
+                        _hung[files[-1].name] = _sign_of(files[-1])
                         logger.warning("%s: goes on without its turn; %s", self._table, _holder(files[-1]))
                     return False
                 if waited >= SAID_AFTER_SECONDS and not said:
@@ -135,6 +136,8 @@ class _Turn:
 
 _mine: ContextVar[_Turn | None] = ContextVar("turn", default=None)
 """The turn of this thread."""
+_hung: dict[str, bytes] = {}
+"""For each file of a turn who was waited for in vain: not again in the same turn of theirs."""
 
 
 def _sign(turn: IO[bytes]) -> None:
@@ -144,10 +147,14 @@ def _sign(turn: IO[bytes]) -> None:
         turn.write(json.dumps({"pid": os.getpid(), "since": since}).encode())
 
 
-def _holder(turn: IO[bytes]) -> str:
+def _sign_of(turn: IO[bytes]) -> bytes:
     turn.seek(0)
+    return turn.read()
+
+
+def _holder(turn: IO[bytes]) -> str:
     try:
-        content = json.loads(turn.read())
+        content = json.loads(_sign_of(turn))
         return f"process {int(content['pid'])} has it since {content['since']}"
     except (ValueError, KeyError, TypeError):
         return "another process has it"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -191,8 +192,14 @@ def test_a_long_wait_is_told_once_with_who_is_waited_for_and_has_an_end(turns, m
     monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.5)
     caplog.set_level(logging.INFO, "etl_assets")
     worked = False
-    with process(HOLDER, turns) as other, turns.take("orders"):
-        worked = True
+    with process(HOLDER, turns) as other:
+        with turns.take("orders"):
+            worked = True
+        monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 60)
+        began = time.monotonic()
+        with turns.take("orders"):
+            pass
+        assert time.monotonic() - began < 30, "one that hangs is waited for once"
     assert worked
     waits, goes_on = (record.getMessage() for record in caplog.records)
     assert waits.startswith(f"orders: waits for its turn; process {other.pid} has it since 20")
