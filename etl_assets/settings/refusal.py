@@ -15,6 +15,15 @@ from etl_assets.settings.domains import DomainSettings
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.section import Section
 
+_OF_MORE_THAN_A_VALUE = {
+    "extra_forbidden",
+    "model_type",
+    "model_attributes_type",
+    "dict_type",
+    "list_type",
+    "tuple_type",
+}
+"""What pydantic says where a field is not known, or a value stands in place of a section or a list."""
 _CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"][?;])[^\s'\"]*=[^\s'\"]*")
 
 
@@ -36,8 +45,8 @@ def refusal(file: Path, error: ValidationError) -> SettingsError:
 
 
 def _given(first: Any) -> str | None:
-    """The value that was found, if it is that of a field which can hold no secret: a known one, a single value."""
-    known = first["type"] != "extra_forbidden" and first["loc"][:2] != ("spark", "config")
+    """The value that was found, if it is that of a field which can hold no secret: a known one, of a single value."""
+    known = first["type"] not in _OF_MORE_THAN_A_VALUE and first["loc"][:2] != ("spark", "config")
     if not known or not isinstance(first["input"], (str, int, float, dt.date)):
         return None
     return _CREDENTIALS.sub("…", repr(first["input"]))

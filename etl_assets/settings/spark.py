@@ -16,8 +16,13 @@ OWNED_SPARK_SETTINGS = (
     "spark.sql.catalog.spark_catalog",
     "spark.sql.session.timeZone",
 )
-_SECRET = re.compile(r"secret|password|passphrase|token|(access|account|private)[._-]?key", re.IGNORECASE)
-_NAMES_A_SECRET = re.compile(r"(file|mechanism|endpoint)$|provider|\.secrets\.|secretKeyRef", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|password|passphrase|token|(access|account|private|encryption)[._-]?key|\.sas\.", re.IGNORECASE
+)
+_NAMES_A_SECRET = re.compile(
+    r"(file|mechanism|endpoint|provider(\.(path|type))?)$|\.secrets\.|secretKeyRef|tokenSecret\.(name|itemKey)$",
+    re.IGNORECASE,
+)
 
 
 class JvmStart(StrEnum):

@@ -99,6 +99,19 @@ ELSEWHERE = {"spark": {"config": {"spark.ssl.trustStore": "not-to-be-shown"}}}
         {"spark": {"config": {"spark.x": 5, "spark.y": "not-to-be-shown"}}},
         {"spark": {"config": {"x": "not-to-be-shown"}}},
         {"spark": {"config": {"spark.hadoop.fs.s3a.secret.key": "not-to-be-shown"}}},
+        {"spark": {"config": {"spark.hadoop.fs.s3a.bucket.provider-a.secret.key": "not-to-be-shown"}}},
+        {"spark": {"config": {"spark.hadoop.fs.azure.sas.fixed.token.x": "not-to-be-shown"}}},
+        {
+            "spark": {
+                "config": {
+                    "spark.hadoop.fs.azure.sas.orders.account.blob.core.windows.net": "not-to-be-shown"
+                }
+            }
+        },
+        {"spark": {"config": {"spark.hadoop.fs.s3a.encryption.key": "not-to-be-shown"}}},
+        {"spark": "not-to-be-shown"},
+        {"spark": {"config": "not-to-be-shown"}},
+        {"domains": "not-to-be-shown"},
         {"spark": {"config": {"spark.ssl.keyPassword": "not-to-be-shown"}}},
         {"spark": {"config": {"spark.hadoop.fs.azure.account.key.a": "not-to-be-shown"}}},
         {"spark": {"config": {"spark.hadoop.fs.s3a.secret.key": "${env:not-to-be-shown}"}}},
@@ -125,6 +138,9 @@ def test_a_secret_of_spark_is_an_environment_variable(load):
         "spark.authenticate.secret": "${env:SPARK_SECRET}",
         "spark.kubernetes.authenticate.oauthTokenFile": "/run/token",
         "spark.kubernetes.executor.secrets.store": "/run/secrets",
+        "spark.kubernetes.kerberos.tokenSecret.name": "delegation",
+        "spark.kubernetes.kerberos.tokenSecret.itemKey": "token",
+        "spark.hadoop.hadoop.security.credential.provider.path": "jceks://file/secrets",
         "spark.hadoop.fs.azure.sas.token.provider.type": "com.example.Provider",
     }
     assert load(yaml.safe_dump({"spark": {"config": secrets}})).spark.config == secrets
