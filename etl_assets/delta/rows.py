@@ -107,14 +107,18 @@ def _by_name(
 
 def files_with(snapshot: Snapshot, after: After | None, within: Within | None = None) -> Iterator[str]:
     """Data files that may hold rows wanted, by their partition and statistics; relative to the table's folder."""
-    reached = None if within is None else snapshot.files_within(within)
+    files = _after(snapshot, after)
+    yield from files if within is None else snapshot.files_within(within, list(files))
+
+
+def _after(snapshot: Snapshot, after: After | None) -> Iterator[str]:
     if after is None:
-        yield from snapshot.files() if reached is None else reached
+        yield from snapshot.files()
         return
     for path, day, newest in snapshot.files_by_day():
         if isinstance(after, int) or day in after:
             seen = after if isinstance(after, int) else after[day]
-            if (newest is None or newest > seen) and (reached is None or path in reached):
+            if newest is None or newest > seen:
                 yield path
 
 

@@ -119,21 +119,20 @@ class Snapshot:
         for path, day, batch in self._files("path", "partition.partition_date", "max.batch_id"):
             yield unquote(path), day, batch
 
-    def files_within(self, within: Within) -> frozenset[str]:
-        """Its data files that may have rows in some ranges, as their statistics tell."""
-        names = columns_of(within)
+    def files_within(self, within: Within, among: Collection[str]) -> Iterator[str]:
+        """Of some of its data files those that may have rows in some ranges, as their statistics tell."""
+        names, among = columns_of(within), set(among)
         bounds = (f"{bound}.{name}" for bound in ("min", "max") for name in names)
-        found = self._files("path", "num_records", *bounds)
-        return frozenset(
-            unquote(path)
-            for path, rows, *values in found
-            if rows != 0
-            and may_hold(
-                within,
-                dict(zip(names, values[: len(names)], strict=True)),
-                dict(zip(names, values[len(names) :], strict=True)),
-            )
-        )
+        for path, rows, *values in self._files("path", "num_records", *bounds) if among else ():
+            lowest, highest = values[: len(names)], values[len(names) :]
+            if (
+                (file := unquote(path)) in among
+                and rows != 0
+                and may_hold(
+                    within, dict(zip(names, lowest, strict=True)), dict(zip(names, highest, strict=True))
+                )
+            ):
+                yield file
 
     @property
     def has_commit_timestamps(self) -> bool:

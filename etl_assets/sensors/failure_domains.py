@@ -29,7 +29,7 @@ CHECK = "losing_any_one_domain_loses_nothing"
 INTERVAL_SECONDS = 15
 ROUND_SECONDS = 20.0
 """How long a tick goes on to look after one table after the other: Dagster gives a tick a minute."""
-TURN_SECONDS = 5.0
+WAIT_SECONDS = 5.0
 """How long it waits for one of them, and for a replica to be built anew: what takes longer goes on between the ticks."""
 LOOK_SECONDS = 1.0
 """How long a tick looks over the replicas of one table for damage."""
@@ -88,10 +88,10 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
                 placement,
                 begin=last.begin,
                 seconds=ROUND_SECONDS,
-                turn_seconds=TURN_SECONDS,
+                wait_seconds=WAIT_SECONDS,
                 keep_log_versions=settings.upkeep.keep_log_versions,
             )
-            survey, found = look_over(placement, last.survey, seconds=LOOK_SECONDS, turn_seconds=TURN_SECONDS)
+            survey, found = look_over(placement, last.survey, seconds=LOOK_SECONDS, wait_seconds=WAIT_SECONDS)
             kept += found
             tables = table_standings(placement)
             states = domain_states(placement, tables)

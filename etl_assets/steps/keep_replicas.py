@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("etl_assets")
 
-_turns = LongWork()
+_long_work = LongWork()
 
 _MOVES_A_RETENTION = 10
 """How often a log's beginning moves while the versions that stay pass by: each time costs a reading of that log."""
@@ -76,7 +76,7 @@ def keep_replicas(
     *,
     begin: str | None = None,
     seconds: float = math.inf,
-    turn_seconds: float = math.inf,
+    wait_seconds: float = math.inf,
     keep_log_versions: int | None = None,
 ) -> list[Kept]:
     """One round over all tables. A table that cannot be helped now is named, and does not stop the others.
@@ -85,7 +85,7 @@ def keep_replicas(
         placement: The failure domains.
         begin: The table to begin with, so that a round goes on where another one ended.
         seconds: After that time no further table is begun: those are `left`.
-        turn_seconds: A table that takes longer, because much has to be copied, is `left` as well, and goes on meanwhile in this
+        wait_seconds: A table that takes longer, because much has to be copied, is `left` as well, and goes on meanwhile in this
             process; the first round after its end tells what was done.
         keep_log_versions: So many versions of each log stay, and older ones go; None: all stay.
     """
@@ -97,8 +97,8 @@ def keep_replicas(
             kept.append(Kept(table=table, left=True))
             continue
         try:
-            turn = partial(_keep, placement, table, keep_log_versions)
-            done = _turns.ask((placement.sites, table), turn, turn_seconds)
+            work = partial(_keep, placement, table, keep_log_versions)
+            done = _long_work.ask((placement.sites, table), work, wait_seconds)
             kept.append(Kept(table=table, left=True) if done is None else done)
         except (MirrorError, Unanswered, DomainUnavailable) as error:
             kept.append(Kept(table=table, problem=error.message))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from etl_assets.delta.replication import Replication
     from etl_assets.placement.domains import Placement
 
-_turns = LongWork()
+_long_work = LongWork()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Survey:
 
 
 def look_over(
-    placement: Placement, last: Survey, *, seconds: float, turn_seconds: float = math.inf
+    placement: Placement, last: Survey, *, seconds: float, wait_seconds: float = math.inf
 ) -> tuple[Survey, list[Kept]]:
     """Look over the replicas of one table, or a part of them; one that is damaged is built anew.
 
@@ -58,7 +58,7 @@ def look_over(
         placement: The failure domains.
         last: Where the last call ended.
         seconds: After that time no further piece is begun; one is in any case.
-        turn_seconds: What takes longer, because a replica is built anew, goes on meanwhile in this process; the first call after
+        wait_seconds: What takes longer, because a replica is built anew, goes on meanwhile in this process; the first call after
             its end tells what was done.
 
     Returns:
@@ -68,8 +68,8 @@ def look_over(
     table = last.table if last.table in names else names[0]
     following = replace(last, table=names[(names.index(table) + 1) % len(names)], domain="", seen=None)
     try:
-        turn = partial(_look_over, placement, replace(last, table=table), following, seconds)
-        survey, repaired = _turns.ask((placement.sites, table), turn, turn_seconds) or (last, ())
+        work = partial(_look_over, placement, replace(last, table=table), following, seconds)
+        survey, repaired = _long_work.ask((placement.sites, table), work, wait_seconds) or (last, ())
     except (MirrorError, Unanswered, DomainUnavailable):
         survey, repaired = following, ()  # the round that looks after the table says why
     except (OSError, ValueError) as error:

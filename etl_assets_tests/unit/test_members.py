@@ -418,7 +418,7 @@ def test_a_domain_that_copies_long_keeps_a_round_from_no_other_table_and_joins_o
     placement.place(Stage.INGEST)
     began = time.monotonic()
     for _ in range(2):
-        first, *others = keep_replicas(placement, begin=TABLE, turn_seconds=0.5)
+        first, *others = keep_replicas(placement, begin=TABLE, wait_seconds=0.5)
         assert first == Kept(table=TABLE, left=True)
         assert not any(each.left for each in others)
     assert time.monotonic() - began < DEFAULT_PATIENCE_SECONDS
@@ -426,5 +426,5 @@ def test_a_domain_that_copies_long_keeps_a_round_from_no_other_table_and_joins_o
     deadline = time.monotonic() + 30
     while roles(placement).get(D) != "voter":
         assert time.monotonic() < deadline
-        keep_replicas(placement, begin=TABLE, turn_seconds=0.5)
+        keep_replicas(placement, begin=TABLE, wait_seconds=0.5)
     assert not mirrored(placement).broken()[D]
