@@ -43,7 +43,7 @@ def commit_exceptions(
 
     failpoint(Failpoint.EXCEPTIONS_BEFORE_COMMIT, table=output)
     table = context.table(contract.name)
-    version = ensure_table(context.spark, table, wait_seconds=context.lock_wait_seconds)
+    version = ensure_table(table, wait_seconds=context.lock_wait_seconds)
     stamped = rows.select(
         "*",
         F.lit(context.domain.name).alias("domain"),

@@ -62,7 +62,7 @@ class LoadWarehouse:
         from pyspark.sql import functions as F
 
         table = self.context.table(WAREHOUSE_ROWS.name)
-        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         rows = warehouse_rows(changes.rows(self.context.spark)).select(
             "*",
             F.lit(self.context.domain.name).alias("sink_domain"),
