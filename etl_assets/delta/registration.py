@@ -92,6 +92,15 @@ class Registration:
 
     def _expect_own_roots(self, answers: Mapping[str, _Presence]) -> None:
         """Two platforms that share one root would fight for its tables, each with a majority of its own."""
+        replicas = _newest_replicas(answers)
+        if replicas and not any(each.domain in self._table.roots for each in replicas):
+            theirs = ", ".join(f"{each.domain} ({each.uri})" for each in replicas)
+            raise MembershipRefused(
+                f"the table {self._table.name} was made by another platform, with the failure domains {theirs}; the platform"
+                " file names one of these roots, and none of these domains",
+                fix="give each platform roots of its own; a domain that is in use keeps its name",
+                table=self._table.name,
+            )
         if (replica := _foreign(self._table, answers)) is not None:
             raise MembershipRefused(
                 f"the table {self._table.name} has its replica of {replica.domain} under {replica.uri}, and the platform"
@@ -143,8 +152,13 @@ class Registration:
 
 
 def _foreign(table: MirroredTable, answers: Mapping[str, _Presence]) -> Replica | None:
-    """A replica that lies elsewhere than the platform file says, by the newest that any register tells; None if none does."""
+    """A replica that lies elsewhere than the platform file says; None if none does."""
+    replicas = _newest_replicas(answers)
+    return next((each for each in replicas if table.roots.get(each.domain, each.uri) != each.uri), None)
+
+
+def _newest_replicas(answers: Mapping[str, _Presence]) -> tuple[Replica, ...]:
+    """The replicas of the table by the newest state that any register tells; none if none does."""
     records = [answer.held.record for answer in answers.values() if answer.held is not None]
     voted = [record for record in records if record.accepted is not None]
-    replicas = newest_accepted(voted).locator.replicas if voted else ()
-    return next((each for each in replicas if table.roots.get(each.domain, each.uri) != each.uri), None)
+    return newest_accepted(voted).locator.replicas if voted else ()

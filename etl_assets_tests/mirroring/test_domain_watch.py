@@ -295,3 +295,35 @@ def test_two_platforms_that_share_a_root_are_told_apart(placement, tmp_path, mon
     (domain,) = (each for each in second.domains if each.name == A)
     with pytest.raises(MembershipRefused, match="another platform made it"):
         Replication(TABLE, domain).create()
+
+
+@pytest.mark.parametrize("shared", [(A,), (C,), (A, B)])
+def test_a_platform_whose_domains_have_other_names_does_not_take_the_tables_under_a_shared_root(
+    placement, tmp_path, monkeypatch, shared
+):
+    commit(placement, A)
+    keep_replicas(placement)
+    before = {name: tree(root_of(placement, name)) for name in (A, B, C)}
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(other))
+    domains = [
+        {"name": f"rack/{name[-1]}", "root": str(root_of(placement, name)) if name in shared else name[-1]}
+        for name in (A, B, C)
+    ]
+    (other / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+    second = load_settings().placement()
+    domain = second.place(Stage.INGEST)
+    with pytest.raises(MembershipRefused, match="another platform, with the failure domains local/a") as no:
+        Replication(TABLE, domain).create()
+    assert no.value.fix.startswith("give each platform roots of its own")
+    told = {each.problem for each in keep_replicas(second) if each.table == TABLE}
+    assert told == {no.value.message}
+    assert {name: tree(root_of(placement, name)) for name in (A, B, C)} == before
+    assert commit(placement, A) == 1
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Content of every file under a root, but for what probes write."""
+    paths = [path for path in root.rglob("*") if path.is_file() and "health" not in path.parts]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
