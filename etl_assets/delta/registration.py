@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.record import newest_accepted
-from etl_assets.placement.memory import MARKER
+from etl_assets.placement.memory import MARKER, owner
 
 if TYPE_CHECKING:
     from etl_assets.mirroring.locator import Replica
@@ -67,8 +67,7 @@ class Registration:
                 answers |= self._table.couriers.gather(errands, lambda _: False)
             self._expect_own_roots(answers)
             return True
-        none_yet = _Presence(silent="did not answer in time")
-        silent = {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
+        silent = self._silent(answers)
         if len(silent) * 2 >= len(self._sites):
             raise QuorumUnavailable(
                 f"whether the table {self._table.name} exists cannot be told: {'; '.join(silent.values())}",
@@ -78,13 +77,20 @@ class Registration:
             )
         return False
 
+    def _silent(self, answers: Mapping[str, _Presence]) -> dict[str, str]:
+        """Why domains say nothing, of those that do not."""
+        none_yet = _Presence(silent="did not answer in time")
+        return {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
+
     def _presence(self, site: Site) -> _Presence:
         replica = self._table.replica(site.name)
         try:
             if (held := replica.register.read()) is not None:
                 return _Presence(held=held)
-            if replica.store.get(MARKER) is None:
+            if (marker := replica.store.get(MARKER)) is None:
                 return _Presence(silent=f"{site.root} was emptied, or its disk or bucket is not there")
+            if (whose := owner(marker.content)) != site.name:
+                return _Presence(silent=f"{site.root} belongs to the domain {whose}, not to {site.name}")
         except (Unanswered, ReplicaCorrupt) as error:
             # A register that cannot be read says as little as a store that does not answer.
             return _Presence(silent=error.message)
@@ -114,11 +120,12 @@ class Registration:
         """Make the table mirrored, once: its register in all domains.
 
         Raises:
-            QuorumUnavailable: a domain does not answer, and all must.
+            QuorumUnavailable: a domain does not answer, and all must; or a root is not that of its domain.
         """
         if self._created or self.exists():
             self._created = True
             return
+        self._expect_roots()
         try:
             self._bootstrap()
         except Unanswered as error:
@@ -129,6 +136,17 @@ class Registration:
                 missing={str(error.fields.get("store")): error.message},
             ) from error
         self._created = True
+
+    def _expect_roots(self) -> None:
+        """Nothing is made under the root of another platform, nor where a disk is to be mounted."""
+        errands = {site.name: functools.partial(self._presence, site) for site in self._sites}
+        if silent := self._silent(self._table.couriers.gather(errands, lambda _: False)):
+            raise QuorumUnavailable(
+                f"the table {self._table.name} cannot be made: {'; '.join(silent.values())}",
+                fix="bring these domains back, each with a root of its own; a new table is made in all domains at once",
+                table=self._table.name,
+                missing=silent,
+            )
 
     def _bootstrap(self) -> None:
         """Make the registers, or wait for another process that makes them at the same time."""

@@ -179,10 +179,17 @@ def _read_marker(root: str) -> dict[str, str] | None:
             key=MARKER,
         ) from error
     found = open_store(root).get(MARKER)
-    if found is None:
-        return None
+    return None if found is None else _marker(found.content)
+
+
+def owner(marker: bytes) -> str:
+    """The domain that a root's marker names; `?` if it cannot be read."""
+    return _marker(marker)["domain"]
+
+
+def _marker(content: bytes) -> dict[str, str]:
     try:
-        marker = json.loads(found.content)
+        marker = json.loads(content)
         return {"domain": str(marker["domain"]), "id": str(marker["id"])}
     except (ValueError, KeyError, TypeError):
         return {"domain": "?", "id": "?"}
