@@ -88,7 +88,10 @@ class Registration:
             if (held := replica.register.read()) is not None:
                 return _Presence(held=held)
             if (marker := replica.store.get(MARKER)) is None:
-                return _Presence(silent=f"{site.root} was emptied, or its disk or bucket is not there")
+                return _Presence(
+                    silent=f"{site.root} was emptied, its disk or bucket is not there, or it cannot be used"
+                    f" (`etl-assets domains probe {site.name}`)"
+                )
             if (whose := owner(marker.content)) != site.name:
                 return _Presence(silent=f"{site.root} belongs to the domain {whose}, not to {site.name}")
         except (Unanswered, ReplicaCorrupt) as error:

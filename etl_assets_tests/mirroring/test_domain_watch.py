@@ -354,7 +354,7 @@ def test_no_table_is_made_under_a_root_of_another_platform_or_one_that_is_not_mo
     assert alone.problem(domain) is None, "it goes on, whatever others point at"
     # A disk that is not mounted has a folder, and nothing in it.
     (root_of(placement, C) / "domain.json").unlink()
-    with pytest.raises(QuorumUnavailable, match="was emptied, or its disk or bucket is not there"):
+    with pytest.raises(QuorumUnavailable, match="was emptied, its disk or bucket is not there"):
         Replication(TABLE, placement.domains[0]).create()
     assert tree(root_of(placement, C)) == {}
 
