@@ -81,11 +81,12 @@ def relocate(table: str, domain: str) -> None:
         raise NotFound(
             f"{table} is not there yet", fix="relocate it once a first run has made it", table=table
         )
-    placement.expect_allowed(STAGE_OF[table], domain)
+    placement.expect_allowed(STAGE_OF[table], domain, table=table)
     if (problem := placement.problem(there)) is not None:
         raise DomainUnavailable(
             f"{domain} cannot lead {table}: {problem}",
             fix="bring it back first: `etl-assets domains list`, `heal`",
+            table=table,
             stage=STAGE_OF[table].value,
             domain=domain,
         )
