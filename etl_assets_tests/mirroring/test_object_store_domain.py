@@ -247,6 +247,11 @@ def test_a_replica_in_the_bucket_is_verified_and_built_anew_and_never_leads(plac
     assert repaired.exit_code == 0, repaired.output
     assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
     assert in_bucket(placement) == in_folder(placement, A)
+    newest = max(key for key in open_store(ROOT).list(f"tables/{TABLE}/") if key.endswith("/part-1.parquet"))
+    open_store(ROOT).put(newest, [b"ROWS"])
+    replaced = runner.invoke(tables, ["repair", TABLE, "--contents"])
+    assert f"{TABLE} in {C}: part-1.parquet has other bytes than in {A} and {B}; replaced" in replaced.output
+    assert in_bucket(placement) == in_folder(placement, A) == in_folder(placement, B)
     refused = runner.invoke(tables, ["relocate", TABLE, "--to", C])
     assert isinstance(refused.exception, NotFound)
     assert "never leads" in str(refused.exception)
