@@ -47,14 +47,23 @@ def list_(as_json: bool) -> None:
 @domains.command()
 @click.argument("name")
 def probe(name: str) -> None:
-    """Write and read under a domain's root now, and say what is wrong. Exit code 1 if it cannot be used.
+    """Write and read under a domain's root now, and say what is wrong. Exit code 1 if the root cannot be used.
 
     Counts like a probe of the sensor: a domain that was given up is back after several in a row that went well.
     """
+    from etl_assets.placement.memory import Standing
+
     placement = _placement(name)
     health = placement.watch.probe(placement.site(name))
-    why = health.problem or health.why
-    click.echo(f"{name}: {health.state}, {why}" if why else f"{name}: healthy, can be used")
+    standing = placement.memory.of(name).standing
+    if why := health.problem or health.why:
+        click.echo(f"{name}: {health.state}, {why}")
+    elif standing is not Standing.IN_USE:
+        click.echo(
+            f"{name}: healthy; {standing.value} by an operator, `etl-assets domains heal {name}` puts it back to use"
+        )
+    else:
+        click.echo(f"{name}: healthy, can be used")
     if health.problem:
         sys.exit(1)
 

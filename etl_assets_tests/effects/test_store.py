@@ -6,6 +6,7 @@ import datetime as dt
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -15,6 +16,7 @@ import pytest
 
 from etl_assets.contracts.tables import EFFECTS
 from etl_assets.contracts.tables.effects import EffectState
+from etl_assets.delta.log import commit_notes
 from etl_assets.delta.table import Table
 from etl_assets.effects.effect import Effect, forgotten
 from etl_assets.effects.process import is_gone, this_process
@@ -295,6 +297,22 @@ def test_in_another_domain_what_was_done_is_known_and_what_was_not_is_taken_over
     assert second.complete("open", 1) == 1
     (row,) = (row for row in rows_of(effects_table(three.named(B))) if row["key"] == "open")
     assert (row["owner_domain"], row["owner_epoch"].partition("/")[2], row["attempt"]) == (B, B, 2)
+
+
+def test_domains_whose_clocks_differ_by_hours_take_turns_and_times_in_the_log_only_grow(three, monkeypatch):
+    """Each domain's processes run by a clock of their own; who leads changes with every effect."""
+    hours, clock = {A: 5, B: -7, C: 0}, time.time_ns
+    for number, name in enumerate([A, B, C, B, A, C]):
+        monkeypatch.setattr(time, "time_ns", lambda name=name: clock() + hours[name] * 3_600_000_000_000)
+        effects = in_domain(three, name, f"p{number}")
+        assert effects.reserve(f"k{number}", CONTENT) == Reserved(key=f"k{number}", attempt=1)
+        assert effects.complete(f"k{number}", number) == number
+        assert effects.reserve("k0", CONTENT) == Completed(key="k0", result=0), "whatever the time is there"
+    table = effects_table(three.named(C))
+    notes = list(commit_notes(table.path, table.version()))
+    times = [note.in_commit_timestamp or 0 for note in reversed(notes)]
+    assert times == sorted(set(times))
+    assert len({note.user_metadata["epoch"] for note in notes}) == 6, "the lead changed each time"
 
 
 def test_an_owner_whose_domain_does_not_lead_any_more_cannot_complete(three):

@@ -208,6 +208,19 @@ def test_the_list_tells_state_and_why(placement):
     assert {each["name"]: each["health"] for each in listed}[B] == "drained"
 
 
+def test_a_probe_of_a_domain_that_was_taken_out_says_so(placement):
+    runner = CliRunner()
+    runner.invoke(command, ["drain", B])
+    result = runner.invoke(command, ["probe", B])
+    assert result.exit_code == 0, "its root is whole"
+    assert (
+        result.output
+        == f"{B}: healthy; drained by an operator, `etl-assets domains heal {B}` puts it back to use\n"
+    )
+    runner.invoke(command, ["heal", B])
+    assert runner.invoke(command, ["probe", B]).output == f"{B}: healthy, can be used\n"
+
+
 def test_what_another_boot_wrote_is_forgotten(tmp_path):
     observations = Observations(tmp_path / "health.json")
     now = time.monotonic()
