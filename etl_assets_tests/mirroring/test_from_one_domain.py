@@ -215,8 +215,11 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path, request, log, monkeypatch)
                 kills += 1
             else:
                 break
-        after = replications(home)[(operation + 1) % 3]
+        lacking = [domain for domain in DOMAINS if not (home / domain / "register" / "events.json").exists()]
+        after = replications(home)[0 if len(lacking) == 1 else (operation + 1) % 3]
         assert led(after).version == CLOSED
+        if len(lacking) == 1:
+            after.rebuild(lacking[0])  # a majority goes on without it
         after.follow()
         expect_all_of_it(home, was, CLOSED)
         shutil.rmtree(home)
