@@ -100,12 +100,10 @@ def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
     try:
         # Not `read_table`, which takes such a name for that of a column.
         file = pq.ParquetFile(BytesIO(checkpoint))
-        added = file.read(columns=["add.path", "add.size", "add.deletionVector"])
-    except (pa.ArrowException, OSError) as error:
+        added = file.read(columns=["add.path", "add.size", "add.deletionVector"]).column("add").to_pylist()
+    except (pa.ArrowException, OSError, KeyError) as error:
         raise ReplicaCorrupt(
             f"a checkpoint cannot be read: {error}",
             fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
         ) from error
-    return tuple(
-        file for add in added.column("add").to_pylist() if add is not None for file in files_added(add)
-    )
+    return tuple(file for add in added if add is not None for file in files_added(add))

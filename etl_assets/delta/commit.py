@@ -237,7 +237,8 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
             transactions={transaction.app_id: transaction.version},
             user_metadata=commit_metadata(place, writer, write.cursors, write.facts),
         ).put(place.path, stamped=snapshot.has_commit_timestamps)
-        if (write.base_version + 1) % snapshot.checkpoint_interval == 0:
+        # Replicas get theirs from whoever keeps them, of acknowledged versions only.
+        if table.replication is None and (write.base_version + 1) % snapshot.checkpoint_interval == 0:
             checkpoint_in_place(place.path, write.base_version + 1)
         return
     settings = {

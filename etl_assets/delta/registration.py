@@ -9,17 +9,20 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
+from etl_assets.mirroring.epochs import BEFORE_ALL
+from etl_assets.mirroring.first_copy import find_first_copy
 from etl_assets.mirroring.record import newest_accepted
 from etl_assets.placement.memory import MARKER, owner
 
 if TYPE_CHECKING:
-    from etl_assets.mirroring.locator import Replica
+    from etl_assets.mirroring.first_copy import Conversion
+    from etl_assets.mirroring.locator import Locator, Replica
     from etl_assets.mirroring.register import Held
     from etl_assets.mirroring.table import MirroredTable
     from etl_assets.placement.site import Site
@@ -34,24 +37,32 @@ class _Presence:
     held: Held | None = None
     silent: str | None = None
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is no register, in a root that is known to be this domain's."""
+        return self.held is None and self.silent is None
+
 
 class Registration:
     """The registers of one table, as one process sees them."""
 
-    def __init__(self, table: MirroredTable, sites: Sequence[Site]) -> None:
+    def __init__(self, table: MirroredTable, sites: Sequence[Site], conversion: Conversion) -> None:
         self._table = table
         self._sites = sites
+        self._conversion = conversion
         self._created = False
 
     def exists(self) -> bool:
-        """Whether the table was made mirrored.
+        """Whether the table was made mirrored; one that the platform has from when it had one domain is made so by this.
 
         A table that was has its register in every domain. So it does not exist if a majority says so from roots that
         are known to be theirs: an emptied root, or a disk that is not mounted, says nothing.
 
         Raises:
-            QuorumUnavailable: no domain that answers has its register, and too few answer to tell.
-            MembershipRefused: it was made with other roots than the configured ones.
+            QuorumUnavailable: no domain that answers has its register, and too few answer to tell; or it is to be made
+                mirrored, and a domain does not answer.
+            MembershipRefused: it was made with other roots than the configured ones, or several domains have one.
+            ReplicaCorrupt: it cannot be made mirrored of what there is of it.
         """
 
         def found(answers: Mapping[str, _Presence]) -> bool:
@@ -65,7 +76,11 @@ class Registration:
             if _foreign(self._table, answers) is not None:
                 # It may be that of a domain that slept while others moved: those who know better are heard first.
                 answers |= self._table.couriers.gather(errands, lambda _: False)
+            elif _begun(answers) is not None:
+                answers |= self._table.couriers.gather(errands, lambda _: False)
             self._expect_own_roots(answers)
+            if (begun := _begun(answers)) is not None and _lacks_registers(begun, answers):
+                self._make()
             return True
         silent = self._silent(answers)
         if len(silent) * 2 >= len(self._sites):
@@ -75,12 +90,25 @@ class Registration:
                 table=self._table.name,
                 missing=silent,
             )
+        if self._has_first_copy(set(answers) - set(silent)):
+            self._make()
+            return True
         return False
 
     def _silent(self, answers: Mapping[str, _Presence]) -> dict[str, str]:
         """Why domains say nothing, of those that do not."""
         none_yet = _Presence(silent="did not answer in time")
         return {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
+
+    def _has_first_copy(self, domains: Collection[str]) -> bool:
+        """Whether one of some domains has the table from when it was the only one.
+
+        One that does not answer may have it as well: the table is made only once all of them do.
+        """
+        try:
+            return find_first_copy(self._table, domains) is not None
+        except Unanswered as error:
+            raise self._cannot_be_made(error) from error
 
     def _presence(self, site: Site) -> _Presence:
         replica = self._table.replica(site.name)
@@ -128,17 +156,23 @@ class Registration:
         if self._created or self.exists():
             self._created = True
             return
+        self._make()
+        self._created = True
+
+    def _make(self) -> None:
         self._expect_roots()
         try:
             self._bootstrap()
         except Unanswered as error:
-            raise QuorumUnavailable(
-                f"the table {self._table.name} cannot be made: {error.message}",
-                fix="bring this domain back; a new table is made in all domains at once",
-                table=self._table.name,
-                missing={str(error.fields.get("store")): error.message},
-            ) from error
-        self._created = True
+            raise self._cannot_be_made(error) from error
+
+    def _cannot_be_made(self, error: Unanswered) -> QuorumUnavailable:
+        return QuorumUnavailable(
+            f"the table {self._table.name} cannot be made: {error.message}",
+            fix="bring this domain back; a new table is made in all domains at once",
+            table=self._table.name,
+            missing={str(error.fields.get("store")): error.message},
+        )
 
     def _expect_roots(self) -> None:
         """Nothing is made under the root of another platform, nor where a disk is to be mounted."""
@@ -156,7 +190,7 @@ class Registration:
         roles = {site.name: site.role for site in self._sites}
         for attempt in range(1, _BOOTSTRAP_ATTEMPTS + 1):
             try:
-                bootstrap(self._table, roles, lambda: uuid.uuid4().hex)
+                bootstrap(self._table, roles, lambda: uuid.uuid4().hex, self._conversion)
             except MembershipRefused:
                 registers = {
                     site.name: self._table.replica(site.name).register.read() for site in self._sites
@@ -165,11 +199,30 @@ class Registration:
                     self._expect_own_roots({name: _Presence(held=held)})
                 if None not in registers.values():
                     return
+                if not any(registers.values()):
+                    raise  # nobody else is at it
                 if attempt == _BOOTSTRAP_ATTEMPTS:
                     raise
                 time.sleep(_BOOTSTRAP_PAUSE_SECONDS)
             else:
                 return
+
+
+def _begun(answers: Mapping[str, _Presence]) -> Locator | None:
+    """The replicas of a table that was made, or is being made, and that nobody has led yet; None for any other."""
+    records = [answer.held.record for answer in answers.values() if answer.held is not None]
+    if not records or any(record.promised != BEFORE_ALL or record.accepted is None for record in records):
+        return None
+    return newest_accepted(records).locator
+
+
+def _lacks_registers(begun: Locator, answers: Mapping[str, _Presence]) -> bool:
+    """Whether a process that made the table was killed before a majority had its registers: nobody could ever lead it.
+
+    A domain that lacks its own beside a majority joins like one that has lost it (`steps/members.py`).
+    """
+    having = [domain for domain, answer in answers.items() if answer.held is not None]
+    return not begun.is_majority(having) and any(answer.is_blank for answer in answers.values())
 
 
 def _foreign(table: MirroredTable, answers: Mapping[str, _Presence]) -> Replica | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.checkpoint import live_files, make_checkpoint
+from etl_assets.delta.closing import closing_entry
 from etl_assets.delta.registration import Registration
 from etl_assets.delta.standing import Holding, TableStanding, holdings, standing
 from etl_assets.errors import (
@@ -27,6 +28,7 @@ from etl_assets.mirroring.checkpoints import checkpoint_replicas
 from etl_assets.mirroring.clean_up import Outdated, clean, find_outdated, move_base
 from etl_assets.mirroring.contents import Differing, differing, mend
 from etl_assets.mirroring.couriers import ThreadCouriers
+from etl_assets.mirroring.first_copy import Conversion
 from etl_assets.mirroring.inspection import Finding, Seen, look
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Role
@@ -74,7 +76,10 @@ class Replication:
         self.mirror = Mirror(self._table)
         self._leadership = Leadership(self.mirror)
         self._reading = Reading(self._table, can_read=is_folder)
-        self._registration = Registration(self._table, domain.sites)
+        conversion = Conversion(
+            close=functools.partial(closing_entry, TABLE_PROPERTIES), make=make_checkpoint
+        )
+        self._registration = Registration(self._table, domain.sites, conversion)
         self._bound: Binding | None = None
 
     @property

@@ -1,5 +1,8 @@
 """Making a table mirrored: its register in every voter at once, and never again after that.
 
+A table that one of the domains has already begins with that copy (`first_copy.py`). The register of the domain that has it
+comes first, and says what the others have to hold before they get theirs: a register that says so is a vote.
+
 A register that is missing later was lost with what it promised. It is not made anew here; its domain rejoins as a
 learner (`membership.py`).
 """
@@ -7,20 +10,25 @@ learner (`membership.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from etl_assets.errors import MembershipRefused
 from etl_assets.mirroring.chain import GENESIS
 from etl_assets.mirroring.epochs import BEFORE_ALL
+from etl_assets.mirroring.first_copy import Conversion, begin_with, find_first_copy
 from etl_assets.mirroring.locator import Locator, Replica, Role
-from etl_assets.mirroring.record import NOTHING_PUBLISHED, Record, State
+from etl_assets.mirroring.record import NOTHING_PUBLISHED, Published, Record, State
 from etl_assets.mirroring.table import MirroredTable
+from etl_assets.mirroring.voter import Voter
 
 
-def bootstrap(table: MirroredTable, roles: Mapping[str, Role], new_incarnation: Callable[[], str]) -> Locator:
-    """Create the table's register in all its domains. All must answer.
-
-    What the log of a domain holds already is not looked at: the first leader pushes what its own folder has, every
-    version of it, to the others.
+def bootstrap(
+    table: MirroredTable,
+    roles: Mapping[str, Role],
+    new_incarnation: Callable[[], str],
+    conversion: Conversion,
+) -> Locator:
+    """Create the table's register in all its domains. All must answer: the one that does not may have the table's rows.
 
     A bootstrap that was cut short is finished by running it again, as long as nobody has led the table.
 
@@ -28,19 +36,24 @@ def bootstrap(table: MirroredTable, roles: Mapping[str, Role], new_incarnation: 
         table: The table, with a root for each domain.
         roles: Role of each domain.
         new_incarnation: Makes names that were never used before.
+        conversion: Closes the copy that a domain has already, where one has.
 
     Returns:
         The first locator.
 
     Raises:
         Unanswered: not every domain answers. What was created stays; run it again.
-        MembershipRefused: the roles make no quorum, or the table is mirrored already.
+        MembershipRefused: the roles make no quorum, several domains have a copy, or the table is mirrored already.
+        ReplicaCorrupt: the copy that a domain has cannot be taken over.
     """
     voters = [domain for domain in sorted(roles) if roles[domain] is Role.VOTER]
     if not voters:
         raise _refused(table, "no domain is a voter with data", "give at least one domain the role voter")
     existing = _existing(table, roles)
-    if any(record != _first(table, domain, record.accepted) for domain, record in existing.items()):
+    if any(
+        _forget_published(record) != _first(table, domain, record.accepted)
+        for domain, record in existing.items()
+    ):
         missing = ", ".join(sorted(set(roles) - set(existing)))
         raise _refused(
             table,
@@ -48,8 +61,9 @@ def bootstrap(table: MirroredTable, roles: Mapping[str, Role], new_incarnation: 
             "nothing needs to be done; a domain whose register is gone rejoins as a learner: `tables repair`",
         )
     state = next((record.accepted for record in existing.values() if record.accepted is not None), None)
+    holding = {domain: record.published for domain, record in existing.items()}
     if state is None:
-        state = _first_state(table, roles, new_incarnation)
+        state, holding = _first_state(table, roles, new_incarnation, conversion)
     begun = {replica.domain: (replica.uri, replica.role) for replica in state.locator.replicas}
     if begun != {domain: (table.roots[domain], role) for domain, role in roles.items()}:
         raise _refused(
@@ -57,29 +71,57 @@ def bootstrap(table: MirroredTable, roles: Mapping[str, Role], new_incarnation: 
             f"a bootstrap with other replicas was begun under these roots ({', '.join(sorted(begun))})",
             "give each platform roots of its own; or finish it with the same domains, roots and roles",
         )
-    for domain in sorted(roles):
-        register, first = table.replica(domain).register, _first(table, domain, state)
-        register.create(first)
-        # Everybody goes by the same order: who loses the first one leaves the others alone, so that the winner gets them all.
-        if (held := register.read()) is None or held.record != first:
+    # Everybody goes by the same order: who loses the first one leaves the others alone, so that the winner gets them all.
+    for domain in sorted(roles, key=lambda domain: (domain not in holding, domain)):
+        if not _create(table, domain, state, holding):
             break
     created = _existing(table, roles)
-    if any(created.get(domain) != _first(table, domain, state) for domain in roles):
+    if any(
+        domain not in created or _forget_published(created[domain]) != _first(table, domain, state)
+        for domain in roles
+    ):
         raise _refused(
             table, "somebody else creates it at the same time", "look at what they created; run it again"
         )
     return state.locator
 
 
+def _create(table: MirroredTable, domain: str, state: State, holding: Mapping[str, Published]) -> bool:
+    """Have a domain's register, once its replica holds the first state; False: it has another one."""
+    register, record = table.replica(domain).register, _first(table, domain, state)
+    if register.read() is None:
+        published = holding.get(domain)
+        if published is None and state.version >= 0:
+            sources = [(table.replica(other), there.folder) for other, there in holding.items()]
+            published = Voter(table, domain, state.locator).install(state, sources)
+        register.create(record if published is None else record.publish(published))
+    held = register.read()
+    return held is not None and _forget_published(held.record) == record
+
+
 def _first_state(
-    table: MirroredTable, roles: Mapping[str, Role], new_incarnation: Callable[[], str]
-) -> State:
+    table: MirroredTable,
+    roles: Mapping[str, Role],
+    new_incarnation: Callable[[], str],
+    conversion: Conversion,
+) -> tuple[State, dict[str, Published]]:
+    """What the table begins with, and the domain that holds that already, if one does."""
     replicas = tuple(
         Replica(domain=domain, uri=table.roots[domain], role=role, incarnation=new_incarnation())
         for domain, role in sorted(roles.items())
     )
     locator = Locator(generation=1, one_copy=False, replicas=replicas)
-    return State(epoch=BEFORE_ALL, version=-1, chain=GENESIS, locator=locator)
+    domain = find_first_copy(table, roles)
+    if domain is None:
+        return State(epoch=BEFORE_ALL, version=-1, chain=GENESIS, locator=locator), {}
+    if roles[domain] is not Role.VOTER:
+        raise _refused(
+            table,
+            f"{domain}, which has its rows, is to be a {roles[domain]}",
+            f"give {domain} the role voter; it can be made less once the others have everything",
+        )
+    state, published = begin_with(table, domain, locator, conversion)
+    return state, {domain: published}
 
 
 def _first(table: MirroredTable, domain: str, state: State | None) -> Record:
@@ -92,6 +134,10 @@ def _first(table: MirroredTable, domain: str, state: State | None) -> Record:
         accepted=state if state is not None and state.epoch == BEFORE_ALL else None,
         published=NOTHING_PUBLISHED,
     )
+
+
+def _forget_published(record: Record) -> Record:
+    return replace(record, published=NOTHING_PUBLISHED)
 
 
 def _existing(table: MirroredTable, roles: Mapping[str, Role]) -> dict[str, Record]:

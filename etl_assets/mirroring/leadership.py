@@ -12,7 +12,8 @@ from functools import partial
 
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.ballot import fenced, quorum_unavailable
-from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.epochs import BEFORE_ALL, Epoch
+from etl_assets.mirroring.first_copy import find_first_copy
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.mirror import Mirror
@@ -99,6 +100,8 @@ class Leadership:
         adopted = newest_accepted(granted.values())
         self._expect_majority(epoch, adopted, answers)
         self._expect_leader(adopted.locator)
+        if adopted.epoch == BEFORE_ALL and adopted.version < 0:
+            self._expect_no_first_copy(adopted.locator)
         state = replace(adopted, epoch=epoch, locator=self._locator(adopted, one_copy=one_copy))
         self._write_home(state, adopted, granted)
 
@@ -184,6 +187,29 @@ class Leadership:
         agreed = locator.replica(self._table.home)
         if agreed is None or agreed.role is not Role.VOTER:
             raise self._may_not_lead("is no voter" if agreed is None else f"is a {agreed.role}")
+
+    def _expect_no_first_copy(self, locator: Locator) -> None:
+        """Refuse to begin a table empty while a domain has a copy of it from before it was mirrored.
+
+        Where its registers were made, every domain was looked at. Something may have come in since, or they were made by a
+        version of this that did not look.
+        """
+        looks = {domain: partial(self._first_copy_in, domain) for domain in locator.voters}
+        found = self._table.couriers.gather(looks, lambda _: False)
+        if domains := ", ".join(sorted(domain for domain in found if found[domain])):
+            raise MembershipRefused(
+                f"the table {self._table.name} would begin empty, and {domains} has a log of it from before it was mirrored",
+                fix=f"nobody has led it yet, so nothing is in its registers: remove register/{self._table.name}.json under "
+                f"every root, and it begins with that log; or move tables/{self._table.name} away there to do without it",
+                table=self._table.name,
+                domain=domains,
+            )
+
+    def _first_copy_in(self, domain: str) -> bool:
+        try:
+            return find_first_copy(self._table, [domain]) is not None
+        except Unanswered:
+            return False
 
     def _may_not_lead(self, why: str) -> MembershipRefused:
         return MembershipRefused(

@@ -13,7 +13,7 @@ from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.checkpoints import Checkpoints
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.locator import Locator
-from etl_assets.mirroring.record import Base, Published, Record, State
+from etl_assets.mirroring.record import NOTHING_PUBLISHED, Base, Published, Record, State
 from etl_assets.mirroring.register import Held
 from etl_assets.mirroring.replica import ForeignEntry, Replica
 from etl_assets.mirroring.table import Answer, MirroredTable
@@ -73,6 +73,10 @@ class Voter:
             except Unanswered:
                 return answer  # a leftover; `Replica.sweep` takes it
         return answer
+
+    def install(self, state: State, sources: Sources) -> Published:
+        """Have the history of a first state, its head too, before there is a register that votes for it."""
+        return self._write_head(NOTHING_PUBLISHED, state, sources, voted=False)
 
     def _write_head(self, at: Published, state: State, sources: Sources, *, voted: bool) -> Published:
         """Bring the log to a state's head, in a new folder where another entry is in the way."""

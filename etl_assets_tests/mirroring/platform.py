@@ -8,7 +8,10 @@ from itertools import count
 from typing import TypeVar
 
 from etl_assets.mirroring.bootstrap import bootstrap
+from etl_assets.mirroring.chain import GENESIS, extend_all
+from etl_assets.mirroring.checkpoints import Checkpoint
 from etl_assets.mirroring.couriers import Couriers, Errands
+from etl_assets.mirroring.first_copy import CLOSES, Conversion
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Role
@@ -20,6 +23,22 @@ from etl_assets.mirroring.stores import Store
 from etl_assets.mirroring.table import MirroredTable
 
 T = TypeVar("T")
+
+
+def close(version: int, checkpoint: bytes | None, entries: Sequence[bytes]) -> bytes:
+    """A closing entry that gives no properties."""
+    return json.dumps({"commitInfo": {"userMetadata": json.dumps({CLOSES: version})}}).encode()
+
+
+def make(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkpoint:
+    """A checkpoint in which nothing is."""
+    version, chain = (-1, GENESIS) if base is None else (base.version, base.chain)
+    return Checkpoint(
+        version=version + len(entries), chain=extend_all(chain, entries), content=b"checkpoint", hint={}
+    )
+
+
+CONVERSION = Conversion(close=close, make=make)
 
 
 class OneByOne:
@@ -65,7 +84,7 @@ class Platform:
         self._ids = count(1)
 
     def bootstrap(self) -> None:
-        bootstrap(self.table(next(iter(self.stores))), self.roles, self.new_id)
+        bootstrap(self.table(next(iter(self.stores))), self.roles, self.new_id, CONVERSION)
 
     def table(self, home: str) -> MirroredTable:
         return MirroredTable(

@@ -36,6 +36,7 @@ from etl_assets.mirroring.record_codec import decode
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets_tests.mirroring.platform import CONVERSION
 
 T = TypeVar("T")
 TABLE = "events"
@@ -116,7 +117,7 @@ class World:
         self.current: Process | None = None
         self.hub = greenlet.getcurrent()
         self.oracle = Oracle(self)
-        bootstrap(self.table(Process(0, self.leaders[0])), self.roles, self.new_id)
+        bootstrap(self.table(Process(0, self.leaders[0])), self.roles, self.new_id, CONVERSION)
         self.oracle.look()
 
     # What the processes see

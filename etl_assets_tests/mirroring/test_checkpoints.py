@@ -9,13 +9,16 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.delta.checkpoint import make_checkpoint
+from etl_assets.delta.checkpoint import live_files, make_checkpoint
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.table import Snapshot
 from etl_assets.errors import ReplicaCorrupt
@@ -103,8 +106,6 @@ def test_the_next_one_is_made_of_the_last_and_what_came_since(tmp_path, monkeypa
 
 
 def test_transaction_ids_domain_metadata_and_table_properties_are_in_it(tmp_path):
-    import pyarrow.parquet as pq
-
     made = make_checkpoint(None, list(log_entries(EVERY)))
     (tmp_path / "c.parquet").write_bytes(made.content)
     rows = pq.read_table(tmp_path / "c.parquet").to_pylist()
@@ -272,6 +273,14 @@ def test_a_kill_at_any_moment_leaves_a_pointer_to_a_whole_checkpoint_or_none_and
                 assert there.newest_version() == EVERY
                 assert there.problem() is None
     assert kills == 2 * operations > 40
+
+
+@pytest.mark.parametrize("columns", [{"x": [1]}, {"add": [1]}])
+def test_a_parquet_file_that_is_no_checkpoint_is_told_to_be_none(columns):
+    stray = BytesIO()
+    pq.write_table(pa.table(columns), stray)
+    with pytest.raises(ReplicaCorrupt, match="a checkpoint cannot be read"):
+        live_files(stray.getvalue())
 
 
 def test_a_file_of_somebody_else_is_named_and_not_built_upon(tmp_path):

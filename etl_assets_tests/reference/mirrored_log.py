@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.log import entry_path
 from etl_assets.delta.replication import TABLE_PROPERTIES, Replication
 from etl_assets.delta.table import Snapshot
@@ -103,17 +105,54 @@ def write_log(folder: Path, count: int) -> None:
         entry_path(folder, version).write_bytes(entry)
 
 
+def single_log(
+    root: Path,
+    count: int,
+    *,
+    name: str = "events",
+    checkpoints: Sequence[int] = (),
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
+    """A table as a platform of one domain leaves it, data files and Delta's own checkpoints of some versions; its folder."""
+    folder = root / "tables" / name / "g000001"
+    entry_path(folder, 0).parent.mkdir(parents=True)
+    for version, entry in enumerate(log_entries(count)):
+        lines = [_of_one_domain(json.loads(line), properties) for line in entry.splitlines()]
+        put_data(folder, entry)
+        entry_path(folder, version).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        if version in checkpoints:
+            checkpoint_in_place(folder, version)
+    return folder
+
+
+def _of_one_domain(action: dict[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    if "commitInfo" in action:
+        action["commitInfo"].pop("inCommitTimestamp")
+    if "protocol" in action:
+        return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    if "metaData" in action:
+        action["metaData"]["configuration"] = dict(properties)
+    return action
+
+
 def three_replications(home: Path, name: str = "events") -> tuple[Replication, ...]:
     """A mirrored table as seen from each of three domains."""
-    sites = tuple(Site(name=each, root=str(home / each), role=Role.VOTER) for each in "abc")
+    made = replications(home, name)
+    made[0].create()
+    return made
+
+
+def replications(
+    home: Path, name: str = "events", *, roles: Mapping[str, Role] = MappingProxyType({})
+) -> tuple[Replication, ...]:
+    """A table as new processes in each of three domains see it, mirrored or not yet."""
+    sites = tuple(Site(name=each, root=str(home / each), role=roles.get(each, Role.VOTER)) for each in "abc")
     memory = DomainsMemory(home / "domains.json")
     for site in sites:
         memory.take(site.name, site.root)
-    made = tuple(
+    return tuple(
         Replication(name, FailureDomain(name=site.name, root=Path(site.root), sites=sites)) for site in sites
     )
-    made[0].create()
-    return made
 
 
 def commit_entries(mirrored: Replication, count: int) -> int:
@@ -121,15 +160,20 @@ def commit_entries(mirrored: Replication, count: int) -> int:
     lead = mirrored.lead()
     for entry in log_entries(count, first=lead.version + 1):
         folder, version = mirrored.folder(lead), lead.version + 1
-        for line in entry.splitlines():
-            if (added := json.loads(line).get("add")) is not None:
-                (folder / added["path"]).parent.mkdir(parents=True, exist_ok=True)
-                (folder / added["path"]).write_bytes(DATA)
+        put_data(folder, entry)
         entry_path(folder, version).parent.mkdir(exist_ok=True)
         entry_path(folder, version).write_bytes(entry)
         mirrored.acknowledge(lead, entry)
         lead = mirrored.lead()
     return lead.version
+
+
+def put_data(folder: Path, entry: bytes) -> None:
+    """Have the data files that an entry adds."""
+    for line in entry.splitlines():
+        if (added := json.loads(line).get("add")) is not None:
+            (folder / added["path"]).parent.mkdir(parents=True, exist_ok=True)
+            (folder / added["path"]).write_bytes(DATA)
 
 
 def all_that_it_says(snapshot: Snapshot) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.log import entry_path, last_checkpoint_path, read_entry
 from etl_assets.delta.table import Snapshot
 from etl_assets.effects.store import EffectStore
@@ -81,6 +82,40 @@ def test_every_domain_holds_the_same_bytes_and_gives_the_same_rows(domains):
             assert logs(other, contract.name) == logs(first, contract.name)
             assert other.rows(contract.name) == first.rows(contract.name)
             assert str(other.context.table(contract.name).path).startswith(str(other.domain.root))
+
+
+def test_what_a_platform_had_while_it_had_one_domain_is_in_all_of_several(domains):
+    """Another domain works first; the log of one table has lost its beginning to Delta's clean-up."""
+    first, second, third = domains
+    single = dataclasses.replace(first, works_in=FailureDomain(name="local", root=first.domain.root))
+    single.land([*(event(number) for number in range(5)), "bad", event(1)])
+    single.run()
+    single.land([event(5)], name="b.jsonl")
+    single.run(only=STEPS)
+    before = {contract.name: single.rows(contract.name) for contract in ALL_TABLES}
+    cleaned = single.context.table("normalized_orders")
+    checkpoint_in_place(cleaned.path, cleaned.version())
+    for version in range(cleaned.version()):
+        entry_path(cleaned.path, version).unlink()
+
+    assert ids(third, "raw_events") == [f"event-{number}" for number in range(6)]
+    second.land([event(number) for number in range(4, 8)], name="c.jsonl")
+    second.land([event(1, day=NEXT_DAY, event_id="next")], day=NEXT_DAY)
+    reports = second.run([DAY, NEXT_DAY])
+    assert reports["raw_events"].total()["read"] == 5, "files that were read before are not read again"
+    follow(second)
+    expected = sorted([*(f"event-{number}" for number in range(8)), "next"])
+    for table in STEPS:
+        assert ids(second, table) == expected
+    for contract in ALL_TABLES:
+        rows = {pipeline.works_in.name: pipeline.rows(contract.name) for pipeline in domains}
+        assert rows[NAMES[0]] == rows[NAMES[1]] == rows[NAMES[2]]
+        if contract.name != "order_status_view":
+            assert [row for row in before[contract.name] if row not in rows[NAMES[0]]] == []
+        mirrored = second.context.table(contract.name).replication
+        assert not any(mirrored.broken().values())
+    offsets = [row["offset"] for row in second.rows("raw_events", order_by="offset")]
+    assert offsets == list(range(len(expected)))
 
 
 def test_when_a_domain_is_lost_another_goes_on_from_the_cursor_and_brings_it_back_up_to_the_same_bytes(

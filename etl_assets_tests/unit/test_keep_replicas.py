@@ -26,7 +26,7 @@ from etl_assets.settings import MIN_KEPT_VERSIONS, load_settings
 from etl_assets.steps.keep_replicas import Kept, goes_on_with, keep_replicas
 from etl_assets.steps.placing import leader, place
 from etl_assets.steps.step import platform_table
-from etl_assets_tests.reference.mirrored_log import commit_entries
+from etl_assets_tests.reference.mirrored_log import commit_entries, single_log
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of, three_domains
 
 
@@ -54,6 +54,15 @@ def test_with_nothing_to_do_nothing_is_told(placement):
     assert keep_replicas(placement) == []
     assert files(placement, A) == files(placement, B) == files(placement, C)
     assert one_loss(domain_states(placement)) is None
+
+
+def test_a_table_of_the_one_domain_that_there_was_is_brought_to_all(placement):
+    single_log(root_of(placement, C), 3, name=TABLE)
+    assert keep_replicas(placement) == []
+    assert leader(placement, TABLE) is None, "it needs no leader"
+    assert one_loss(domain_states(placement)) is None
+    assert files(placement, A) == files(placement, B) == files(placement, C)
+    assert commit(placement, A) == 4
 
 
 def test_a_replica_that_was_away_is_brought_up_to_the_same_bytes(placement):

@@ -1,0 +1,121 @@
+"""The entry that closes the log of a table with one domain, and makes it one that can be mirrored: properties and protocol.
+
+Belongs here: what that entry says. Does not belong here: when it is put, and what becomes of the log (`mirroring/first_copy.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+from etl_assets.errors import ReplicaCorrupt
+from etl_assets.mirroring.first_copy import CLOSES
+
+_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+_FEATURES_OF = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+"""What each version of Delta's protocol for writers added, before features had names of their own."""
+_NAMED_FEATURES = 7
+"""The version that has names for them."""
+
+
+def closing_entry(
+    properties: Mapping[str, str], version: int, checkpoint: bytes | None, entries: Sequence[bytes]
+) -> bytes:
+    """The entry after some entries, that gives their table properties; its rows stay as they are.
+
+    Args:
+        properties: Table properties.
+        version: The version that the entry becomes.
+        checkpoint: The checkpoint that the entries follow on; None: they are all there are.
+        entries: At least one.
+
+    Raises:
+        ReplicaCorrupt: they are nothing that Delta can read.
+    """
+    try:
+        standing, at = _standing(checkpoint, entries)
+        protocol, metadata = standing["protocol"], standing["metaData"]
+        configuration = {**(metadata.get("configuration") or {}), **properties}
+        at = max(at + 1, time.time_ns() // 1_000_000)
+        if (metadata.get("configuration") or {}).get(_IN_COMMIT_TIMESTAMPS) != "true":
+            # Without these a reader would ask older entries for a time that they do not carry.
+            configuration |= {
+                "delta.inCommitTimestampEnablementVersion": str(version),
+                "delta.inCommitTimestampEnablementTimestamp": str(at),
+            }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ReplicaCorrupt(
+            f"the log of a table that is to be mirrored cannot be read ({error})",
+            fix="look for a program that writes into the table's folder; restore the log from a backup",
+        ) from error
+    info = {
+        "inCommitTimestamp": at,
+        "timestamp": at,
+        "operation": "SET TBLPROPERTIES",
+        "operationParameters": {"properties": json.dumps(dict(properties), separators=(",", ":"))},
+        "readVersion": version - 1,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        "userMetadata": json.dumps({CLOSES: True}, separators=(",", ":")),
+        "engineInfo": "etl-assets",
+        "txnId": str(uuid.uuid4()),
+    }
+    actions = (
+        {"commitInfo": info},
+        {"protocol": _with_commit_timestamps(protocol)},
+        {"metaData": {**metadata, "configuration": configuration}},
+    )
+    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
+
+
+def _standing(checkpoint: bytes | None, entries: Sequence[bytes]) -> tuple[dict[str, Any], int]:
+    """Protocol and metadata as they stand, and the newest time that any of them tells, in ms."""
+    found = {} if checkpoint is None else _in_checkpoint(checkpoint)
+    newest = 0
+    for entry in entries:
+        for line in entry.splitlines():
+            action = json.loads(line)
+            found |= {kind: action[kind] for kind in ("protocol", "metaData") if action.get(kind)}
+            info = action.get("commitInfo") or {}
+            newest = max(newest, info.get("timestamp") or 0, info.get("inCommitTimestamp") or 0)
+    return found, newest
+
+
+def _in_checkpoint(checkpoint: bytes) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(BytesIO(checkpoint))
+        rows = file.read(columns=["protocol", "metaData"]).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(str(error)) from error
+    found = {kind: row[kind] for row in rows for kind in ("protocol", "metaData") if row.get(kind)}
+    metadata = found["metaData"]
+    # Arrow has no JSON objects of unknown keys: a map comes as pairs.
+    metadata["configuration"] = dict(metadata.get("configuration") or ())
+    metadata["format"] = {**metadata["format"], "options": dict(metadata["format"].get("options") or ())}
+    return {
+        kind: {name: value for name, value in said.items() if value is not None}
+        for kind, said in found.items()
+    }
+
+
+def _with_commit_timestamps(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """The protocol with the feature that entries carry the time of their commit."""
+    version = protocol["minWriterVersion"]
+    named = protocol.get("writerFeatures") or ()
+    old = [feature for since, features in _FEATURES_OF.items() if since <= version for feature in features]
+    features = dict.fromkeys((*(named if version >= _NAMED_FEATURES else old), "inCommitTimestamp"))
+    return {**protocol, "minWriterVersion": _NAMED_FEATURES, "writerFeatures": list(features)}
