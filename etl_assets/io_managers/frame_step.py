@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit, Write, commit
 from etl_assets.delta.create import create_like
+from etl_assets.delta.session import scoped_settings
 from etl_assets.delta.table import Table
 from etl_assets.delta.upsert import UpsertSpec, check_columns, newest_by_key
 from etl_assets.errors import ContractError
@@ -16,6 +18,10 @@ from etl_assets.steps.step import INSERTED, StepReport, upsert_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+_COMPUTES_LITERALS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
+"""Where rows are literals of the query, this rule computes all of them before some are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,10 @@ class FrameStep:
 
     def run(self, keys: Sequence[str]) -> StepReport:
         """Upsert the rows of some of the partitions, in one commit."""
+        with nullcontext() if self._is_whole(keys) else self._rows_one_by_one():
+            return self._run(keys)
+
+    def _run(self, keys: Sequence[str]) -> StepReport:
         check_columns(self.spec, self.rows.columns, table=self.table.name)
         rows = newest_by_key(self._rows_of(keys), self.spec, table=self.table.name)
         base = create_like(
@@ -56,8 +66,17 @@ class FrameStep:
             table=self.table.name, version=done.version, counts=self._counts(done, keys), commits=1
         )
 
+    def _is_whole(self, keys: Sequence[str]) -> bool:
+        return set(keys) == set(self.all_keys)
+
+    def _rows_one_by_one(self) -> AbstractContextManager[None]:
+        """Queries in this leave rows out before they compute them, so that a bad one is that of its partition only."""
+        spark = self.rows.sparkSession
+        others = spark.conf.get(_EXCLUDED_RULES, None)
+        return scoped_settings(spark, {_EXCLUDED_RULES: ",".join(filter(None, (others, _COMPUTES_LITERALS)))})
+
     def _rows_of(self, keys: Sequence[str]) -> DataFrame:
-        if set(keys) == set(self.all_keys):
+        if self._is_whole(keys):
             return self.rows
         if self.spec.delta_partition is None:
             raise ContractError(

@@ -117,11 +117,18 @@ def test_rows_are_upserted_by_key_and_order_and_running_again_changes_nothing(la
     assert stored(lab) == {"a": (2, "new"), "b": (2, "newer")}
 
 
-def test_one_bad_day_of_a_backfill_does_not_lose_the_others(lab):
+@pytest.mark.parametrize("literal", [False, True], ids=["rows", "literals"])
+def test_one_bad_day_of_a_backfill_does_not_lose_the_others(lab, literal):
+    """Rows that are literals of the query would be computed before days are told apart."""
     from pyspark.sql import functions as F
 
+    values = [(f"k{day}", f"2026-01-0{day}", 1, "good") for day in (1, 2, 3, 4)]
+
     def rows() -> Any:
-        frame = lab.frame(*((f"k{day}", f"2026-01-0{day}", 1, "good") for day in (1, 2, 3, 4)))
+        if literal:
+            frame = lab.spark.sql(f"SELECT * FROM VALUES {str(values)[1:-1]} AS t(id, day, revision, value)")
+        else:
+            frame = lab.frame(*values)
         bad = F.col("day") == "2026-01-03"
         return frame.withColumn(
             "value", F.when(bad, F.raise_error(F.lit("bad row"))).otherwise(F.col("value"))
