@@ -327,9 +327,8 @@ def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> 
     if snapshot is None:
         return False
     if upsert.delta_partition is None or not upsert.partition_bound or write.partitions is None:
-        return snapshot.row_count() > 0
-    filled = {value for (value,), rows in snapshot.rows_by(upsert.delta_partition).items() if rows}
-    if filled.isdisjoint(write.partitions):
+        return snapshot.may_have_rows()
+    if not snapshot.may_have_rows(upsert.delta_partition, write.partitions):
         return False
     if write.known_within is None or upsert.delta_partition != DAY_COLUMN:
         return True

@@ -183,6 +183,14 @@ class Snapshot:
         found = self._delta_table.transaction_version(app_id)
         return -1 if found is None else found
 
+    def may_have_rows(self, column: str | None = None, values: Collection[str] = ()) -> bool:
+        """Whether it has rows, or such with one of some values of a Delta partition column. A file that does not tell may."""
+        names = () if column is None else (f"partition.{column}",)
+        return any(
+            rows != 0 and (not found or str(found[0]) in values)
+            for rows, *found in self._files("num_records", *names)
+        )
+
     def rows_by(self, *columns: str) -> dict[tuple[str, ...], int]:
         """Rows for each combination of Delta partition values, from file statistics."""
         rows: Counter[tuple[str, ...]] = Counter()

@@ -68,12 +68,27 @@ def test_a_file_without_statistics_is_news_of_its_day(tmp_path: Path):
     assert days_with_news(table, 2, {DAY: 0, NEXT_DAY: 2}) == (DAY,)
 
 
-def forget_statistics(table: Table, version: int) -> None:
-    """Leave nothing of what the files of a commit hold but the number of rows."""
+def test_a_file_that_does_not_tell_its_rows_may_have_some(tmp_path: Path):
+    """Else an upsert would be an append, and have twice what is there."""
+    domain = FailureDomain(name="local", root=tmp_path)
+    table = platform_table("warehouse_rows", domain)
+    write_table(domain, table.name, [{"partition_date": DAY}])
+    forget_statistics(table, 0, but=())
+    snapshot = snapshot_of(table)
+    assert snapshot.may_have_rows()
+    assert snapshot.may_have_rows("partition_date", [DAY.isoformat()])
+    assert not snapshot.may_have_rows("partition_date", [NEXT_DAY.isoformat()])
+    emptied = Table(name="events", domain=domain)
+    append(emptied)
+    assert not snapshot_of(emptied).may_have_rows()
+
+
+def forget_statistics(table: Table, version: int, *, but: tuple[str, ...] = ("numRecords",)) -> None:
+    """Leave nothing of what the log says of a commit's files but the number of rows, or not even that."""
     entry = entry_path(table.path, version)
     actions = [json.loads(line) for line in entry.read_text("utf-8").splitlines()]
     for action in actions:
         if "add" in action:
-            rows = json.loads(action["add"]["stats"])["numRecords"]
-            action["add"]["stats"] = json.dumps({"numRecords": rows})
+            told = json.loads(action["add"]["stats"])
+            action["add"]["stats"] = json.dumps({name: told[name] for name in but})
     entry.write_text("".join(json.dumps(action) + "\n" for action in actions), "utf-8")
