@@ -20,7 +20,8 @@ from pyspark.sql import Row
 from etl_assets.delta.append import _data_files, _Footer
 from etl_assets.sources import lines
 from etl_assets.steps import raw_rows, stage_lines, worker_tasks
-from etl_assets.steps.raw_rows import PlacedBlock, RawRows, RowsTask, _RowMaker, rows_tasks
+from etl_assets.steps.placed_blocks import PlacedBlock
+from etl_assets.steps.raw_rows import RawRows, RowsTask, _RowMaker, rows_tasks
 from etl_assets.steps.stage_lines import StagedBlock, _stage, _tasks
 from etl_assets.transforms.line_positions import first_ordinal
 from etl_assets_tests.pipeline import DAY, LIMITS, NEXT_DAY, event
@@ -113,8 +114,7 @@ def test_a_worker_holds_no_more_long_records_than_so_many_bytes(tmp_path, monkey
     long = [event(number, payload={"note": "x" * 2_000}) for number in range(12)]
     path.write_text("".join(json.dumps(each) + "\n" for each in long), "utf-8")
     (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
-    placed = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=12)
-    (task,) = rows_tasks([(DAY, placed)], 0)
+    (task,) = rows_tasks([_placed(block, new=12)], 0)
     maker = _RowMaker(staging=tmp_path, repeats=(), stamps=STAMPS)
     assert [table.num_rows for table in maker.rows_of(task)] == [12]
     monkeypatch.setattr(raw_rows, "_BYTES_AT_ONCE", 8_000)
@@ -137,8 +137,7 @@ def test_a_worker_holds_no_more_short_lines_than_so_many(tmp_path, monkeypatch):
 def test_rows_that_are_not_as_many_as_were_counted_stop_the_task(tmp_path):
     path = _write(tmp_path / "0.jsonl", 0, DAY, ["event", "event"])
     (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
-    counted = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=1)
-    (task,) = rows_tasks([(DAY, counted)], 0)
+    (task,) = rows_tasks([_placed(block, new=1)], 0)
     with pytest.raises(RuntimeError, match="came to 2 rows, not the 1 counted"):
         list(_RowMaker(staging=tmp_path, repeats=(), stamps=STAMPS).rows_of(task))
 
@@ -180,7 +179,7 @@ def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp
         repeats=(),
         **STAMPS,
     )
-    rows.write(folder)
+    assert rows.write(folder, {}) == 0
     assert under_way == [[]], "looked once, while attempts were under way"
     written = sorted(_data_files(folder))
     assert [name.partition("/part-")[0] for name in written] == [
@@ -210,9 +209,23 @@ def _staged(files: list[tuple[str, int, dt.date]], folder: Path) -> list[StagedB
     return [StagedBlock(**row) for batch in batches for row in batch.to_pylist()]
 
 
+def _placed(
+    block: StagedBlock, *, day: dt.date = DAY, lines_before: int = 0, new: int = 0, repeated: int = 0
+) -> PlacedBlock:
+    return PlacedBlock(
+        staged=block,
+        day=day,
+        source="landing",
+        file_position=str(block.file_index),
+        lines_before=lines_before,
+        new=new,
+        repeated=repeated,
+    )
+
+
 def _place(
     staged: list[StagedBlock], files: list[tuple[dt.date, list[str]]], folder: Path
-) -> tuple[list[tuple[dt.date, PlacedBlock]], tuple[str, ...]]:
+) -> tuple[list[PlacedBlock], tuple[str, ...]]:
     """The blocks as `ingest_batch` places them, and the file that names the repeats."""
     placed, ordinals = [], []
     before: dict[int, int] = {}
@@ -222,18 +235,8 @@ def _place(
         base = first_ordinal(block.file_index, block.block_start)
         of_block = kinds[first : first + block.lines]
         ordinals += [base + number for number, kind in enumerate(of_block) if kind == "repeat"]
-        placed.append(
-            (
-                day,
-                PlacedBlock(
-                    staged=block,
-                    source="landing",
-                    file_position=str(block.file_index),
-                    lines_before=first,
-                    new=of_block.count("event"),
-                ),
-            )
-        )
+        new, repeated = of_block.count("event"), of_block.count("repeat")
+        placed.append(_placed(block, day=day, lines_before=first, new=new, repeated=repeated))
         before[block.file_index] = first + block.lines
     file = folder / "repeats.parquet"
     pq.write_table(pa.table({"ordinal": np.array(ordinals[::-1], dtype=np.int64)}), file)
