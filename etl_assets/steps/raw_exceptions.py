@@ -36,7 +36,7 @@ LINES_A_TASK = 100_000
 EXCEPTIONS_A_FILE = 500_000
 """About so many exceptions a task, also of one day."""
 _ROWS_AT_ONCE = 100_000
-_BYTES_AT_ONCE = 64 << 20
+_BYTES_AT_ONCE = 16 << 20
 """As many exceptions, or bytes of them, a worker holds before it writes them: records may be long."""
 _REPEATING = ("stage", "reason", "error", "record_encoding", "source", "domain", "failed_at", "batch_id")
 _OUTCOME = "outcome"
@@ -302,7 +302,10 @@ class _Files:
 
 
 def _unknown(rows: pa.Table, known: Sequence[str]) -> pa.Table:
-    """The exceptions that are in none of some data files: their ids alone are read, and few of those are held."""
+    """The exceptions that are in none of some data files.
+
+    The ids there are read, all for each time, and those held that are the same: a day may have any number of them.
+    """
     import pyarrow.compute as pc
     import pyarrow.dataset
 
@@ -311,7 +314,7 @@ def _unknown(rows: pa.Table, known: Sequence[str]) -> pa.Table:
     key = "exception_id"
     ids = rows.column(key).combine_chunks()
     found = pyarrow.dataset.dataset(list(known), format="parquet").to_table(
-        columns=[key], filter=pyarrow.dataset.field(key).isin(ids)
+        columns=[key], filter=pyarrow.dataset.field(key).isin(ids), batch_readahead=1, fragment_readahead=1
     )
     return rows.filter(~pc.field(key).isin(found.column(key).combine_chunks()))
 

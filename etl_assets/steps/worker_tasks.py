@@ -69,8 +69,8 @@ def figures_of(
     A single task is worked on in this process: there is nothing to share out, and a worker, which has its start and a job
     before it, would be no faster.
     """
-    if len(tasks) == 1:
-        return [row for batch in work(tasks[0]) for row in batch.to_pylist()]
+    if len(tasks) < 2:
+        return [row for task in tasks for batch in work(task) for row in batch.to_pylist()]
     return [row.asDict() for row in in_workers(spark, tasks, work, schema).collect()]
 
 

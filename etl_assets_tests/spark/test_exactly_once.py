@@ -62,13 +62,15 @@ def test_few_lines_become_rows_and_exceptions_without_a_spark_job(pipeline, spar
     spark.sparkContext.setJobGroup("few lines", "counted by a test")
     try:
         report = pipeline.run(only=["raw_events"])["raw_events"]
-        assert spark.range(1).count() == 1  # seen by the tracker, as any job would be
+        whole = pipeline.run(only=["raw_events"], mode=ReadMode.WHOLE)["raw_events"].total()
+        spark.range(1).collect()  # seen by the tracker, as any job would be
         jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("few lines")
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     assert len(jobs) == 1
     total = report.total()
     assert (total["accepted"], total["duplicate"], total["conflict"], total["rejected"]) == (1, 1, 1, 1)
+    assert (whole["read"], whole["inserted"]) == (7, 0)
     assert len(pipeline.rows("raw_events_exceptions")) == 5
 
 
