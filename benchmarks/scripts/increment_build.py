@@ -25,7 +25,7 @@ def main() -> None:
     settings = platform(home, home / "landing")
     spark = SparkResource(spark_config=told["spark"]).spark_session
     raw_events = platform_table("raw_events", settings.placement().domains[0])
-    base = ensure_table(spark, raw_events)
+    base = ensure_table(raw_events)
     commit(raw_events, Write(rows=made_rows(spark, history), base_version=base))
     mark("raw_events")
     path = steps(settings, lambda: spark, ReadMode.INCREMENTAL)

@@ -81,11 +81,12 @@ def relocate(table: str, domain: str) -> None:
         raise NotFound(
             f"{table} is not there yet", fix="relocate it once a first run has made it", table=table
         )
-    placement.expect_allowed(STAGE_OF[table], domain)
+    placement.expect_allowed(STAGE_OF[table], domain, table=table)
     if (problem := placement.problem(there)) is not None:
         raise DomainUnavailable(
             f"{domain} cannot lead {table}: {problem}",
             fix="bring it back first: `etl-assets domains list`, `heal`",
+            table=table,
             stage=STAGE_OF[table].value,
             domain=domain,
         )
@@ -95,26 +96,44 @@ def relocate(table: str, domain: str) -> None:
 
 @tables.command()
 @click.argument("names", metavar="[TABLE]...", nargs=-1)
-def verify(names: tuple[str, ...]) -> None:
+@click.option(
+    "--contents",
+    is_flag=True,
+    help="Read all data files and compare their bytes, too. Takes as long as a copy.",
+)
+def verify(names: tuple[str, ...], contents: bool) -> None:
     """Compare every replica with what was acknowledged: log entries by their hash, data files by their size.
+
+    With --contents the bytes of data files are compared as well, between the replicas.
 
     Exit code 1 if one is not whole, or does not answer.
     """
     whole = True
     for table, mirrored in _all_mirrored(names):
-        for domain, problems in mirrored.broken().items():
-            whole = whole and not problems
-            click.echo(f"{table} in {domain}: {'; '.join(problems[:5]) or 'whole'}")
+        problems = {domain: list(found) for domain, found in mirrored.broken().items()}
+        for each in mirrored.differing() if contents else ():
+            for domain in each.wrong:
+                problems.setdefault(domain, []).append(str(each))
+        for domain, found in problems.items():
+            whole = whole and not found
+            click.echo(f"{table} in {domain}: {'; '.join(found[:5]) or 'whole'}")
     if not whole:
         sys.exit(1)
 
 
 @tables.command()
 @click.argument("names", metavar="[TABLE]...", nargs=-1)
-def repair(names: tuple[str, ...]) -> None:
+@click.option(
+    "--contents",
+    is_flag=True,
+    help="Read all data files, and replace those that differ from most replicas', too.",
+)
+def repair(names: tuple[str, ...], contents: bool) -> None:
     """Build replicas that are not whole anew, from those that are.
 
-    Exit code 1 if one could not be repaired. The leader's own is not touched: relocate the table first.
+    With --contents data files whose bytes differ are replaced by what most replicas have, the leader's as well.
+
+    Exit code 1 if one could not be repaired. The leader's own is not built anew: relocate the table first.
     """
     from etl_assets.errors import MirrorError, Unanswered
 
@@ -130,6 +149,15 @@ def repair(names: tuple[str, ...]) -> None:
                 click.echo(f"{table} in {domain}: {problems[0]}; not repaired: {error.message} ({error.fix})")
             else:
                 click.echo(f"{table} in {domain}: {problems[0]}; built anew")
+        for each in mirrored.differing() if contents else ():
+            where = f"{table} in {', '.join(each.wrong)}: {each}"
+            try:
+                mirrored.mend(each)
+            except (MirrorError, Unanswered) as error:
+                done = False
+                click.echo(f"{where}; not repaired ({error.fix})")
+            else:
+                click.echo(f"{where}; replaced")
     if not done:
         sys.exit(1)
 

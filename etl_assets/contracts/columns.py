@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from etl_assets.contracts import column_types
 from etl_assets.contracts.column_types import ColumnType
 from etl_assets.contracts.rules import NotNull, Rule
-from etl_assets.contracts.sql_text import identifier, string_literal
 from etl_assets.errors import ContractError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -91,11 +90,6 @@ class Column:
         return tuple(
             ColumnSource(table=t, column=c) for t, c in (ref.split(".") for ref in self.derived_from)
         )
-
-    def ddl(self) -> str:
-        """The column as a part of CREATE TABLE."""
-        null = "" if self.nullable else " NOT NULL"
-        return f"{identifier(self.name)} {self.type}{null} COMMENT {string_literal(self.description)}"
 
     def taken_from(self, table: str) -> Column:
         """The same column in a table that copies it unchanged from `table`."""
@@ -183,10 +177,6 @@ class TableContract:
         """
         left_out = {self.column(name).name for name in names}
         return tuple(column for column in self.columns if column.name not in left_out)
-
-    def ddl(self) -> str:
-        """The columns as CREATE TABLE lists them: name, type, NOT NULL, COMMENT."""
-        return ",\n".join(column.ddl() for column in self.columns)
 
     def lineage(self) -> dict[str, tuple[ColumnSource, ...]]:
         """For each column that is made from columns of other tables: those."""

@@ -1,4 +1,4 @@
-"""Spark's side of a contract: its schema, its CREATE TABLE, and whether a frame has its columns.
+"""Spark's side of a contract: its schema, and whether a frame has its columns.
 
 Belongs here: what can be said from types alone. Does not belong here: anything that runs a Spark job; looking
 at values is for row rules (`rules.py`) and the full model (`pandera_models.py`). pyspark is imported inside
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts import column_types
 from etl_assets.contracts.column_types import ColumnType
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.contracts.sql_text import identifier, string_literal
-from etl_assets.errors import ContractError, SchemaMismatch
+from etl_assets.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -58,42 +57,6 @@ def struct_type(contract: TableContract) -> StructType:
             for column in contract.columns
         ]
     )
-
-
-def create_table_sql(
-    contract: TableContract, location: str, properties: Mapping[str, str] | None = None
-) -> str:
-    """CREATE TABLE IF NOT EXISTS for a Delta table at a path.
-
-    Args:
-        contract: The table.
-        location: Absolute path or URI of the table's folder.
-        properties: Table properties, such as `delta.enableChangeDataFeed`: `true`.
-
-    Raises:
-        ContractError: The location holds `${`, which Spark would replace by a setting's value.
-    """
-    if "${" in location:
-        raise ContractError(
-            f"the table {contract.name} cannot be kept in {location!r}",
-            fix="use a path without '${', which Spark SQL takes for a variable",
-            table=contract.name,
-            location=location,
-        )
-    lines = [
-        f"CREATE TABLE IF NOT EXISTS delta.{identifier(location)} (",
-        contract.ddl(),
-        ") USING DELTA",
-        f"COMMENT {string_literal(contract.description)}",
-    ]
-    if contract.delta_partition:
-        lines.append(f"PARTITIONED BY ({', '.join(map(identifier, contract.delta_partition))})")
-    if properties:
-        pairs = (
-            f"{string_literal(key)} = {string_literal(value)}" for key, value in sorted(properties.items())
-        )
-        lines.append(f"TBLPROPERTIES ({', '.join(pairs)})")
-    return "\n".join(lines)
 
 
 def schema_differences(

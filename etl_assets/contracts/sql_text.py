@@ -6,11 +6,29 @@ Belongs here: quoting. Does not belong here: any statement or expression (`rules
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
+
+from etl_assets.errors import ContractError
 
 
 def identifier(name: str) -> str:
     """A column or table name in backticks."""
     return f"`{name.replace('`', '``')}`"
+
+
+def delta_table(path: Path) -> str:
+    """A Delta table by its folder.
+
+    Raises:
+        ContractError: the path holds `${`, which Spark would replace by a setting's value, in backticks as well.
+    """
+    if "${" in str(path):
+        raise ContractError(
+            f"a table cannot be kept in {str(path)!r}",
+            fix="use a path without '${', which Spark SQL takes for a variable",
+            location=str(path),
+        )
+    return f"delta.{identifier(str(path))}"
 
 
 def string_literal(text: str) -> str:

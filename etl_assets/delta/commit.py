@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.sql_text import identifier
+from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.append import can_append, rows_as_files, write_files
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.durability import sync_commit
@@ -315,7 +315,7 @@ def _upsert(
 ) -> None:
     columns = write.rows.columns
     check_columns(upsert, columns, table=table.name)
-    view, target = f"upsert_{uuid.uuid4().hex}", f"delta.{identifier(str(path))}"
+    view, target = f"upsert_{uuid.uuid4().hex}", delta_table(path)
     if meets_rows:
         statement = merge_sql(
             upsert,

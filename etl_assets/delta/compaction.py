@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.sql_text import identifier
+from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, write_settings, write_version
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.rows import DAY_COLUMN
@@ -173,4 +173,4 @@ def _optimize(spark: SparkSession, compaction: Compaction, place: Place, writer:
         "spark.databricks.delta.optimize.maxFileSize": str(compaction.up_to),
     }
     with scoped_settings(spark, settings):
-        spark.sql(compaction.sql(f"delta.{identifier(str(place.path))}"))
+        spark.sql(compaction.sql(delta_table(place.path)))

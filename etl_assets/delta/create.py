@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.spark_types import create_table_sql
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, acknowledged
+from etl_assets.contracts.sql_text import delta_table
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, acknowledged, commit_metadata
 from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import read_entry
+from etl_assets.delta.new_entry import FirstEntry
 from etl_assets.delta.replication import TABLE_PROPERTIES
 from etl_assets.delta.session import driver_pid
 
@@ -20,28 +22,33 @@ if TYPE_CHECKING:
     from etl_assets.delta.upsert import UpsertSpec
 
 
-def ensure_table(
-    spark: SparkSession, table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
-) -> int:
-    """Create a contract's table when it does not exist, and return its newest version."""
+def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> int:
+    """Create a contract's table when it does not exist, and return its newest version.
+
+    Without Spark: what CREATE TABLE puts into the log follows from the contract, and in a fresh process Delta takes seconds
+    for it. A table without contract is left as it is.
+
+    Raises:
+        ContractError: Spark SQL cannot name its folder.
+    """
     if (version := table.version()) >= 0:
         return version
     if table.contract is None:
         return -1
-    with writer_lock(
-        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
-    ):
+    delta_table(table.path)  # refused here rather than by the first statement that names a table with rows
+    with writer_lock(table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=None):
         if table.version() < 0:
-            with acknowledged(spark, table, version=0) as place:
+            with acknowledged(None, table, version=0) as place:
                 properties = _properties(table.contract, mirrored=table.replication is not None)
-                spark.sql(create_table_sql(table.contract, str(place.path), properties))
+                metadata = commit_metadata(place, uuid.uuid4().hex, {}, {})
+                FirstEntry(contract=table.contract, properties=properties, user_metadata=metadata).put(
+                    place.path
+                )
                 sync_commit(place.path, read_entry(place.path, 0))
         return table.version()
 
 
-def base_of(
-    spark: SparkSession, table: Table, seen: int, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
-) -> int:
+def base_of(table: Table, seen: int, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> int:
     """The version to build on for a step that saw a contract's table at one, or saw none: then the table is made.
 
     A step asks for the version before it reads its cursors. What is committed later, by an undo for instance, that it has
@@ -49,7 +56,7 @@ def base_of(
     """
     if seen >= 0:
         return seen
-    ensure_table(spark, table, wait_seconds=wait_seconds)
+    ensure_table(table, wait_seconds=wait_seconds)
     return 0
 
 

@@ -53,6 +53,11 @@ def next_offset(snapshot: Snapshot | None) -> int:
     return max(0 if newest is None else newest + 1, snapshot.transaction_version(DEALT))
 
 
+def first_since_undo(snapshot: Snapshot) -> int:
+    """The lowest offset that a row made after the last undo can have. Rows that one brought back have lower ones."""
+    return max(0, snapshot.transaction_version(DEALT))
+
+
 def retired_offsets(snapshot: Snapshot) -> int:
     """How many of the offsets below the next one belonged to rows that an undo took out."""
     return max(0, snapshot.transaction_version(RETIRED))

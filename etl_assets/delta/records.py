@@ -6,23 +6,17 @@ every other, so that it is verified, durable, and with several domains acknowled
 
 from __future__ import annotations
 
-import json
-import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.commit import Place, commit_metadata, write_version
 from etl_assets.delta.content import KeptRows, StoredFile, with_utc_times
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.new_entry import NewEntry
+from etl_assets.delta.new_entry import FirstEntry, NewEntry
 from etl_assets.delta.replication import TABLE_PROPERTIES
 from etl_assets.errors import Fenced
-from etl_assets.mirroring.local_store import LocalStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,39 +139,12 @@ def arrow_schema(contract: TableContract, *, without: Sequence[str] = ()) -> pa.
 
 def _create(table: Table, place: Place, writer: str) -> None:
     """Make the table, empty, as version 0."""
-    contract, now = _contract(table), time.time_ns() // 1_000_000
-    mirrored = table.replication is not None
-    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
-    if mirrored:
-        features = ["appendOnly", "invariants", "inCommitTimestamp"]
-        protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
-    info = {
-        **({"inCommitTimestamp": now} if mirrored else {}),
-        "timestamp": now,
-        "operation": "CREATE TABLE",
-        "operationParameters": {},
-        "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {},
-        "userMetadata": json.dumps(commit_metadata(place, writer, {}, {}), separators=(",", ":")),
-        "engineInfo": "etl-assets",
-        "txnId": str(uuid.uuid4()),
-    }
-    metadata = {
-        "id": str(uuid.uuid4()),
-        "name": None,
-        "description": contract.description,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": struct_type(contract).json(),
-        "partitionColumns": list(contract.delta_partition),
-        "configuration": dict(TABLE_PROPERTIES if mirrored else _LOG_RETENTION),
-        "createdTime": now,
-    }
-    actions = ({"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata})
-    content = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-    place.path.mkdir(parents=True, exist_ok=True)
-    path = entry_path(place.path, 0)
-    LocalStore(place.path).create(path.relative_to(place.path).as_posix(), content.encode())
+    properties = _LOG_RETENTION if table.replication is None else TABLE_PROPERTIES
+    FirstEntry(
+        contract=_contract(table),
+        properties=properties,
+        user_metadata=commit_metadata(place, writer, {}, {}),
+    ).put(place.path)
 
 
 def _contract(table: Table) -> TableContract:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.record import newest_accepted
-from etl_assets.placement.memory import MARKER
+from etl_assets.placement.memory import MARKER, owner
 
 if TYPE_CHECKING:
     from etl_assets.mirroring.locator import Replica
@@ -67,8 +67,7 @@ class Registration:
                 answers |= self._table.couriers.gather(errands, lambda _: False)
             self._expect_own_roots(answers)
             return True
-        none_yet = _Presence(silent="did not answer in time")
-        silent = {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
+        silent = self._silent(answers)
         if len(silent) * 2 >= len(self._sites):
             raise QuorumUnavailable(
                 f"whether the table {self._table.name} exists cannot be told: {'; '.join(silent.values())}",
@@ -78,13 +77,23 @@ class Registration:
             )
         return False
 
+    def _silent(self, answers: Mapping[str, _Presence]) -> dict[str, str]:
+        """Why domains say nothing, of those that do not."""
+        none_yet = _Presence(silent="did not answer in time")
+        return {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
+
     def _presence(self, site: Site) -> _Presence:
         replica = self._table.replica(site.name)
         try:
             if (held := replica.register.read()) is not None:
                 return _Presence(held=held)
-            if replica.store.get(MARKER) is None:
-                return _Presence(silent=f"{site.root} was emptied, or its disk or bucket is not there")
+            if (marker := replica.store.get(MARKER)) is None:
+                return _Presence(
+                    silent=f"{site.root} was emptied, its disk or bucket is not there, or it cannot be used"
+                    f" (`etl-assets domains probe {site.name}`)"
+                )
+            if (whose := owner(marker.content)) != site.name:
+                return _Presence(silent=f"{site.root} belongs to the domain {whose}, not to {site.name}")
         except (Unanswered, ReplicaCorrupt) as error:
             # A register that cannot be read says as little as a store that does not answer.
             return _Presence(silent=error.message)
@@ -92,6 +101,15 @@ class Registration:
 
     def _expect_own_roots(self, answers: Mapping[str, _Presence]) -> None:
         """Two platforms that share one root would fight for its tables, each with a majority of its own."""
+        replicas = _newest_replicas(answers)
+        if replicas and not any(each.domain in self._table.roots for each in replicas):
+            theirs = ", ".join(f"{each.domain} ({each.uri})" for each in replicas)
+            raise MembershipRefused(
+                f"the table {self._table.name} was made by another platform, with the failure domains {theirs}; the platform"
+                " file names one of these roots, and none of these domains",
+                fix="give each platform roots of its own; a domain that is in use keeps its name",
+                table=self._table.name,
+            )
         if (replica := _foreign(self._table, answers)) is not None:
             raise MembershipRefused(
                 f"the table {self._table.name} has its replica of {replica.domain} under {replica.uri}, and the platform"
@@ -105,11 +123,12 @@ class Registration:
         """Make the table mirrored, once: its register in all domains.
 
         Raises:
-            QuorumUnavailable: a domain does not answer, and all must.
+            QuorumUnavailable: a domain does not answer, and all must; or a root is not that of its domain.
         """
         if self._created or self.exists():
             self._created = True
             return
+        self._expect_roots()
         try:
             self._bootstrap()
         except Unanswered as error:
@@ -120,6 +139,17 @@ class Registration:
                 missing={str(error.fields.get("store")): error.message},
             ) from error
         self._created = True
+
+    def _expect_roots(self) -> None:
+        """Nothing is made under the root of another platform, nor where a disk is to be mounted."""
+        errands = {site.name: functools.partial(self._presence, site) for site in self._sites}
+        if silent := self._silent(self._table.couriers.gather(errands, lambda _: False)):
+            raise QuorumUnavailable(
+                f"the table {self._table.name} cannot be made: {'; '.join(silent.values())}",
+                fix="bring these domains back, each with a root of its own; a new table is made in all domains at once",
+                table=self._table.name,
+                missing=silent,
+            )
 
     def _bootstrap(self) -> None:
         """Make the registers, or wait for another process that makes them at the same time."""
@@ -143,8 +173,13 @@ class Registration:
 
 
 def _foreign(table: MirroredTable, answers: Mapping[str, _Presence]) -> Replica | None:
-    """A replica that lies elsewhere than the platform file says, by the newest that any register tells; None if none does."""
+    """A replica that lies elsewhere than the platform file says; None if none does."""
+    replicas = _newest_replicas(answers)
+    return next((each for each in replicas if table.roots.get(each.domain, each.uri) != each.uri), None)
+
+
+def _newest_replicas(answers: Mapping[str, _Presence]) -> tuple[Replica, ...]:
+    """The replicas of the table by the newest state that any register tells; none if none does."""
     records = [answer.held.record for answer in answers.values() if answer.held is not None]
     voted = [record for record in records if record.accepted is not None]
-    replicas = newest_accepted(voted).locator.replicas if voted else ()
-    return next((each for each in replicas if table.roots.get(each.domain, each.uri) != each.uri), None)
+    return newest_accepted(voted).locator.replicas if voted else ()

@@ -25,6 +25,7 @@ from etl_assets.errors import (
 )
 from etl_assets.mirroring.checkpoints import checkpoint_replicas
 from etl_assets.mirroring.clean_up import Outdated, clean, find_outdated, move_base
+from etl_assets.mirroring.contents import Differing, differing, mend
 from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.inspection import Finding, Seen, look
 from etl_assets.mirroring.leadership import Leadership
@@ -237,6 +238,26 @@ class Replication:
         if state is None:
             return {}
         return {agreed.domain: problems(self._table, agreed, state) for agreed in state.locator.replicas}
+
+    def differing(self) -> list[Differing]:
+        """Data files whose bytes are not the same in all replicas. Reads all of them.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell what is acknowledged.
+            Unanswered: a domain does not answer.
+        """
+        state = self.acknowledged()
+        return [] if state is None else list(differing(self._table, state))
+
+    def mend(self, found: Differing) -> None:
+        """Put the bytes that most replicas have in the place of others.
+
+        Raises:
+            ReplicaCorrupt: there are no most.
+            QuorumUnavailable: too few domains answer.
+            Unanswered: one of those concerned does not.
+        """
+        mend(self._table, self._reading.acknowledged(), found)
 
     def look(self, domain: str, since: Seen | None) -> Finding:
         """Look over the next piece of a domain's replica; nothing is found where it has none.

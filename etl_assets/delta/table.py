@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -189,6 +189,30 @@ class Snapshot:
         for number, *values in self._files("num_records", *(f"partition.{column}" for column in columns)):
             rows[tuple(map(str, values))] += number or 0
         return dict(rows)
+
+    def rows_by_day(self, days: Collection[dt.date]) -> dict[dt.date, int | None]:
+        """Rows of each of some days, from file statistics; None where a file does not tell how many it has."""
+        rows: dict[dt.date, int | None] = dict.fromkeys(days, 0)
+        for day, number in self._files("partition.partition_date", "num_records"):
+            if (so_far := rows.get(day)) is not None:
+                rows[day] = None if number is None else so_far + number
+        return rows
+
+    def rows_up_to(self, batches: Mapping[dt.date, int], *, first_offset: int) -> Counter[dt.date]:
+        """For each day how many rows there are at least up to a batch id, of those that have an offset not below the first:
+        the rows of files that have no others, as their statistics tell.
+        """
+        rows: Counter[dt.date] = Counter()
+        found = self._files("partition.partition_date", "num_records", "max.batch_id", "min.offset")
+        for day, number, batch, offset in found:
+            if (
+                day in batches
+                and None not in (number, batch, offset)
+                and batch <= batches[day]
+                and offset >= first_offset
+            ):
+                rows[day] += number
+        return rows
 
     def partition_columns(self) -> tuple[str, ...]:
         """Names of the Delta partition columns."""

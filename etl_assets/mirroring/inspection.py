@@ -82,7 +82,7 @@ def look(
             since = Seen(folder=at.folder, version=base.first - 1, chain=base.before)
         if since.path is None:
             return _look_at_log(replica, at, since, at_once, has_data=agreed.has_data)
-        return _look_at_files(replica, at, since, _live(table, replica, at, base), at_once)
+        return _look_at_files(replica, at, since, live_now(table, replica, at, base), at_once)
     except ReplicaCorrupt as error:
         return Finding(problem=error.message)
 
@@ -115,7 +115,7 @@ def _look_at_files(
     return Finding(seen=replace(since, path=left[at_once - 1].path))
 
 
-def _live(table: MirroredTable, replica: Replica, at: Published, base: Base) -> list[NamedFile]:
+def live_now(table: MirroredTable, replica: Replica, at: Published, base: Base) -> list[NamedFile]:
     """The files of the version that is published, in order, as whoever opens the replica finds them.
 
     Raises:

@@ -85,7 +85,12 @@ class Placement:
         return self.watch.memory
 
     def place(
-        self, stage: Stage, *, leader: str | None = None, unfit: Mapping[str, str] = MappingProxyType({})
+        self,
+        stage: Stage,
+        *,
+        table: str | None = None,
+        leader: str | None = None,
+        unfit: Mapping[str, str] = MappingProxyType({}),
     ) -> FailureDomain:
         """The domain that runs `stage` now: the one that leads the stage's table already, else the first that may and can.
 
@@ -94,6 +99,7 @@ class Placement:
 
         Args:
             stage: The stage.
+            table: The table that it is to write, for the error.
             leader: The domain that leads the table the stage writes, so that the stage stays where it is.
             unfit: Domains that cannot run the stage for a reason that does not show in their roots, and the reason.
 
@@ -116,8 +122,10 @@ class Placement:
             problems[domain.name] = problem
         told = "; ".join(f"{name}: {why}" for name, why in problems.items())
         raise DomainUnavailable(
-            f"no failure domain can run stage {stage}: {told or 'the placement policy allows none'}",
+            f"no failure domain can run stage {stage}{f' of {table}' if table else ''}:"
+            f" {told or 'the placement policy allows none'}",
             fix="bring one of them back (`etl-assets domains list`, `heal`), or allow another in `placement_policy`",
+            table=table,
             stage=stage.value,
             domain=next(iter(problems), None),
             allowed=tuple(domain.name for domain in allowed),
@@ -140,7 +148,7 @@ class Placement:
             return None
         return "; ".join(f"{name}: {why}" for name, why in problems.items())
 
-    def expect_allowed(self, stage: Stage, domain: str) -> None:
+    def expect_allowed(self, stage: Stage, domain: str, *, table: str) -> None:
         """Refuse a stage that is asked to run where it may not.
 
         Raises:
@@ -150,8 +158,9 @@ class Placement:
             return
         allowed = tuple(each.name for each in self._leaders() if self.policy.allows(stage, each.name))
         raise DomainUnavailable(
-            f"the placement policy does not allow stage {stage} in {domain}",
+            f"the placement policy does not allow stage {stage} of {table} in {domain}",
             fix=f"run it in {' or '.join(allowed) or 'no domain: the policy allows none'}, or change `placement_policy`",
+            table=table,
             stage=stage.value,
             domain=domain,
             allowed=allowed,

@@ -18,6 +18,7 @@ from pathlib import Path
 from etl_assets.delta.durability import write_durably
 from etl_assets.errors import SettingsError, Unanswered
 from etl_assets.mirroring.opening import open_store
+from etl_assets.mirroring.promise import broken_promise
 from etl_assets.placement.site import is_folder
 
 MARKER = "domain.json"
@@ -94,12 +95,16 @@ class DomainsMemory:
     def strange(self, domain: str, root: str) -> str | None:
         """Why a root is not the one that was used before, None if it is, or none was used before. Changes nothing.
 
+        A bucket that was never used is asked whether it keeps to the conditions of writes; a folder's are the platform's own.
+
         Raises:
             Unanswered: the root cannot be read.
         """
         known, found = self.of(domain).root_id, _read_marker(root)
+        if found is None and known is None:
+            return None if is_folder(root) else broken_promise(open_store(root))
         if found is None:
-            return None if known is None else _GONE if is_folder(root) else _EMPTIED
+            return _GONE if is_folder(root) else _EMPTIED
         if not known:
             return None if found["domain"] == domain else f"the root belongs to the domain {found['domain']}"
         return None if found["id"] == known else "the root was replaced by another one"
@@ -179,10 +184,17 @@ def _read_marker(root: str) -> dict[str, str] | None:
             key=MARKER,
         ) from error
     found = open_store(root).get(MARKER)
-    if found is None:
-        return None
+    return None if found is None else _marker(found.content)
+
+
+def owner(marker: bytes) -> str:
+    """The domain that a root's marker names; `?` if it cannot be read."""
+    return _marker(marker)["domain"]
+
+
+def _marker(content: bytes) -> dict[str, str]:
     try:
-        marker = json.loads(found.content)
+        marker = json.loads(content)
         return {"domain": str(marker["domain"]), "id": str(marker["id"])}
     except (ValueError, KeyError, TypeError):
         return {"domain": "?", "id": "?"}

@@ -165,6 +165,25 @@ class Folders:
                     day=file.day,
                 ) from error
 
+    def refuse_named(self, files: Iterable[SourceFile], error: Exception) -> None:
+        """Refuse a file that an error of reading names, this process's or a worker's: it can be opened here, so what is wrong
+        is its disk, or the worker's way to it.
+
+        Raises:
+            SourceUnreadable: it names one.
+        """
+        said = str(error)
+        for file in files:
+            if repr(path := str(self.path_of(file))) in said:
+                why = error.strerror if isinstance(error, OSError) else "by a worker of Spark, see its error"
+                raise SourceUnreadable(
+                    f"{path} cannot be read: {why}",
+                    fix="see whether its disk is sound (`dmesg`) and every worker has the landing folder under that path,"
+                    " or move the file out of the landing folder",
+                    file=path,
+                    day=file.day,
+                ) from error
+
     def _file(self, day: dt.date, name: str, status: os.stat_result) -> SourceFile:
         return SourceFile(
             day=day, source=self.source, name=name, size=status.st_size, mtime_ns=status.st_mtime_ns

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import codecs
 import gzip
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -47,9 +48,9 @@ def read_lines(block: Block, held_bytes: int) -> Iterator[list[bytes | CutLine]]
             as its beginning, of at least so many bytes, or as an empty line if all of it is white space.
 
     Raises:
-        OSError, EOFError, zlib.error: the file cannot be read or decompressed.
+        OSError, EOFError, zlib.error: the file cannot be read, which names it, or decompressed.
     """
-    with _open(block.path) as file:
+    with _named(block.path), _open(block.path) as file:
         position = _first_line(file, block)
         while block.end is None or position < block.end:
             left = _PIECE_BYTES if block.end is None else block.end - position
@@ -101,6 +102,17 @@ def _first_line(file: BinaryIO, block: Block) -> int:
         if not piece or piece.endswith(b"\n"):
             break
     return position
+
+
+@contextmanager
+def _named(path: str) -> Generator[None]:
+    """Errors of the operating system say which file they are about: they do so when it is opened, but not when it is read."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = path
+        raise
 
 
 def _open(path: str) -> BinaryIO:

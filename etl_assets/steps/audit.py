@@ -52,7 +52,7 @@ class Audit:
         concerned = sorted({day for reading in readings.values() for day in reading.days})
         if not concerned:
             return StepReport(table=table.name, version=table.version(), counts=counts)
-        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         rows = self._rows(readings, base + 1)
         check_schema(AUDIT_LOG, rows.schema)
         cursors: dict[str, int] = {}

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.delta.commit import Transaction
 from etl_assets.delta.cursor import advance, days_with_news, read_cursors
 from etl_assets.delta.footers import bounds_in
+from etl_assets.delta.offsets import first_since_undo
 from etl_assets.delta.rows import files_with
-from etl_assets.delta.table import Table
+from etl_assets.delta.table import Snapshot, Table
 from etl_assets.delta.within import Within
 from etl_assets.steps.step import ReadMode
 
@@ -78,6 +79,23 @@ class Changes:
             return None
         found = self.range_of(column)
         return None if found is None else ({as_column: found},)
+
+    def all_new_to(self, consumer: Snapshot) -> bool:
+        """Whether a table that has a row for each row read, known by the same key, has none of this reading yet: by counts.
+
+        Of each day it has what was read before. If it has just as many rows, it has no others, so none that is read now.
+        Rows that the source had before its last undo do not count as read: those brought back have the batch ids that they
+        had, which a cursor of a reader that was set back as well may have passed while they were out
+        (docs/decisions/0030-little-work-is-done-here.md).
+
+        Args:
+            consumer: The table at the version that the commit of this reading follows.
+        """
+        source = self.source.snapshot(self.version)
+        if source is None or self.recreated or not (source.is_plain and consumer.is_plain):
+            return False
+        read_before = source.rows_up_to(self._after, first_offset=first_since_undo(source))
+        return all(rows == read_before[day] for day, rows in consumer.rows_by_day(self.days).items())
 
     @property
     def _after(self) -> Mapping[dt.date, int]:

@@ -52,7 +52,7 @@ class CollectDeadLetters:
         concerned = [day for day in news if day in refused or day.isoformat() in has_letters]
         if not concerned:
             return StepReport(table=table.name, version=table.version(), counts=counts)
-        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         rows = self._letters(readings, concerned, base)
         check_schema(DEAD_LETTERS, rows.schema)
         cursors: dict[str, int] = {}

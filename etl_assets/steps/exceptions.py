@@ -72,7 +72,7 @@ def commit_exceptions(
     """
     failpoint(Failpoint.EXCEPTIONS_BEFORE_COMMIT, table=output)
     table = context.table(contract.name)
-    version = ensure_table(context.spark, table, wait_seconds=context.lock_wait_seconds)
+    version = ensure_table(table, wait_seconds=context.lock_wait_seconds)
     made = make(Stamps(domain=context.domain.name, failed_at=context.clock(), batch_id=version + 1))
     check_schema(contract, made.frame.schema)
     commit(

@@ -37,7 +37,7 @@ class FoldStatus:
         # Not by the version: a compaction makes one without new rows.
         if newest is None or newest <= cursor:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
-        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         rows = fold_orders(source.read(self.context.spark, version, after=cursor))
         check_schema(ORDER_STATUS_VIEW, rows.schema)
         transaction, cursors = advance(source.name, [None], version)

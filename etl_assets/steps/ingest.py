@@ -74,9 +74,7 @@ class Ingest:
             logger.info("raw_events: batch %d of %d, %d files", number, len(batches), len(batch))
             if report.commits:
                 give_way()  # what others read meanwhile is read again here, and changes nothing
-            version = ensure_table(
-                self.context.spark, self.table, wait_seconds=self.context.lock_wait_seconds
-            )
+            version = ensure_table(self.table, wait_seconds=self.context.lock_wait_seconds)
             report += self._carry_out(BatchPlan(batch_id=version + 1, files=batch))
         return report
 

@@ -152,10 +152,12 @@ class IngestBatch:
             # A full disk says what to do; to read compressed files again would only delay that.
             if disk_is_full(error):
                 raise
-            # Neither Spark nor gzip names the file in words that tell what to do.
+            # None of them names the file in words that tell what to do.
             verify(self.folders, self.plan.files)
             for folders in self.folders:
-                folders.verify_compression(file for file in self.plan.files if file.source == folders.source)
+                of_folder = [file for file in self.plan.files if file.source == folders.source]
+                folders.verify_compression(of_folder)
+                folders.refuse_named(of_folder, error)
             raise
 
     def _lines_before(self, staged: Staged) -> Iterator[tuple[StagedBlock, int]]:

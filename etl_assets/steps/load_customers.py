@@ -58,7 +58,7 @@ class LoadCustomers:
             return StepReport(table=table.name, version=base, counts=counts)
         _check_header(_first_line(self.file), self.file)
         spark = self.context.spark
-        base = ensure_table(spark, table, wait_seconds=self.context.lock_wait_seconds)
+        base = ensure_table(table, wait_seconds=self.context.lock_wait_seconds)
         read = spark.read.option("header", True).option("__globPaths__", "false").csv(str(self.file))
         # Of two rows for one customer any rule will do that does not depend on the order of reading.
         rows = (

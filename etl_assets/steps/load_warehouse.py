@@ -62,7 +62,7 @@ class LoadWarehouse:
         from pyspark.sql import functions as F
 
         table = self.context.table(WAREHOUSE_ROWS.name)
-        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         rows = warehouse_rows(changes.rows(self.context.spark)).select(
             "*",
             F.lit(self.context.domain.name).alias("sink_domain"),
@@ -71,6 +71,7 @@ class LoadWarehouse:
         )
         check_schema(WAREHOUSE_ROWS, rows.schema)
         transaction, cursors = changes.consumed()
+        stands = table.snapshot(base)
         return commit(
             table,
             Write(
@@ -81,6 +82,7 @@ class LoadWarehouse:
                 partitions=[day.isoformat() for day in changes.days],
                 cursors=cursors,
                 deterministic=True,
+                known_within=() if stands is not None and changes.all_new_to(stands) else None,
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )

@@ -148,7 +148,7 @@ def go_on_with_one_copy(placement: Placement, seen: Replication) -> bool:
     left = there.intersection(locator.domains(Role.VOTER))
     if len(left) != 1 or not locator.is_majority(there):
         return False
-    domain = placement.place(STAGE_OF[seen.name], leader=next(iter(left)))
+    domain = placement.place(STAGE_OF[seen.name], table=seen.name, leader=next(iter(left)))
     mirrored = platform_table(seen.name, domain).replication
     if domain.name not in left or mirrored is None:
         return False

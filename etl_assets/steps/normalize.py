@@ -70,7 +70,7 @@ class Normalize:
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
         if not changes.days:
             return StepReport(table=table.name, version=table.version(), counts=counts)
-        base = base_of(self.context.spark, table, seen, wait_seconds=self.context.lock_wait_seconds)
+        base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         with staging_folder(table, base + 1) as folder:
             staged_path = str(folder / "orders")
             kept = {name: F.when(F.col("reason").isNotNull(), F.col(name)) for name in _ONLY_FOR_REFUSED}
@@ -114,7 +114,7 @@ class Normalize:
 
     def _customers(self) -> DataFrame:
         table = self.context.table(CUSTOMERS.name)
-        version = ensure_table(self.context.spark, table, wait_seconds=self.context.lock_wait_seconds)
+        version = ensure_table(table, wait_seconds=self.context.lock_wait_seconds)
         return table.read(self.context.spark, version).select("customer_id", "customer_region")
 
     def _with_replays(self, events: DataFrame, days: Sequence[dt.date]) -> DataFrame:

@@ -50,7 +50,7 @@ def place(placement: Placement, stage: Stage, table: str) -> FailureDomain:
     leads = None if state is None else state.epoch.domain or None
     unfit: dict[str, str] = {}
     while True:
-        domain = placement.place(stage, leader=leads, unfit=unfit)
+        domain = placement.place(stage, table=table, leader=leads, unfit=unfit)
         mirrored = platform_table(table, domain).replication
         problem = None if mirrored is None or state is None else mirrored.problem(state)
         if problem is None:

@@ -142,7 +142,10 @@ def test_where_no_domain_may_and_can_ingest_the_reason_names_each(settings, tick
     land(settings, TODAY)
     domain = settings.placement().domains[0].name
     settings.placement().memory.set_standing(domain, Standing.DRAINED)
-    assert f"no failure domain can run stage ingest: {domain}: drained by an operator" in reason(tick())
+    assert (
+        f"no failure domain can run stage ingest of raw_events: {domain}: drained by an operator"
+        in reason(tick())
+    )
     settings.placement().heal(domain)
     assert len(keys(tick())) == 1
 

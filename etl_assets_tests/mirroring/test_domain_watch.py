@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.delta.replication import Replication
-from etl_assets.errors import DomainUnavailable, MembershipRefused, Unanswered
+from etl_assets.errors import DomainUnavailable, MembershipRefused, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.time_limit import ask
 from etl_assets.mirroring.time_limit import hanging as calls_that_hang
@@ -28,7 +28,16 @@ from etl_assets.placement.policy import Stage
 from etl_assets.placement.watch import PROBE_KEY
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
-from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of, three_domains
+from etl_assets_tests.reference.three_domains import (
+    TABLE,
+    A,
+    B,
+    C,
+    commit,
+    named_domains,
+    root_of,
+    three_domains,
+)
 
 TIMEOUT = 0.3
 
@@ -295,3 +304,62 @@ def test_two_platforms_that_share_a_root_are_told_apart(placement, tmp_path, mon
     (domain,) = (each for each in second.domains if each.name == A)
     with pytest.raises(MembershipRefused, match="another platform made it"):
         Replication(TABLE, domain).create()
+
+
+@pytest.mark.parametrize("shared", [(A,), (C,), (A, B)])
+def test_a_platform_whose_domains_have_other_names_does_not_take_the_tables_under_a_shared_root(
+    placement, tmp_path, monkeypatch, shared
+):
+    commit(placement, A)
+    keep_replicas(placement)
+    before = {name: tree(root_of(placement, name)) for name in (A, B, C)}
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(other))
+    domains = [
+        {"name": f"rack/{name[-1]}", "root": str(root_of(placement, name)) if name in shared else name[-1]}
+        for name in (A, B, C)
+    ]
+    (other / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+    second = load_settings().placement()
+    domain = second.place(Stage.INGEST)
+    with pytest.raises(MembershipRefused, match="another platform, with the failure domains local/a") as no:
+        Replication(TABLE, domain).create()
+    assert no.value.fix.startswith("give each platform roots of its own")
+    told = {each.problem for each in keep_replicas(second) if each.table == TABLE}
+    assert told == {no.value.message}
+    assert {name: tree(root_of(placement, name)) for name in (A, B, C)} == before
+    assert commit(placement, A) == 1
+
+
+def test_no_table_is_made_under_a_root_of_another_platform_or_one_that_is_not_mounted(
+    placement, tmp_path, monkeypatch
+):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "platform.yaml").write_text("domains: [{name: alone, root: data}]", "utf-8")
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(other))
+    alone = load_settings().placement()
+    domain = alone.place(Stage.INGEST)
+    before = tree(domain.root)
+    # A mistake in the platform file of the others: one of their roots is that one's.
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    (tmp_path / "domains.json").unlink()
+    mistaken = named_domains(tmp_path, dict.fromkeys((A, B, C), "voter"), roots={C: str(domain.root)})
+    first = mistaken.place(Stage.INGEST)
+    with pytest.raises(QuorumUnavailable, match="belongs to the domain alone") as no:
+        Replication(TABLE, first).create()
+    assert "each with a root of its own" in no.value.fix
+    assert tree(domain.root) == before
+    assert alone.problem(domain) is None, "it goes on, whatever others point at"
+    # A disk that is not mounted has a folder, and nothing in it.
+    (root_of(placement, C) / "domain.json").unlink()
+    with pytest.raises(QuorumUnavailable, match="was emptied, its disk or bucket is not there"):
+        Replication(TABLE, placement.domains[0]).create()
+    assert tree(root_of(placement, C)) == {}
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Content of every file under a root, but for what probes write."""
+    paths = [path for path in root.rglob("*") if path.is_file() and "health" not in path.parts]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}

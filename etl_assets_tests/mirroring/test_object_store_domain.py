@@ -16,6 +16,7 @@ from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import NotFound, QuorumUnavailable
+from etl_assets.mirroring.object_store import ObjectStore
 from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.reading import Reading
 from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS, hanging
@@ -113,6 +114,34 @@ def test_the_bucket_votes_and_holds_the_same_bytes_and_nothing_is_placed_there(p
     assert in_bucket(placement) == in_folder(placement, A) == in_folder(placement, B)
     # With both gone nothing is placed anywhere, least of all in the bucket.
     assert {each.name for each in placement.domains} == {A, B}
+
+
+def test_a_bucket_whose_server_does_not_look_at_conditions_is_not_taken_into_use(
+    server, tmp_path, monkeypatch
+):
+    """The real server, asked without conditions: what those do that do not know them."""
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    domains = [{"name": A, "root": "a"}, {"name": B, "root": "b"}, {"name": C, "root": ROOT}]
+    (tmp_path / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+    placement = load_settings().placement()
+    with monkeypatch.context() as lax:
+        put_if = ObjectStore._put_if
+        lax.setattr(
+            ObjectStore, "_put_if", lambda self, key, content, mode: put_if(self, key, content, "overwrite")
+        )
+        assert placement.place(Stage.INGEST).name == A, "that one is whole"
+        with pytest.raises(QuorumUnavailable, match="cannot be made"):
+            commit(placement, A)
+        result = CliRunner().invoke(command, ["probe", C])
+        assert result.exit_code == 1
+        assert "If-None-Match" in result.output
+        told = {state.name: state.problem for state in domain_states(placement)}
+        assert "If-None-Match" in str(told[C])
+        assert list(open_store(ROOT).list("")) == []
+    # The server was mended, or another one put in its place.
+    placement.place(Stage.INGEST)
+    assert commit(placement, A) == 0
+    assert placement.problem(placement.site(C)) is None
 
 
 def test_a_version_that_only_the_bucket_has_is_fetched_or_said_to_be_there(placement):
@@ -218,6 +247,11 @@ def test_a_replica_in_the_bucket_is_verified_and_built_anew_and_never_leads(plac
     assert repaired.exit_code == 0, repaired.output
     assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
     assert in_bucket(placement) == in_folder(placement, A)
+    newest = max(key for key in open_store(ROOT).list(f"tables/{TABLE}/") if key.endswith("/part-1.parquet"))
+    open_store(ROOT).put(newest, [b"ROWS"])
+    replaced = runner.invoke(tables, ["repair", TABLE, "--contents"])
+    assert f"{TABLE} in {C}: part-1.parquet has other bytes than in {A} and {B}; replaced" in replaced.output
+    assert in_bucket(placement) == in_folder(placement, A) == in_folder(placement, B)
     refused = runner.invoke(tables, ["relocate", TABLE, "--to", C])
     assert isinstance(refused.exception, NotFound)
     assert "never leads" in str(refused.exception)

@@ -15,6 +15,7 @@ from etl_assets.errors import SettingsError, Unanswered
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.object_store import ObjectStore
 from etl_assets.mirroring.opening import open_store
+from etl_assets.mirroring.promise import broken_promise
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.stores import Store
 from etl_assets.testing.memory_store import Fault, MemoryStore
@@ -93,6 +94,53 @@ def test_of_many_that_replace_at_once_one_wins(store):
     store.create(KEY, b"before")
     old = tag(store)
     assert race(lambda name: store.replace(KEY, name, old)) == [store.get(KEY).content]
+
+
+def test_a_store_that_refuses_what_it_must_keeps_its_promise_and_nothing_is_left_in_it(store, tmp_path):
+    assert broken_promise(store) is None
+    assert list(store.list("health/")) == []
+
+
+class CreatesOver(MemoryStore):
+    """Takes the condition of a create, and does not look."""
+
+    def create(self, key: str, content: bytes) -> bool:
+        self.files[key] = content
+        return True
+
+
+class CreatesOverAndDeniesIt(MemoryStore):
+    def create(self, key: str, content: bytes) -> bool:
+        self.files[key] = content
+        return False
+
+
+class ReplacesWhatever(MemoryStore):
+    """Takes the condition of a replacement, and does not look."""
+
+    def replace(self, key: str, content: bytes, etag: str) -> bool:
+        self.files[key] = content
+        return True
+
+
+class ReplacesNothing(MemoryStore):
+    def replace(self, key: str, content: bytes, etag: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (CreatesOver, "If-None-Match"),
+        (CreatesOverAndDeniesIt, "If-None-Match"),
+        (ReplacesWhatever, "is not as it was read any more"),
+        (ReplacesNothing, "does not replace"),
+    ],
+)
+def test_a_store_that_does_not_look_at_conditions_is_found_out(kind, says):
+    store = kind("lax")
+    assert says in str(broken_promise(store))
+    assert store.files == {}
 
 
 def race(attempt) -> list[bytes]:

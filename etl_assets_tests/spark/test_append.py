@@ -79,7 +79,7 @@ def write(spark, table):
         field.nullable = True
 
     def committed(*rows, into: Table = table, **more):
-        base = ensure_table(spark, into)
+        base = ensure_table(into)
         return commit(into, Write(rows=spark.createDataFrame(rows, schema), base_version=base, **more))
 
     return committed
@@ -190,7 +190,7 @@ def test_what_the_job_of_a_killed_append_still_writes_is_not_taken_for_this_ones
 
 
 def test_rows_of_other_types_go_through_delta_which_casts_them(spark, table):
-    ensure_table(spark, table)
+    ensure_table(table)
     rows = spark.createDataFrame([part("p-1")], spark.read.format("delta").load(str(table.path)).schema)
     done = commit(
         table,

@@ -28,9 +28,10 @@ from etl_assets.contracts.rules import (
     Rule,
     first_violation,
 )
-from etl_assets.contracts.spark_types import create_table_sql, struct_type
+from etl_assets.contracts.spark_types import struct_type
 from etl_assets.contracts.sql_text import string_literal
-from etl_assets.contracts.tables import ALL_TABLES, RAW_EVENTS, table
+from etl_assets.contracts.tables import ALL_TABLES, RAW_EVENTS
+from etl_assets.delta.new_entry import FirstEntry
 
 pytestmark = pytest.mark.spark
 
@@ -159,30 +160,6 @@ def table_of(columns: Sequence[Column]) -> TableContract:
 
 def one_column(name: str, type_: str, rule: Rule) -> Column:
     return Column(name, type_, "Checked.", nullable=True, rules=(rule,))
-
-
-@pytest.mark.parametrize("contract", ALL_TABLES, ids=lambda contract: contract.name)
-def test_the_schema_of_every_table_is_what_spark_reads_from_its_ddl(spark, contract):
-    from pyspark.sql.types import StructType
-
-    assert StructType.fromDDL(contract.ddl()) == struct_type(contract)
-
-
-# One with neither partition nor plain types only, one with a partition, one with two.
-@pytest.mark.parametrize("name", ["order_status_view", "raw_events", "raw_events_exceptions"])
-def test_a_table_can_be_created_and_reads_back_as_declared(spark, name, tmp_path):
-    contract = table(name)
-    location = str(tmp_path / "with space" / "it's")
-    sql = create_table_sql(
-        contract, location, {"delta.appendOnly": "false", "note": "it's ${spark.app.name}"}
-    )
-    spark.sql(sql)
-    spark.sql(sql)
-    detail = spark.sql(f"DESCRIBE DETAIL delta.`{location}`").collect()[0]
-    assert spark.read.format("delta").load(location).schema == struct_type(contract)
-    assert tuple(detail.partitionColumns) == contract.delta_partition
-    assert detail.description == contract.description
-    assert detail.properties["note"] == "it's ${spark.app.name}"
 
 
 @few_large_examples
@@ -394,7 +371,7 @@ def test_the_model_is_built_once_and_also_finds_what_is_broken_when_it_stands_al
 
 def test_the_full_model_of_a_table_costs_a_handful_of_spark_jobs_however_many_its_rules(spark, tmp_path):
     contract = RAW_EVENTS
-    spark.sql(create_table_sql(contract, str(tmp_path / "raw_events")))
+    FirstEntry(contract=contract, properties={}, user_metadata={}).put(tmp_path / "raw_events")
     frame = spark.read.format("delta").load(str(tmp_path / "raw_events"))
     spark.sparkContext.setJobGroup("full model", "counted by a test")
     try:

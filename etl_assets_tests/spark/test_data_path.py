@@ -79,7 +79,8 @@ def test_what_comes_to_a_day_is_not_compared_with_the_day_and_what_comes_again_i
     pipeline.land([event(1), event(2), event(2), "not json", event(8, payload={"amount": "much"})])
     pipeline.run(only=path)
     pipeline.land([event(3), "not json either", event(9, payload={"amount": "much"})], name="b.jsonl")
-    with gone(pipeline.context.table("audit_log").path, tmp_path / "log"):
+    rows, log = (pipeline.context.table(name).path for name in ("warehouse_rows", "audit_log"))
+    with gone(rows, tmp_path / "rows"), gone(log, tmp_path / "log"):
         done = pipeline.run(only=path)
     assert done["warehouse_rows"].total()["inserted"] == 1
     # Accepted, normalized and committed; refused at ingest; accepted and refused at normalize.

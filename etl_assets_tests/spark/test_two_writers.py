@@ -43,7 +43,7 @@ def test_commits_of_two_processes_follow_one_another_and_none_is_lost(spark, pip
 
 def test_a_write_planned_on_an_older_version_writes_nothing_and_its_repetition_is_a_no_op(spark, pipeline):
     table = pipeline.context.table("customers")
-    base = ensure_table(spark, table)
+    base = ensure_table(table)
 
     def write(name: str, app_id: str) -> Write:
         rows = spark.createDataFrame([(name, "x")], CUSTOMERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -170,18 +171,26 @@ def test_an_undo_that_comes_after_a_step_has_read_its_cursors_is_a_conflict(pipe
     assert sorted(row["raw_offset"] for row in pipeline.rows("normalized_orders")) == [0, 2]
 
 
-def test_rows_that_came_back_under_former_offsets_do_not_come_a_second_time_under_new_ones(pipeline):
+@pytest.mark.parametrize("by", ["restore", "backup"])
+def test_rows_that_came_back_under_former_offsets_do_not_come_a_second_time_under_new_ones(
+    pipeline, tmp_path, by
+):
     path = ["raw_events", "normalized_orders", "warehouse_rows"]
     land_first(pipeline)
     pipeline.run(DAYS, only=path)
-    former = pipeline.context.table("warehouse_rows").version()
+    table = pipeline.context.table("warehouse_rows")
+    former, backup = table.version(), shutil.copytree(table.path, tmp_path / "backup")
     plan_days(everywhere(pipeline), ["normalized_orders"], [DAY]).carry_out()
     pipeline.run(DAYS, only=path)
-    plan_restore(everywhere(pipeline), "warehouse_rows", former).carry_out()
+    if by == "restore":
+        plan_restore(everywhere(pipeline), table.name, former).carry_out()
+    else:
+        shutil.rmtree(table.path)
+        shutil.copytree(backup, table.path)
     for number in (3, 4):
         pipeline.land([event(number)], name=f"{number}.jsonl")
         pipeline.run(DAYS, only=path)
-    keys = [row["event_id"] for row in pipeline.rows("warehouse_rows")]
+    keys = [row["event_id"] for row in pipeline.rows(table.name)]
     assert sorted(keys) == sorted(row["event_id"] for row in pipeline.rows("normalized_orders"))
 
 

@@ -27,7 +27,7 @@ def append(spark: Any, root: Path, writer: str, commits: int) -> int:
         )
         while True:
             try:
-                commit(table, Write(rows=rows, base_version=ensure_table(spark, table)))
+                commit(table, Write(rows=rows, base_version=ensure_table(table)))
                 break
             except CommitConflict:
                 conflicts += 1

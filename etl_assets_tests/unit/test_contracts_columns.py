@@ -86,12 +86,6 @@ def test_a_contract_is_a_value():
     assert hash(contract(KEY, AMOUNT)) == hash(contract(KEY, AMOUNT))
 
 
-def test_the_ddl_has_name_type_null_and_comment():
-    assert contract(KEY, AMOUNT).ddl() == (
-        "`order_id` STRING NOT NULL COMMENT 'The order.',\n`amount` DECIMAL(18,2) COMMENT 'What it costs.'"
-    )
-
-
 def test_an_unknown_column_is_answered_with_the_near_miss():
     orders = contract(KEY, AMOUNT)
     assert orders.column("amount") is AMOUNT

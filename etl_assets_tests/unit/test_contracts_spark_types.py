@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import types
 
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.contracts.spark_types import check_schema, create_table_sql, schema_differences, struct_type
+from etl_assets.contracts.spark_types import check_schema, schema_differences, struct_type
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.errors import ContractError, SchemaMismatch
+from etl_assets.errors import SchemaMismatch
 
 ORDERS = TableContract(
     name="orders",
@@ -123,23 +123,3 @@ def test_columns_that_the_commit_stamps_later_may_be_left_out_and_must_not_be_th
     without_day = types.StructType([f for f in SCHEMA.fields if f.name != "day"])
     check_schema(ORDERS, without_day, without=["day"])
     assert [d.column for d in schema_differences(ORDERS, SCHEMA, without=["day"])] == ["day"]
-
-
-def test_create_table_has_columns_place_comment_partition_and_properties():
-    sql = create_table_sql(ORDERS, "/data/a`b/orders", {"delta.enableChangeDataFeed": "true", "a": "it's"})
-    assert sql.splitlines() == [
-        "CREATE TABLE IF NOT EXISTS delta.`/data/a``b/orders` (",
-        "`order_id` STRING NOT NULL COMMENT 'The order\\u0027s id.',",
-        "`amount` DECIMAL(18,2) COMMENT 'What it costs.',",
-        "`parts` ARRAY<STRUCT<part_id: STRING, pieces: INT>> COMMENT 'What it consists of.',",
-        "`day` DATE NOT NULL COMMENT 'The day.'",
-        ") USING DELTA",
-        "COMMENT 'The customers\\u0027 orders.'",
-        "PARTITIONED BY (`day`)",
-        "TBLPROPERTIES ('a' = 'it\\u0027s', 'delta.enableChangeDataFeed' = 'true')",
-    ]
-
-
-def test_a_place_that_spark_would_rewrite_is_refused():
-    with pytest.raises(ContractError, match="variable"):
-        create_table_sql(ORDERS, "/data/${env:HOME}/orders")

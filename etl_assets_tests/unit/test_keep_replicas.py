@@ -215,6 +215,50 @@ def test_a_replica_that_was_edited_or_cut_is_named_and_built_anew(placement, edi
     assert files(placement, A) == files(placement, B) == files(placement, C)
 
 
+@pytest.mark.parametrize("domain", [A, B, C])
+def test_a_data_file_edited_to_the_same_size_is_found_by_its_bytes_and_replaced(placement, domain):
+    """In the leader's replica as in any other."""
+    for _ in range(3):
+        commit(placement, A)
+    keep_replicas(placement)
+    whole = files(placement, A)
+    (folder,) = (root_of(placement, domain) / "tables" / TABLE).glob("g*")
+    (folder / "part-2.parquet").write_bytes(b"ROWSrows")
+    runner = CliRunner()
+    assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0, "sizes do not tell"
+    found = runner.invoke(tables, ["verify", TABLE, "--contents"])
+    assert found.exit_code == 1
+    told = dict(line.split(": ", 1) for line in found.output.splitlines())
+    others = " and ".join(each for each in (A, B, C) if each != domain)
+    assert told.pop(f"{TABLE} in {domain}") == f"part-2.parquet has other bytes than in {others}"
+    assert set(told.values()) == {"whole"}
+    repaired = runner.invoke(tables, ["repair", TABLE, "--contents"])
+    assert repaired.exit_code == 0, repaired.output
+    assert repaired.output.endswith("; replaced\n")
+    assert files(placement, A) == files(placement, B) == files(placement, C) == whole
+    again = runner.invoke(tables, ["repair", TABLE, "--contents"])
+    assert (again.exit_code, again.output) == (0, "")
+
+
+def test_of_two_copies_that_differ_neither_is_taken_for_the_right_one(placement):
+    commit(placement, A)
+    commit(placement, A)
+    keep_replicas(placement)
+    root_of(placement, C).rename(root_of(placement, C).with_name("away"))
+    (folder,) = (root_of(placement, B) / "tables" / TABLE).glob("g*")
+    (folder / "part-1.parquet").write_bytes(b"ROWS")
+    runner = CliRunner()
+    found = runner.invoke(tables, ["verify", TABLE, "--contents"])
+    assert found.exit_code == 1
+    for domain in (A, B):
+        assert f"{TABLE} in {domain}: part-1.parquet has other bytes in each of {A}, {B}" in found.output
+    refused = runner.invoke(tables, ["repair", TABLE, "--contents"])
+    assert refused.exit_code == 1
+    assert "which are right cannot be told; not repaired (look at both" in refused.output
+    assert files(placement, A)["part-1.parquet"] == b"rows"
+    assert files(placement, B)["part-1.parquet"] == b"ROWS"
+
+
 def test_a_round_makes_the_checkpoint_that_is_due_in_every_domain(placement):
     mirrored = platform_table(TABLE, placement.domains[0]).replication
     assert mirrored is not None

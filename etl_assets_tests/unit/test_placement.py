@@ -14,6 +14,7 @@ from etl_assets.errors import DomainUnavailable, SettingsError, Unanswered
 from etl_assets.placement.memory import DomainsMemory, Standing
 from etl_assets.placement.policy import PlacementPolicy, Stage, covers
 from etl_assets.settings import Settings, load_settings
+from etl_assets.steps.placing import place
 
 DOMAINS = [{"name": f"aws/eu-1/{zone}", "root": zone} for zone in "abc"]
 
@@ -72,10 +73,32 @@ def test_a_domain_that_may_but_cannot_is_not_replaced_by_one_that_may_not(home):
 
 def test_a_stage_asked_to_run_where_it_may_not_is_refused_with_what_is_allowed(home):
     placement = settings(home, placement_policy={"sink": ["aws/eu-1/b"]}).placement()
-    placement.expect_allowed(Stage.SINK, "aws/eu-1/b")
-    with pytest.raises(DomainUnavailable, match="not allow stage sink in aws/eu-1/a") as refused:
-        placement.expect_allowed(Stage.SINK, "aws/eu-1/a")
-    assert refused.value.allowed == ("aws/eu-1/b",)
+    placement.expect_allowed(Stage.SINK, "aws/eu-1/b", table="warehouse_rows")
+    with pytest.raises(
+        DomainUnavailable, match="not allow stage sink of warehouse_rows in aws/eu-1/a"
+    ) as refused:
+        placement.expect_allowed(Stage.SINK, "aws/eu-1/a", table="warehouse_rows")
+    assert refused.value.fields == {
+        "table": "warehouse_rows",
+        "stage": "sink",
+        "domain": "aws/eu-1/a",
+        "allowed": ("aws/eu-1/b",),
+    }
+
+
+def test_a_table_whose_stage_can_run_nowhere_is_named_with_what_is_wrong(home):
+    placement = settings(home, placement_policy={"sink": ["aws/eu-1/b"]}).placement()
+    placement.memory.set_standing("aws/eu-1/b", Standing.FAILED)
+    with pytest.raises(
+        DomainUnavailable, match="stage sink of warehouse_rows: aws/eu-1/b: failed by"
+    ) as refused:
+        place(placement, Stage.SINK, "warehouse_rows")
+    assert refused.value.fields == {
+        "table": "warehouse_rows",
+        "stage": "sink",
+        "domain": "aws/eu-1/b",
+        "allowed": ("aws/eu-1/b",),
+    }
 
 
 def test_a_root_that_was_emptied_is_not_taken_for_a_new_one(home):

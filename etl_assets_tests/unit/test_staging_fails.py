@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from etl_assets.errors import SourceUnreadable
 from etl_assets.retry_policy import advice
+from etl_assets.sources import lines
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import LANDING, Folders
 from etl_assets.steps import ingest_batch
@@ -63,4 +65,28 @@ def test_of_a_file_that_is_gone_the_name_is_told(batch: IngestBatch):
     path: Path = batch.folders[0].path_of(file)
     path.unlink()
     with pytest.raises(SourceUnreadable, match=r"a\.jsonl cannot be read"):
+        batch._stage()
+
+
+def test_of_a_file_that_is_opened_and_cannot_be_read_the_name_is_told(batch: IngestBatch, monkeypatch):
+    # At its first byte the kernel answers as for a bad sector.
+    monkeypatch.setattr(lines, "_open", lambda _: io.FileIO("/proc/self/mem"))
+    with pytest.raises(SourceUnreadable, match=r"a\.jsonl cannot be read: Input/output error") as failed:
+        batch._stage()
+    assert "move the file out" in failed.value.fix
+    path = batch.folders[0].path_of(batch.plan.files[0])
+    assert (failed.value.file, failed.value.day) == (str(path), DAY)
+
+
+def test_a_worker_that_cannot_read_a_file_names_it_in_its_own_words(batch: IngestBatch, monkeypatch):
+    from pyspark.errors import PythonException
+
+    path = str(batch.folders[0].path_of(batch.plan.files[0]))
+
+    def stage_lines(*_: Any) -> None:
+        error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        raise PythonException(f"Traceback (most recent call last):\n  ...\nFileNotFoundError: {error}")
+
+    monkeypatch.setattr(ingest_batch, "stage_lines", stage_lines)
+    with pytest.raises(SourceUnreadable, match=r"a\.jsonl cannot be read: by a worker of Spark"):
         batch._stage()
