@@ -232,10 +232,8 @@ class _ExceptionMaker:
                 original_offset=pa.array([], pa.int64()),
             )
         field = pyarrow.dataset.field
-        first, end = (
-            task.blocks[0].first_ordinal,
-            first_ordinal(task.blocks[-1].staged.file_index + 1, 0),
-        )
+        first = task.blocks[0].first_ordinal
+        end = first_ordinal(task.blocks[-1].staged.file_index + 1, 0)
         wanted = (field("ordinal") >= first) & (field("ordinal") < end)
         found = pyarrow.dataset.dataset(list(self.repeats), format="parquet").to_table(
             columns={
