@@ -92,15 +92,7 @@ class NewFiles:
         }
 
 
-def write_files(
-    table: Table,
-    path: Path,
-    rows: DataFrame,
-    snapshot: Snapshot,
-    *,
-    known: DataFrame | None = None,
-    write: Callable[[Path], None] | None = None,
-) -> NewFiles:
+def write_files(table: Table, path: Path, snapshot: Snapshot, write: Callable[[Path], int]) -> NewFiles:
     """Write rows as data files into a table's folder, durably. They count once a log entry names them.
 
     To be called under the table's writer lock: what another append left behind is removed.
@@ -108,11 +100,10 @@ def write_files(
     Args:
         table: The table, with a contract.
         path: Its folder.
-        rows: The rows, with the contract's columns. Evaluated once.
         snapshot: The version they follow.
-        known: Keys of rows that are left out, each once, in columns that the rows have as well.
-        write: Writes the rows as Parquet files into a folder that is not there yet, laid out by the table's partition
-            columns, instead of evaluating `rows`; only if none are left out. What it leaves beside that folder goes with it.
+        write: Writes the rows, with the contract's columns, as Parquet files into a folder that is not there yet, laid out
+            by the table's partition columns, and returns how many it left out. What it leaves beside that folder goes
+            with it.
 
     Raises:
         NullRefused: there is no value where the contract wants one; no file was added.
@@ -121,24 +112,18 @@ def write_files(
     assert contract is not None
     look = partial(_staged, contract=contract, statistics=snapshot.statistics_columns())
     with _staging(path) as staging:
-        if write is None or known is not None:
-            kept, left_out = _write(
-                rows.select(*contract.names), known, staging, snapshot.partition_columns()
-            )
-        else:
-            kept, left_out = staging / "rows", staging / "none"
-            write(kept)
+        kept = staging / "rows"
+        left_out = write(kept)
         with ThreadPoolExecutor(_READERS) as readers:
             staged = readers.map(partial(look, kept), _data_files(kept))
             files = tuple(file for file in staged if file.rows)
-        ignored = sum(_count(left_out / name) for name in _data_files(left_out))
         for file in files:
             target = path / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
             (kept / file.path).rename(target)
     # Before an entry names them: a power loss must not leave one that lasts beside files that did not.
     sync_files(path, [path / file.path for file in files])
-    return NewFiles(files=files, source_rows=ignored + sum(file.rows for file in files))
+    return NewFiles(files=files, source_rows=left_out + sum(file.rows for file in files))
 
 
 @contextmanager
@@ -155,25 +140,35 @@ def _staging(path: Path) -> Generator[Path]:
         shutil.rmtree(path / STAGING, ignore_errors=True)
 
 
-def _write(
-    rows: DataFrame, known: DataFrame | None, staging: Path, partition_columns: Sequence[str]
-) -> tuple[Path, Path]:
-    """Write rows as Parquet, those with known keys apart, so that they are counted without evaluating anything twice.
+def rows_as_files(
+    rows: DataFrame, snapshot: Snapshot, contract: TableContract, folder: Path, *, known: DataFrame | None
+) -> int:
+    """Write rows as Parquet files by Spark, for `write_files`.
+
+    Args:
+        rows: The rows, with the contract's columns in any order. Evaluated once: those with known keys are written too, apart from the others, to be counted.
+        snapshot: The version they follow.
+        contract: The table's.
+        folder: Where to.
+        known: Keys of rows that are left out, each once, in columns that the rows have as well.
 
     Returns:
-        The folder of the rows that are new, and that of those that are known.
+        How many rows were left out.
     """
     from pyspark.sql import functions as F
 
-    kept, left_out = f"{_KNOWN}=false", f"{_KNOWN}=true"
-    names = [*rows.columns, F.lit(False).alias(_KNOWN)]
+    names = [*contract.names, F.lit(False).alias(_KNOWN)]
     if known is not None:
         rows = rows.join(known.withColumn(_KNOWN, F.lit(True)), known.columns, "left")
         names[-1] = F.col(_KNOWN).isNotNull().alias(_KNOWN)
+    by_spark = folder.with_name("spark")
     with scoped_settings(rows.sparkSession, _WRITE_SETTINGS):
-        writer = rows.select(*names).write.mode("error").partitionBy(_KNOWN, *partition_columns)
-        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(staging))
-    return staging / kept, staging / left_out
+        writer = rows.select(*names).write.mode("error").partitionBy(_KNOWN, *snapshot.partition_columns())
+        writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(by_spark))
+    kept, left_out = by_spark / f"{_KNOWN}=false", by_spark / f"{_KNOWN}=true"
+    if kept.is_dir():
+        kept.rename(folder)
+    return sum(_count(left_out / name) for name in _data_files(left_out))
 
 
 def _data_files(folder: Path) -> list[str]:

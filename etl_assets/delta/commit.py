@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import delta_table
-from etl_assets.delta.append import can_append, write_files
+from etl_assets.delta.append import can_append, rows_as_files, write_files
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import LogEntry, entry_path, read_entry
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
-from etl_assets.delta.rows import DAY_COLUMN, After, files_with, whole_days
+from etl_assets.delta.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.delta.within import Within
@@ -71,8 +71,9 @@ class Write:
         deterministic: The rows are the same each time they are evaluated, so that MERGE need not keep a copy.
         known_within: Where in the table rows with a key of the write's can be, if that is known: no other rows are looked
             at, and if there are none, an upsert is an append.
-        files: Writes the same rows as Parquet files into a new folder, laid out by the Delta partition column, for less
-            than it costs to evaluate `rows`. Called instead of that where Delta's writer is not needed.
+        files: Writes the same rows as Parquet files into a new folder, laid out by the Delta partition columns, for less
+            than it costs to evaluate `rows`; called instead of that where Delta's writer is not needed. Told the table's
+            data files in which rows of an upsert may be already, it leaves those out, and returns how many they are.
     """
 
     rows: DataFrame
@@ -85,7 +86,7 @@ class Write:
     facts: Mapping[str, Any] = field(default_factory=dict)
     deterministic: bool = False
     known_within: Within | None = None
-    files: Callable[[Path], None] | None = None
+    files: Callable[[Path, KnownFiles], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +228,7 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
         and can_append(table, snapshot, write.rows)
         and (not meets_rows or _may_leave_known_rows_out(write))
     ):
-        known = _known_keys(spark, table, write) if meets_rows else None
-        new = write_files(table, place.path, write.rows, snapshot, known=known, write=write.files)
+        new = write_files(table, place.path, snapshot, _files(spark, table, snapshot, write, meets_rows))
         NewEntry(
             operation="WRITE",
             base_version=write.base_version,
@@ -253,6 +253,19 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
             write.rows.write.format("delta").mode("append").save(str(place.path))
         else:
             _upsert(spark, table, place.path, write, write.upsert, meets_rows=meets_rows)
+
+
+def _files(
+    spark: SparkSession, table: Table, snapshot: Snapshot, write: Write, meets_rows: bool
+) -> Callable[[Path], int]:
+    """What writes the rows as files for an append, but for those that the table has; by itself, or else by Spark."""
+    if (files := write.files) is not None:
+        days, within = _days(write), write.known_within
+        held = known_files(snapshot, table.path, days, within) if meets_rows else {}
+        return lambda folder: files(folder, held)
+    assert table.contract is not None  # else `can_append` is false
+    known = _known_keys(spark, table, write) if meets_rows else None
+    return partial(rows_as_files, write.rows, snapshot, table.contract, known=known)
 
 
 def _may_leave_known_rows_out(write: Write) -> bool:

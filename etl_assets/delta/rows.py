@@ -10,7 +10,9 @@ without contract, many files.
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
@@ -30,6 +32,9 @@ MOST_FILES_BY_NAME = 1_000
 MOST_ROWS_HERE = 1_000_000
 """As many are searched in this process within a second."""
 
+KnownFiles = Mapping[dt.date, Sequence[str]]
+"""Data files of some days, by their paths."""
+
 After = int | Mapping[dt.date, int]
 """The batch id above which rows are wanted: one for all days, or one for each day wanted. Below 0: every row of it."""
 
@@ -37,6 +42,11 @@ After = int | Mapping[dt.date, int]
 def whole_days(days: Iterable[dt.date]) -> After:
     """Every row of some days."""
     return dict.fromkeys(days, -1)
+
+
+def day_folder(day: dt.date) -> str:
+    """The folder of a day's data files, as Delta names it."""
+    return f"{DAY_COLUMN}={day.isoformat()}"
 
 
 def read_rows(
@@ -109,6 +119,16 @@ def files_with(snapshot: Snapshot, after: After | None, within: Within | None = 
     """Data files that may hold rows wanted, by their partition and statistics; relative to the table's folder."""
     files = _after(snapshot, after)
     yield from files if within is None else snapshot.files_within(within, list(files))
+
+
+def known_files(snapshot: Snapshot, folder: Path, days: After, within: Within | None = None) -> KnownFiles:
+    """Data files of a version that may hold rows of some days, by day, with the table's folder before them."""
+    wanted = set(files_with(snapshot, days, within))
+    found: defaultdict[dt.date, list[str]] = defaultdict(list)
+    for path, day, _ in snapshot.files_by_day():
+        if path in wanted:
+            found[day].append(str(folder / path))
+    return dict(found)
 
 
 def _after(snapshot: Snapshot, after: After | None) -> Iterator[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import ensure_table
+from etl_assets.delta.rows import KnownFiles
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.steps.step import StepContext
 from etl_assets.testing.failpoints import Failpoint, failpoint
@@ -20,10 +23,38 @@ if TYPE_CHECKING:
     from etl_assets.contracts.columns import TableContract
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamps:
+    """What the exceptions of one commit have in common: columns of theirs."""
+
+    domain: str
+    failed_at: dt.datetime
+    batch_id: int
+
+    def on(self, rows: DataFrame) -> DataFrame:
+        """Rows with these columns."""
+        from pyspark.sql import functions as F
+
+        return rows.select(
+            "*",
+            F.lit(self.domain).alias("domain"),
+            F.lit(self.failed_at).alias("failed_at"),
+            F.lit(self.batch_id).cast("bigint").alias("batch_id"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exceptions:
+    """Stamped exceptions with the columns of their table; `files` writes them for less, see `Write.files`."""
+
+    frame: DataFrame
+    files: Callable[[Path, KnownFiles], int] | None = None
+
+
 def commit_exceptions(
     context: StepContext,
     contract: TableContract,
-    rows: DataFrame,
+    make: Callable[[Stamps], Exceptions],
     *,
     output: str,
     days: Collection[dt.date],
@@ -34,27 +65,21 @@ def commit_exceptions(
     Args:
         context: The step's surroundings.
         contract: The exceptions table.
-        rows: Its columns but `domain`, `failed_at`, `batch_id`.
+        make: Makes them, each time with the same ids.
         output: The table the stage writes, for failpoints.
         days: Days of the rows.
         facts: What to keep with the commit.
     """
-    from pyspark.sql import functions as F
-
     failpoint(Failpoint.EXCEPTIONS_BEFORE_COMMIT, table=output)
     table = context.table(contract.name)
     version = ensure_table(table, wait_seconds=context.lock_wait_seconds)
-    stamped = rows.select(
-        "*",
-        F.lit(context.domain.name).alias("domain"),
-        F.lit(context.clock()).alias("failed_at"),
-        F.lit(version + 1).cast("bigint").alias("batch_id"),
-    )
-    check_schema(contract, stamped.schema)
+    made = make(Stamps(domain=context.domain.name, failed_at=context.clock(), batch_id=version + 1))
+    check_schema(contract, made.frame.schema)
     commit(
         table,
         Write(
-            rows=stamped,
+            rows=made.frame,
+            files=made.files,
             base_version=version,
             upsert=UpsertSpec.of(contract, partition_bound=True),
             partitions=[day.isoformat() for day in days],

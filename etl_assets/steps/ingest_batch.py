@@ -18,26 +18,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etl_assets.contracts.envelope import Limits
-from etl_assets.contracts.reasons import EXCEPTIONAL_OUTCOMES, Outcome
+from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.key_index import KeyIndex
 from etl_assets.delta.offsets import next_offset
-from etl_assets.delta.rows import DAY_COLUMN, rows_here, whole_days
+from etl_assets.delta.rows import rows_here, whole_days
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
 from etl_assets.retry_policy import disk_is_full
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, verify
 from etl_assets.sources.ledger import FILES as FILES_READ
-from etl_assets.steps.exceptions import commit_exceptions
-from etl_assets.steps.raw_rows import PlacedBlock, RawRows, repeated_ordinals, rows_tasks
+from etl_assets.steps.exceptions import Exceptions, Stamps, commit_exceptions
+from etl_assets.steps.placed_blocks import PlacedBlock
+from etl_assets.steps.raw_exceptions import RawExceptions, exceptions_tasks
+from etl_assets.steps.raw_rows import RawRows, repeated_ordinals, rows_tasks
 from etl_assets.steps.stage_lines import Staged, StagedBlock, stage_lines
 from etl_assets.steps.step import INSERTED, READ, REFUSED, StepContext, StepReport
 from etl_assets.testing.failpoints import Failpoint, failpoint
-from etl_assets.transforms.exceptions import ingest_exceptions
-from etl_assets.transforms.find_repeats import REPEATS_SCHEMA, find_repeats, find_repeats_here
+from etl_assets.transforms.find_repeats import find_repeats, find_repeats_here
 from etl_assets.transforms.line_positions import (
     RUN_KEY,
     file_index_of,
@@ -48,12 +49,13 @@ from etl_assets.transforms.line_positions import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 FILES = "files"
 """Transaction id under which raw_events' batches of files are committed; the version is the batch id."""
 MOST_EVENTS_HERE = 100_000
 """Repeats among so many events are found in this process; beyond that Spark is as fast."""
+_NO_ORDINALS = np.empty(0, dtype=np.int64)
 _LOOKED_AT = ("event_id", "fingerprint", *RUN_KEY, "block_line")
 """What is looked at of an event that may be a repeat."""
 _KNOWN_COLUMNS = ("event_id", "fingerprint", "offset", "source", "source_position")
@@ -71,15 +73,17 @@ class Repeats:
         """The files."""
         return () if self.folder is None else tuple(sorted(map(str, self.folder.glob("*.parquet"))))
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """They, as `REPEATS_SCHEMA`."""
-        if not self.files:
-            return spark.createDataFrame([], REPEATS_SCHEMA)
-        return spark.read.schema(REPEATS_SCHEMA).parquet(*self.files)
-
     def ordinals(self) -> np.ndarray:
         """The places of the events, in order."""
         return repeated_ordinals(self.files)
+
+    def exceptional_ordinals(self) -> np.ndarray:
+        """The places of duplicates and conflicts, in order."""
+        import pyarrow.parquet as pq
+
+        exceptional = [("outcome", "!=", Outcome.ACCEPTED.value)]
+        found = (pq.read_table(file, columns=["ordinal"], filters=exceptional) for file in self.files)
+        return np.sort(np.concatenate([_NO_ORDINALS, *(rows.column(0).to_numpy() for rows in found)]))
 
     def outcomes(self) -> Counter[tuple[int, str]]:
         """How many there are by file and outcome."""
@@ -126,11 +130,11 @@ class IngestBatch:
         staged = self._stage()
         verify(self.folders, self.plan.files)
         failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
-        blocks = self._positions(staged)
-        repeats = self._find_repeats(staged, blocks)
+        repeats = self._find_repeats(staged)
         outcomes = self._count_outcomes(staged, repeats)
-        self._commit_exceptions(staged, blocks, repeats, outcomes)
-        done = self._commit_rows(staged, repeats)
+        blocks = tuple(self._placed(staged, repeats))
+        self._commit_exceptions(staged.folder, blocks, repeats)
+        done = self._commit_rows(staged.folder, blocks, repeats)
         return self._report(done, outcomes)
 
     def _stage(self) -> Staged:
@@ -177,7 +181,7 @@ class IngestBatch:
         )
         return F.broadcast(self.context.spark.createDataFrame(rows, schema))
 
-    def _find_repeats(self, staged: Staged, blocks: DataFrame) -> Repeats:
+    def _find_repeats(self, staged: Staged) -> Repeats:
         """Look among the events that can be repeats: with history all of them, without it those with the hash of another."""
         days, folder = self._days_of_history(staged), self.staging / "repeats"
         twice, suspects = (None, sum(block.events for block in staged.blocks)) if days else _twice(staged)
@@ -188,7 +192,7 @@ class IngestBatch:
         events = staged.events(self.context.spark)
         if twice is not None:
             events = events.join(self._frame_of(twice), "id_hash", "left_semi")
-        located = events.join(blocks, list(RUN_KEY)).select(
+        located = events.join(self._positions(staged), list(RUN_KEY)).select(
             "event_id", "fingerprint", ordinal(), "source", source_position()
         )
         find_repeats(located, self._history(staged, days)).write.parquet(str(folder))
@@ -275,36 +279,34 @@ class IngestBatch:
             figures[REFUSED] = refused
         return counts
 
-    def _commit_exceptions(
-        self,
-        staged: Staged,
-        blocks: DataFrame,
-        repeats: Repeats,
-        outcomes: Mapping[dt.date | None, Counter[str]],
-    ) -> None:
+    def _commit_exceptions(self, staging: Path, blocks: tuple[PlacedBlock, ...], repeats: Repeats) -> None:
         """Write down what does not become a row, unless every line does."""
-        if any(figures[outcome.value] for figures in outcomes.values() for outcome in EXCEPTIONAL_OUTCOMES):
-            spark = self.context.spark
-            rows = ingest_exceptions(
-                staged.events(spark), staged.rejected(spark), blocks, repeats.frame(spark)
-            )
-            commit_exceptions(
-                self.context,
-                RAW_EVENTS_EXCEPTIONS,
-                # Few rows of many staged files: a file a day, not one for each day of each.
-                rows.repartition(DAY_COLUMN) if len(staged.parts) > 1 else rows,
-                output=self.table.name,
-                days=self.plan.days,
-                facts=self.plan.facts(),
-            )
+        tasks = tuple(exceptions_tasks(blocks))
+        if not tasks:
+            return
 
-    def _commit_rows(self, staged: Staged, repeats: Repeats) -> Commit:
+        def make(stamps: Stamps) -> Exceptions:
+            rows = RawExceptions(
+                spark=self.context.spark, tasks=tasks, staging=staging, repeats=repeats.files, stamps=stamps
+            )
+            return Exceptions(frame=rows.frame(), files=rows.write)
+
+        commit_exceptions(
+            self.context,
+            RAW_EVENTS_EXCEPTIONS,
+            make,
+            output=self.table.name,
+            days=self.plan.days,
+            facts=self.plan.facts(),
+        )
+
+    def _commit_rows(self, staging: Path, blocks: tuple[PlacedBlock, ...], repeats: Repeats) -> Commit:
         """Append the events that are in the table under no position yet, with their offsets."""
         snapshot = self.table.snapshot(self.plan.batch_id - 1)
         rows = RawRows(
             spark=self.context.spark,
-            tasks=tuple(rows_tasks(self._placed(staged, repeats), next_offset(snapshot))),
-            staging=staged.folder,
+            tasks=tuple(rows_tasks(blocks, next_offset(snapshot))),
+            staging=staging,
             repeats=repeats.files,
             ingest_domain=self.context.domain.name,
             ingested_at=self.context.clock(),
@@ -331,21 +333,22 @@ class IngestBatch:
             )
         return done
 
-    def _placed(self, staged: Staged, repeats: Repeats) -> Iterator[tuple[dt.date, PlacedBlock]]:
-        """The blocks with their days, and how many of their events become rows."""
+    def _placed(self, staged: Staged, repeats: Repeats) -> Iterator[PlacedBlock]:
+        """The blocks, with what becomes of their events."""
         first = [first_ordinal(block.file_index, block.block_start) for block in staged.blocks]
-        repeated = np.diff(np.searchsorted(repeats.ordinals(), [*first, np.iinfo(np.int64).max]))
-        for (block, before), met in zip(self._lines_before(staged), repeated, strict=True):
+        bounds = [*first, np.iinfo(np.int64).max]
+        old = np.diff(np.searchsorted(repeats.ordinals(), bounds))
+        repeated = np.diff(np.searchsorted(repeats.exceptional_ordinals(), bounds))
+        for (block, before), not_new, again in zip(self._lines_before(staged), old, repeated, strict=True):
             file = self.plan.files[block.file_index]
-            yield (
-                file.day,
-                PlacedBlock(
-                    staged=block,
-                    source=file.source,
-                    file_position=file.position,
-                    lines_before=before,
-                    new=block.events - int(met),
-                ),
+            yield PlacedBlock(
+                staged=block,
+                day=file.day,
+                source=file.source,
+                file_position=file.position,
+                lines_before=before,
+                new=block.events - int(not_new),
+                repeated=int(again),
             )
 
     def _report(self, done: Commit, outcomes: Mapping[dt.date | None, Counter[str]]) -> StepReport:

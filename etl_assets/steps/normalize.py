@@ -28,7 +28,7 @@ from etl_assets.delta.staged import StagedRows
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import handed_in_events
 from etl_assets.steps.changes import Changes, read_changes
-from etl_assets.steps.exceptions import commit_exceptions
+from etl_assets.steps.exceptions import Exceptions, commit_exceptions
 from etl_assets.steps.step import (
     IGNORED,
     INSERTED,
@@ -80,10 +80,11 @@ class Normalize:
             staged = StagedRows(self.context.spark, staged_path, judged.schema)
             self._count(staged, counts)
             if any(figures[REFUSED] for figures in counts.values()):
+                refused = normalize_exceptions(staged.frame.where(_REFUSED))
                 commit_exceptions(
                     self.context,
                     NORMALIZED_ORDERS_EXCEPTIONS,
-                    normalize_exceptions(staged.frame.where(_REFUSED)),
+                    lambda stamps: Exceptions(frame=stamps.on(refused)),
                     output=table.name,
                     days=changes.days,
                 )

@@ -10,7 +10,6 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,10 @@ import numpy as np
 
 from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.delta.records import arrow_schema
-from etl_assets.delta.rows import DAY_COLUMN
-from etl_assets.steps.stage_lines import StagedBlock, staged_file
-from etl_assets.steps.worker_tasks import attempt_name, figures_of, in_workers
+from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.steps.placed_blocks import PlacedBlock, RowGroup, row_groups
+from etl_assets.steps.stage_lines import Kind
+from etl_assets.steps.worker_tasks import Written, attempt_name, in_workers, write_in_workers
 from etl_assets.transforms.line_positions import first_ordinal
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ ROWS_A_FILE = 500_000
 _ROWS_AT_ONCE = 100_000
 _BYTES_AT_ONCE = 64 << 20
 """As many rows, or bytes of them, a worker holds before it writes them: records may be long."""
-_ATTEMPTS = "attempts"
 _REPEATING = (
     "tenant_id",
     "event_type",
@@ -45,33 +44,16 @@ _REPEATING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedBlock:
-    """A staged block with what its rows say of their source, and how many of its events become rows."""
-
-    staged: StagedBlock
-    source: str
-    file_position: str
-    lines_before: int
-    new: int
-
-    @property
-    def first_row(self) -> int:
-        """The row of its first event in its staged file."""
-        return self.staged.first_row
-
-    @property
-    def end_row(self) -> int:
-        """The row after its last one."""
-        return self.staged.first_row + self.staged.events
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RowsTask:
     """Blocks of one day that follow each other in source order, and the offset of their first row."""
 
-    day: dt.date
     first_offset: int
     blocks: tuple[PlacedBlock, ...]
+
+    @property
+    def day(self) -> dt.date:
+        """Their day."""
+        return self.blocks[0].day
 
     @property
     def rows(self) -> int:
@@ -80,23 +62,22 @@ class RowsTask:
 
 
 def rows_tasks(
-    blocks: Iterable[tuple[dt.date, PlacedBlock]], first_offset: int, rows_a_file: int = ROWS_A_FILE
+    blocks: Iterable[PlacedBlock], first_offset: int, rows_a_file: int = ROWS_A_FILE
 ) -> Iterator[RowsTask]:
     """Cut blocks, in source order, into tasks of one day and not too many rows; those without rows are left out."""
     held: list[PlacedBlock] = []
-    rows, of_day = 0, dt.date.min
-    for day, block in blocks:
+    rows = 0
+    for block in blocks:
         if not block.new:
             continue
-        if held and (day != of_day or rows + block.new > rows_a_file):
-            yield RowsTask(day=of_day, first_offset=first_offset, blocks=tuple(held))
+        if held and (block.day != held[0].day or rows + block.new > rows_a_file):
+            yield RowsTask(first_offset=first_offset, blocks=tuple(held))
             first_offset += rows
             held, rows = [], 0
-        of_day = day
         held.append(block)
         rows += block.new
     if held:
-        yield RowsTask(day=of_day, first_offset=first_offset, blocks=tuple(held))
+        yield RowsTask(first_offset=first_offset, blocks=tuple(held))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,24 +116,18 @@ class RawRows:
         columns = ", ".join(f"{column.name} {column.type}" for column in RAW_EVENTS.columns)
         return in_workers(self.spark, self.tasks, work, columns)
 
-    def write(self, folder: Path) -> None:
-        """Write the rows as Parquet files into a new folder, laid out by day as Delta has it.
+    def write(self, folder: Path, known: KnownFiles) -> int:
+        """Write the rows as Parquet files into a new folder, laid out by day as Delta has it: `Write.files`.
 
-        Attempts write into a folder beside it, where the files of those that do not count stay: some may be at work still.
+        None are left out: offsets are new.
         """
-        import pyarrow as pa
+        assert not known
 
-        def work(task: RowsTask) -> Iterator[pa.RecordBatch]:
-            name = make.write(task, attempts)
-            yield pa.RecordBatch.from_pydict({"partition_date": [task.day], "name": [name]})
+        def write(task: RowsTask, attempts: Path) -> Iterator[Written]:
+            yield Written(partition=day_folder(task.day), name=make.write(task, attempts))
 
-        make, attempts = self._maker(), folder.with_name(_ATTEMPTS)
-        attempts.mkdir(parents=True)
-        folder.mkdir()
-        for row in figures_of(self.spark, self.tasks, work, f"{DAY_COLUMN} DATE, name STRING"):
-            target = folder / f"{DAY_COLUMN}={row[DAY_COLUMN].isoformat()}"
-            target.mkdir(exist_ok=True)
-            (attempts / row["name"]).rename(target / row["name"])
+        make = self._maker()
+        return write_in_workers(self.spark, self.tasks, write, folder)
 
     def _maker(self) -> _RowMaker:
         return _RowMaker(
@@ -198,8 +173,8 @@ class _RowMaker:
 
         held: list[pa.Table] = []
         rows = size = dealt = 0
-        for staged, begin, blocks in self._row_groups(task.blocks):
-            found = self._rows(staged, begin, blocks, task.first_offset + dealt)
+        for group in row_groups(self.staging, Kind.EVENTS, task.blocks):
+            found = self._rows(group, task.first_offset + dealt)
             # Only repeats: a row group without rows would cost the file its statistics.
             if not found.num_rows:
                 continue
@@ -217,52 +192,20 @@ class _RowMaker:
         if held:
             yield pa.concat_tables(held)
 
-    def _row_groups(
-        self, blocks: Sequence[PlacedBlock]
-    ) -> Iterator[tuple[pa.Table, int, Sequence[PlacedBlock]]]:
-        """Row groups with events of the blocks, each with the number of its first row and the blocks that it has some of."""
-        import pyarrow.parquet as pq
-
-        for part, of_part in groupby(blocks, key=lambda block: block.staged.part):
-            waiting = list(of_part)
-            with pq.ParquetFile(staged_file(self.staging, "events", part)) as file:
-                begin = 0
-                for number in range(file.num_row_groups):
-                    end = begin + file.metadata.row_group(number).num_rows
-                    here = [block for block in waiting if block.first_row < end and block.end_row > begin]
-                    if here:
-                        yield file.read_row_group(number), begin, here
-                    begin = end
-
-    def _rows(self, staged: pa.Table, begin: int, blocks: Sequence[PlacedBlock], offset: int) -> pa.Table:
+    def _rows(self, group: RowGroup, offset: int) -> pa.Table:
         """The rows that a row group comes to."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        spans = [
-            (max(block.first_row - begin, 0), min(block.end_row - begin, staged.num_rows)) for block in blocks
-        ]
-        taken = np.concatenate([np.arange(first, end) for first, end in spans])
-        block = np.repeat(np.arange(len(blocks)), [end - first for first, end in spans])
-        line = staged.column("block_line").to_numpy()[taken]
-        base = np.array([first_ordinal(each.staged.file_index, each.staged.block_start) for each in blocks])
-        new = ~np.isin(base[block] + line, self._repeated(blocks))
-        taken, block, line = taken[new], block[new], line[new]
-
-        def of_block(values: Iterable[str]) -> pa.Array:
-            return pa.array(list(values), pa.string()).take(pa.array(block))
-
-        number = line + np.array([each.lines_before + 1 for each in blocks])[block]
-        files = of_block(each.file_position for each in blocks)
-        texts = [files, pa.array(number).cast(pa.string()), pa.scalar(":")]
-        position = pc.call_function("binary_join_element_wise", texts)
+        staged = group.read()
+        lines = group.lines(staged.column("block_line"))
+        lines = lines.where(~np.isin(lines.ordinals(), self._repeated(group.blocks)))
         made = {
-            "offset": pa.array(np.arange(offset, offset + len(taken))),
-            "source": of_block(each.source for each in blocks),
-            "source_position": position,
-            **{name: pa.repeat(value, len(taken)) for name, value in self._scalars().items()},
+            "offset": pa.array(np.arange(offset, offset + len(lines.row))),
+            "source": lines.sources(),
+            "source_position": lines.source_positions(),
+            **{name: pa.repeat(value, len(lines.row)) for name, value in self._scalars().items()},
         }
-        kept = staged.take(pa.array(taken)) if len(taken) < staged.num_rows else staged
+        kept = staged.take(pa.array(lines.row)) if len(lines.row) < staged.num_rows else staged
         schema = _data_schema()
         columns = [made[name] if name in made else kept.column(name) for name in schema.names]
         return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
@@ -276,9 +219,8 @@ class _RowMaker:
     def _repeated(self, blocks: Sequence[PlacedBlock]) -> np.ndarray:
         """Ordinals of the repeats that may be in some blocks."""
         ordinals = repeated_ordinals(self.repeats)
-        first, last = blocks[0].staged, blocks[-1].staged
-        begin = np.searchsorted(ordinals, first_ordinal(first.file_index, first.block_start))
-        end = np.searchsorted(ordinals, first_ordinal(last.file_index + 1, 0))
+        begin = np.searchsorted(ordinals, blocks[0].first_ordinal)
+        end = np.searchsorted(ordinals, first_ordinal(blocks[-1].staged.file_index + 1, 0))
         return ordinals[begin:end]
 
 

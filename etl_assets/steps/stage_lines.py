@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from etl_assets.sources.lines import Block, blocks_of, read_lines
 from etl_assets.steps.worker_tasks import attempt_name, figures_of
 from etl_assets.transforms.parse_events import (
     EVENTS_SCHEMA,
-    REJECTED_SCHEMA,
     JudgedLines,
     events_to_arrow,
     judge_lines,
@@ -50,6 +50,13 @@ _REPEATING = [
 """Columns with few values, for which a dictionary pays."""
 
 
+class Kind(StrEnum):
+    """What is staged apart from each other."""
+
+    EVENTS = "events"
+    REJECTED = "rejected"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceBlock:
     """A block of a file with the file's place in source order and its day."""
@@ -72,6 +79,7 @@ class StagedBlock:
         events: Lines that are.
         part: Which staged files it is in.
         first_row: The row of its first event there.
+        first_rejected: The row of its first rejected line there.
         lowest_id: Least of its event ids.
         highest_id: Greatest of its event ids.
     """
@@ -84,8 +92,15 @@ class StagedBlock:
     events: int
     part: str
     first_row: int
+    first_rejected: int
     lowest_id: str | None
     highest_id: str | None
+
+    def span(self, kind: Kind) -> tuple[int, int]:
+        """The row of its first line of a kind in the staged file, and the row after its last one."""
+        if kind is Kind.EVENTS:
+            return self.first_row, self.first_row + self.events
+        return self.first_rejected, self.first_rejected + self.rejected
 
 
 _FIGURES = tuple(each.name for each in fields(StagedBlock))
@@ -106,12 +121,9 @@ class Staged:
 
     def events(self, spark: SparkSession) -> DataFrame:
         """The events: `STAGED_EVENTS_SCHEMA`."""
-        return self._read(spark, STAGED_EVENTS_SCHEMA, "events", self.parts)
-
-    def rejected(self, spark: SparkSession) -> DataFrame:
-        """The rejected lines: `REJECTED_SCHEMA`."""
-        parts = dict.fromkeys(each.part for each in self.blocks if each.rejected)
-        return self._read(spark, REJECTED_SCHEMA, "rejected", parts)
+        files = [str(staged_file(self.folder, Kind.EVENTS, part)) for part in self.parts]
+        reader = spark.read.schema(STAGED_EVENTS_SCHEMA)
+        return reader.parquet(*files) if files else spark.createDataFrame([], STAGED_EVENTS_SCHEMA)
 
     def columns(self, names: Sequence[str], among: np.ndarray | None = None) -> Iterator[pa.Table]:
         """Some columns of the events, or of those with some values of `id_hash`, without Spark."""
@@ -120,7 +132,7 @@ class Staged:
         import pyarrow.parquet as pq
 
         for part in self.parts:
-            file = staged_file(self.folder, "events", part)
+            file = staged_file(self.folder, Kind.EVENTS, part)
             if among is None:
                 yield pq.read_table(file, columns=list(names))
             else:
@@ -128,12 +140,8 @@ class Staged:
                 wanted = np.isin(piece.column("id_hash").to_numpy(), among)
                 yield piece.filter(pa.array(wanted)).select(list(names))
 
-    def _read(self, spark: SparkSession, schema: str, kind: str, parts: Iterable[str]) -> DataFrame:
-        files = [str(staged_file(self.folder, kind, part)) for part in parts]
-        return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
-
-def staged_file(folder: Path, kind: str, part: str) -> Path:
+def staged_file(folder: Path, kind: Kind, part: str) -> Path:
     """Where a part's events or rejected lines are."""
     return folder / f"{kind}-{part}.parquet"
 
@@ -193,14 +201,15 @@ class _Part:
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self._folder, self._limits, self._name = folder, limits, attempt_name()
-        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._writers: dict[Kind, pq.ParquetWriter] = {}
         self._held: list[JudgedLines] = []
         self._held_lines = self._held_bytes = 0
-        self._events = 0
+        self._events = self._rejected = 0
 
     def add(self, source: SourceBlock) -> StagedBlock:
         """Judge the lines of a block and keep them."""
-        first_row, lines, blank, rejected = self._events, 0, 0, 0
+        first_row, first_rejected = self._events, self._rejected
+        lines = blank = 0
         lowest, highest = [], []
         for some in read_lines(source.block, self._limits.held_bytes):
             judged = judge_lines(
@@ -212,7 +221,6 @@ class _Part:
                 limits=self._limits,
             )
             lines += len(some)
-            rejected += len(judged.rejected)
             blank += len(some) - len(judged.rejected) - len(judged.events)
             if ids := [event.event_id or "" for event in judged.events]:
                 lowest.append(min(ids))
@@ -223,10 +231,11 @@ class _Part:
             block_start=source.block.start,
             lines=lines,
             blank=blank,
-            rejected=rejected,
+            rejected=self._rejected - first_rejected,
             events=self._events - first_row,
             part=self._name,
             first_row=first_row,
+            first_rejected=first_rejected,
             lowest_id=min(lowest, default=None),
             highest_id=max(highest, default=None),
         )
@@ -242,6 +251,7 @@ class _Part:
         self._held_lines += lines
         self._held_bytes += line_bytes
         self._events += len(judged.events)
+        self._rejected += len(judged.rejected)
         if self._held_bytes >= _PIECE_BYTES or self._held_lines >= _PIECE_LINES:
             self._write()
 
@@ -251,14 +261,14 @@ class _Part:
         events, rejected = events_to_arrow(self._held), rejected_to_arrow(self._held)
         id_hash = hashes_of(events.column("event_id")).view("int64")
         # The file of events is there even without any.
-        if events.num_rows or "events" not in self._writers:
-            self._append("events", events.append_column("id_hash", pa.array(id_hash, pa.int64())))
+        if events.num_rows or Kind.EVENTS not in self._writers:
+            self._append(Kind.EVENTS, events.append_column("id_hash", pa.array(id_hash, pa.int64())))
         if rejected.num_rows:
-            self._append("rejected", rejected)
+            self._append(Kind.REJECTED, rejected)
         self._held = []
         self._held_lines = self._held_bytes = 0
 
-    def _append(self, kind: str, rows: pa.Table) -> None:
+    def _append(self, kind: Kind, rows: pa.Table) -> None:
         import pyarrow.parquet as pq
 
         if kind not in self._writers:

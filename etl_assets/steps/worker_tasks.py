@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -18,6 +20,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Task = TypeVar("Task")
+_ATTEMPTS = "attempts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What an attempt has written of one Delta partition.
+
+    Attributes:
+        partition: The partition's folder, such as `partition_date=2026-01-31`.
+        name: The attempt's file; None where all rows were left out.
+        left_out: Rows that were left out.
+    """
+
+    partition: str
+    name: str | None
+    left_out: int = 0
 
 
 def in_workers(
@@ -51,9 +69,49 @@ def figures_of(
     A single task is worked on in this process: there is nothing to share out, and a worker, which has its start and a job
     before it, would be no faster.
     """
-    if len(tasks) == 1:
-        return [row for batch in work(tasks[0]) for row in batch.to_pylist()]
+    if len(tasks) < 2:
+        return [row for task in tasks for batch in work(task) for row in batch.to_pylist()]
     return [row.asDict() for row in in_workers(spark, tasks, work, schema).collect()]
+
+
+def write_in_workers(
+    spark: SparkSession,
+    tasks: Sequence[Task],
+    write: Callable[[Task, Path], Iterable[Written]],
+    folder: Path,
+) -> int:
+    """Have tasks write data files, and put those that count into a new folder, laid out as Delta has it.
+
+    Attempts write into a folder beside it, where the files of those that do not count stay: some may be at work still.
+
+    Args:
+        spark: The session.
+        tasks: As of `figures_of`.
+        write: Writes the files of a task into a folder.
+        folder: The folder.
+
+    Returns:
+        How many rows were left out.
+    """
+    import pyarrow as pa
+
+    def work(task: Task) -> Iterator[pa.RecordBatch]:
+        # The schema is said: no name at all would be no text.
+        types = {"partition": pa.string(), "name": pa.string(), "left_out": pa.int64()}
+        rows = [asdict(written) for written in write(task, attempts)]
+        yield pa.RecordBatch.from_pylist(rows, schema=pa.schema(types.items()))
+
+    attempts = folder.with_name(_ATTEMPTS)
+    attempts.mkdir(parents=True)
+    folder.mkdir()
+    left_out = 0
+    for row in figures_of(spark, tasks, work, "partition STRING, name STRING, left_out BIGINT"):
+        left_out += row["left_out"]
+        if (name := row["name"]) is not None:
+            target = folder / row["partition"]
+            target.mkdir(parents=True, exist_ok=True)
+            (attempts / name).rename(target / name)
+    return left_out
 
 
 def attempt_name() -> str:

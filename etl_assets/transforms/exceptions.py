@@ -1,61 +1,120 @@
-"""What a stage refuses or meets again, as rows of its exceptions table."""
+"""What a stage refuses or meets again, as rows of its exceptions table: in Arrow what ingest meets, in Spark what normalize does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime as dt
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import DeadLetterReason, Outcome, RecordEncoding
-from etl_assets.transforms.line_positions import RUN_KEY, ordinal, source_position
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
+WIRE_COLUMNS = (
+    "event_id",
+    "tenant_id",
+    "aggregate_id",
+    "event_type",
+    "schema_version",
+    "occurred_at",
+    "trace_id",
+    "span_id",
+    "payload",
+)
+"""What `as_wire_event` wants of an event."""
+_CONFLICT = "an event with this id and other content was accepted before; the first one stands"
+_ESCAPES = {
+    **{code: f"\\u{code:04X}" for code in range(0x20)},
+    **str.maketrans(
+        {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    ),
+}
 
-def ingest_exceptions(
-    events: DataFrame, rejected: DataFrame, blocks: DataFrame, repeats: DataFrame
-) -> DataFrame:
-    """The lines that do not become rows.
+
+def rejected_lines(lines: pa.Table, sources: pa.Array, positions: pa.Array) -> dict[str, pa.Array]:
+    """Exceptions of lines that are no events.
 
     Args:
-        events: The lines that are events.
-        rejected: The others, as `parse_events` has them.
-        blocks: `file_index, block_start, lines_before, source, file_position` for each block.
-        repeats: What `find_repeats` found.
+        lines: `event_id, reason, error, record, record_encoding` of each.
+        sources: The source of each.
+        positions: The position of each there.
 
     Returns:
-        The columns of an exceptions table but domain, time and batch.
+        The columns of an exceptions table that are not null, but domain, time, batch and day.
     """
-    from pyspark.sql import functions as F
+    import pyarrow as pa
 
-    met = repeats.where(F.col("outcome").isin(Outcome.DUPLICATE.value, Outcome.CONFLICT.value))
-    repeated = events.withColumn("ordinal", ordinal()).join(F.broadcast(met), "ordinal")
-    exceptional = rejected.unionByName(repeated, allowMissingColumns=True)
-    conflict = F.col("outcome") == Outcome.CONFLICT.value
-    located = exceptional.join(blocks, list(RUN_KEY)).withColumn("source_position", source_position())
-    return located.select(
-        _exception_id("ingest", "record", "fingerprint"),
-        F.lit("ingest").alias("stage"),
-        F.coalesce("outcome", F.lit(Outcome.REJECTED.value)).alias("outcome"),
-        F.when(conflict, F.lit(DeadLetterReason.FINGERPRINT_CONFLICT.value))
-        .when(F.col("outcome").isNull(), F.col("reason"))
-        .alias("reason"),
-        F.when(
-            conflict,
-            F.lit("an event with this id and other content was accepted before; the first one stands"),
-        )
-        .when(F.col("outcome").isNull(), F.col("error"))
-        .alias("error"),
-        F.when(conflict, _as_wire_event()).otherwise(F.col("record")).alias("record"),
-        F.when(conflict, F.lit(RecordEncoding.UTF8.value))
-        .otherwise(F.col("record_encoding"))
-        .alias("record_encoding"),
-        "source",
-        "source_position",
-        "event_id",
-        "original_offset",
-        "trace_id",
-        "partition_date",
-    )
+    told = ("event_id", "reason", "error", "record", "record_encoding")
+    return {
+        **_met(sources, positions, lines.column("record")),
+        "outcome": pa.repeat(Outcome.REJECTED.value, lines.num_rows),
+        **{name: lines.column(name) for name in told},
+    }
+
+
+def repeated_events(
+    events: pa.Table,
+    sources: pa.Array,
+    positions: pa.Array,
+    original_offsets: pa.Array,
+    conflicts: Mapping[int, Mapping[str, Any]],
+) -> dict[str, pa.Array]:
+    """Exceptions of events whose id has been accepted before.
+
+    Args:
+        events: `event_id, fingerprint, trace_id` of each.
+        sources: As above.
+        positions: As above.
+        original_offsets: The offset of the accepted event of each, where it has one yet.
+        conflicts: Those that say something else than the accepted event, with `WIRE_COLUMNS`, by row of `events`.
+
+    Returns:
+        As above.
+    """
+    import pyarrow as pa
+
+    rows = range(events.num_rows)
+
+    def of_conflicts(value: str) -> pa.Array:
+        return pa.array([value if row in conflicts else None for row in rows], pa.string())
+
+    outcomes = [Outcome.CONFLICT.value if row in conflicts else Outcome.DUPLICATE.value for row in rows]
+    records = [as_wire_event(conflicts[row]) if row in conflicts else None for row in rows]
+    return {
+        **_met(sources, positions, events.column("fingerprint")),
+        "outcome": pa.array(outcomes, pa.string()),
+        "reason": of_conflicts(DeadLetterReason.FINGERPRINT_CONFLICT.value),
+        "error": of_conflicts(_CONFLICT),
+        "record": pa.array(records, pa.string()),
+        "record_encoding": of_conflicts(RecordEncoding.UTF8.value),
+        "event_id": events.column("event_id"),
+        "original_offset": original_offsets,
+        "trace_id": events.column("trace_id"),
+    }
+
+
+def as_wire_event(event: Mapping[str, Any]) -> str:
+    """An accepted event as one JSON object again, with its canonical payload.
+
+    Args:
+        event: `WIRE_COLUMNS`; trace and span may be None, and are left out then.
+    """
+    occurred_at: dt.datetime = event["occurred_at"]
+    head = {
+        **{name: event[name] for name in ("event_id", "tenant_id", "aggregate_id", "event_type")},
+        "schema_version": event["schema_version"],
+        "timestamp": f"{occurred_at.replace(tzinfo=None).isoformat(timespec='microseconds')}Z",
+        **{name: event[name] for name in ("trace_id", "span_id")},
+    }
+    fields = [f'"{name}":{_json(value)}' for name, value in head.items() if value is not None]
+    return f'{{{",".join(fields)},"payload":{event["payload"]}}}'
+
+
+def _json(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else f'"{value.translate(_ESCAPES)}"'
 
 
 def normalize_exceptions(refused: DataFrame) -> DataFrame:
@@ -86,35 +145,30 @@ def normalize_exceptions(refused: DataFrame) -> DataFrame:
     )
 
 
-def _exception_id(stage: str, *content: str) -> Column:
-    """Id of a record's exception at a stage: the same whenever and however often the record is judged.
+def _exception_id(stage: str) -> Column:
+    """Id of a record's exception at a stage: the same whenever and however often the record is judged."""
+    from pyspark.sql import functions as F
 
-    Args:
-        stage: The stage.
-        content: Columns of what stood at the source position, where that may change: a landing file that was changed
-            after it had been read may hold another bad record on the same line.
+    return F.sha2(F.concat_ws("|", F.lit(stage), "source", "source_position"), 256).alias("exception_id")
+
+
+def _met(sources: pa.Array, positions: pa.Array, contents: pa.ChunkedArray) -> dict[str, pa.Array]:
+    """Where ingest met some records, with the ids of their exceptions.
+
+    The id is of what stood at the position as well, which may change: a landing file that was changed after it had been
+    read may hold another bad record on the same line.
     """
-    from pyspark.sql import functions as F
+    import pyarrow as pa
 
-    return F.sha2(F.concat_ws("|", F.lit(stage), "source", "source_position", *content), 256).alias(
-        "exception_id"
-    )
+    columns = (sources.to_pylist(), positions.to_pylist(), contents.to_pylist())
+    ids = [_sha256(["ingest", *record]) for record in zip(*columns, strict=True)]
+    return {
+        "exception_id": pa.array(ids, pa.string()),
+        "stage": pa.repeat("ingest", len(ids)),
+        "source": sources,
+        "source_position": positions,
+    }
 
 
-def _as_wire_event():  # noqa: ANN202
-    """The event of a conflict as one JSON object again, with its canonical payload."""
-    from pyspark.sql import functions as F
-
-    head = F.to_json(
-        F.struct(
-            "event_id",
-            "tenant_id",
-            "aggregate_id",
-            "event_type",
-            "schema_version",
-            F.date_format("occurred_at", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("timestamp"),
-            "trace_id",
-            "span_id",
-        )
-    )
-    return F.concat(F.regexp_replace(head, r"\}$", ""), F.lit(',"payload":'), F.col("payload"), F.lit("}"))
+def _sha256(parts: Iterable[str]) -> str:
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()

@@ -16,14 +16,11 @@ from etl_assets.contracts.envelope import CutLine, Judged, Limits, judge, too_la
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PLACE = "file_index INT, block_start BIGINT, block_line BIGINT, partition_date DATE"
-EVENTS_SCHEMA = f"""{_PLACE},
+EVENTS_SCHEMA = """
+    file_index INT, block_start BIGINT, block_line BIGINT, partition_date DATE,
     event_id STRING, tenant_id STRING, aggregate_id STRING, event_type STRING, schema_version INT,
     occurred_at TIMESTAMP, payload STRING, fingerprint STRING, trace_id STRING, span_id STRING
 """
-REJECTED_SCHEMA = (
-    f"{_PLACE}, event_id STRING, reason STRING, error STRING, record STRING, record_encoding STRING"
-)
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _MICROS_PER_DAY = 86_400_000_000
 
@@ -99,7 +96,7 @@ def events_to_arrow(judged: Sequence[JudgedLines]) -> pa.Table:
 
 
 def rejected_to_arrow(judged: Sequence[JudgedLines]) -> pa.Table:
-    """The rejected lines, in order, as `REJECTED_SCHEMA`."""
+    """The rejected lines, in order: their places, `event_id, reason, error, record, record_encoding`, all text."""
     import pyarrow as pa
 
     columns = _columns([row for lines in judged for row in lines.rejected])

@@ -1,13 +1,14 @@
 """The steps for two days on the engine that `ETL_ASSETS_SPARK_MASTER` names: what the engine tests start.
 
 `run_on_engine ROOT LANDING [TABLE ...]`: every step, or those of some tables. It prints how often tasks were shared out
-among the engine's workers; a single task is worked on here.
+among the engine's workers; a single task is worked on here. Exceptions are shared out by days, however few they are.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -17,11 +18,15 @@ from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline
 def main(root: Path, landing: Path, only: Sequence[str]) -> None:
     from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.settings import load_settings
-    from etl_assets.steps import worker_tasks
+    from etl_assets.steps import ingest_batch, worker_tasks
 
     resource = SparkResource(spark_config=spark_config(load_settings().spark))
     pipeline = Pipeline(root=root, landing=landing, session=lambda: resource.spark_session)
-    with mock.patch.object(worker_tasks, "in_workers", wraps=worker_tasks.in_workers) as in_workers:
+    by_days = partial(ingest_batch.exceptions_tasks, lines_a_task=1)
+    with (
+        mock.patch.object(worker_tasks, "in_workers", wraps=worker_tasks.in_workers) as in_workers,
+        mock.patch.object(ingest_batch, "exceptions_tasks", by_days),
+    ):
         pipeline.run([DAY, NEXT_DAY], only=only or None)
     sys.stdout.write(f"{in_workers.call_count}\n")
     resource.spark_session.stop()

@@ -11,9 +11,8 @@ import polars
 import pytest
 
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.delta import append as appending
 from etl_assets.delta import commit as committing
-from etl_assets.delta.append import STAGING
+from etl_assets.delta.append import STAGING, rows_as_files
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.log import checkpoint_path, read_entry
@@ -178,15 +177,13 @@ def test_what_a_killed_append_left_is_not_read_and_goes(spark, table, write):
 
 
 def test_what_the_job_of_a_killed_append_still_writes_is_not_taken_for_this_ones(table, write, monkeypatch):
-    def write_beside_another(rows, known, staging, columns):
-        mine = write_rows(rows, known, staging, columns)
-        late = table.path / STAGING / "another"
-        for folder in (table.path / STAGING, late):
-            shutil.copytree(mine[0], folder / mine[0].name, dirs_exist_ok=True)
-        return mine
+    def write_beside_another(rows, snapshot, contract, folder, known):
+        left_out = rows_as_files(rows, snapshot, contract, folder, known=known)
+        for another in (table.path / STAGING, table.path / STAGING / "another", folder.with_name("another")):
+            shutil.copytree(folder, another / folder.name, dirs_exist_ok=True)
+        return left_out
 
-    write_rows = appending._write
-    monkeypatch.setattr(appending, "_write", write_beside_another)
+    monkeypatch.setattr(committing, "rows_as_files", write_beside_another)
     assert write(part("p-1")).inserted == 1
     assert [row["part_id"] for row in rows_of(table)] == ["p-1"]
     assert not (table.path / STAGING).exists()

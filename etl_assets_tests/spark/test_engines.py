@@ -33,7 +33,8 @@ def local(engine, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     refused = [event(901, payload={"customer_id": "c", "amount": "-1"}), event(902, event_type="OrderLost")]
     pipeline.land([*(event(number) for number in range(200)), "bad", event(1), *refused])
     # Of two days, and by a line of white space of more than a task's size: several tasks wherever there are any.
-    pipeline.land([event(300, day=NEXT_DAY), " " * TASK_BYTES, event(301, day=NEXT_DAY)], day=NEXT_DAY)
+    later = [event(number, day=NEXT_DAY) for number in (300, 301, 300)]
+    pipeline.land([later[0], " " * TASK_BYTES, *later[1:], "bad"], day=NEXT_DAY)
     (pipeline.landing / "_reference").mkdir()
     (pipeline.landing / "_reference" / "customers.csv").write_text(
         "customer_id,customer_region\ncustomer-7,emea\n", "utf-8"
@@ -103,7 +104,7 @@ def other_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[st
 
 def test_the_tables_are_the_same_on_another_engine(local: Pipeline, tmp_path: Path, other_engine: str):
     printed = end_well(running_on(other_engine, "run_on_engine", tmp_path / "data", local.landing))
-    assert tasks_shared_out(printed) == 2, "lines and rows of raw_events"
+    assert tasks_shared_out(printed) == 3, "lines, exceptions and rows of raw_events"
     there = Pipeline(root=tmp_path / "data", landing=local.landing, session=local.session)
     expected = tables(local)
     assert all(expected.values())

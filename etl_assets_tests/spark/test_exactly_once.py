@@ -55,6 +55,25 @@ def test_repeats_are_found_across_batches_days_and_runs(pipeline, monkeypatch, m
     assert (small.rows("raw_events", order_by="offset"), len(small.rows("raw_events_exceptions"))) == before
 
 
+def test_few_lines_become_rows_and_exceptions_without_a_spark_job(pipeline, spark):
+    pipeline.land([event(1), event(1), "bad"])
+    pipeline.run(only=["raw_events"])
+    pipeline.land([event(2), event(1), event(1, tenant_id="other"), "bad"], name="b.jsonl")
+    spark.sparkContext.setJobGroup("few lines", "counted by a test")
+    try:
+        report = pipeline.run(only=["raw_events"])["raw_events"]
+        whole = pipeline.run(only=["raw_events"], mode=ReadMode.WHOLE)["raw_events"].total()
+        spark.range(1).collect()  # seen by the tracker, as any job would be
+        jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("few lines")
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    assert len(jobs) == 1
+    total = report.total()
+    assert (total["accepted"], total["duplicate"], total["conflict"], total["rejected"]) == (1, 1, 1, 1)
+    assert (whole["read"], whole["inserted"]) == (7, 0)
+    assert len(pipeline.rows("raw_events_exceptions")) == 5
+
+
 def test_a_batch_killed_between_what_it_refused_and_its_rows_is_carried_out_as_it_was_planned(
     pipeline, monkeypatch
 ):

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,17 +19,16 @@ from pyspark.sql import Row
 from etl_assets.delta.append import _data_files, _Footer
 from etl_assets.sources import lines
 from etl_assets.steps import raw_rows, stage_lines, worker_tasks
-from etl_assets.steps.raw_rows import PlacedBlock, RawRows, RowsTask, _RowMaker, rows_tasks
-from etl_assets.steps.stage_lines import StagedBlock, _stage, _tasks
-from etl_assets.transforms.line_positions import first_ordinal
-from etl_assets_tests.pipeline import DAY, LIMITS, NEXT_DAY, event
+from etl_assets.steps.raw_rows import RawRows, RowsTask, _RowMaker, rows_tasks
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
+from etl_assets_tests.reference.staged_lines import KINDS, place, placed_block, stage, write_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOW = dt.datetime(2026, 1, 7, tzinfo=dt.UTC)
 STAMPS: dict[str, Any] = {"ingest_domain": "local", "ingested_at": NOW, "batch_id": 7}
-LINE = st.sampled_from(["event", "event", "repeat", "bad", "blank"])
+LINE = st.sampled_from(("event", *KINDS))
 FILES = st.lists(st.tuples(st.sampled_from([DAY, NEXT_DAY]), st.lists(LINE, max_size=12)), max_size=5)
 
 
@@ -46,17 +44,19 @@ def test_rows_are_dense_and_in_source_order_however_files_are_cut(
 ):
     folder = tmp_path_factory.mktemp("rows")
     files = sorted(files, key=lambda file: file[0])
-    paths = [_write(folder / f"{index}.jsonl", index, day, kinds) for index, (day, kinds) in enumerate(files)]
+    paths = [
+        write_lines(folder / f"{index}.jsonl", index, day, kinds) for index, (day, kinds) in enumerate(files)
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage_lines, "TASK_BYTES", task_bytes)
         patch.setattr(stage_lines, "_PIECE_BYTES", piece_bytes)
         patch.setattr(lines, "_PIECE_BYTES", piece_bytes)
         patch.setattr(raw_rows, "_ROWS_AT_ONCE", 3)
-        staged = _staged(
+        staged = stage(
             [(str(path), path.stat().st_size, day) for path, (day, _) in zip(paths, files, strict=True)],
             folder,
         )
-        placed, repeats = _place(staged, files, folder)
+        placed, repeats = place(staged, files, folder)
         maker = _RowMaker(
             staging=folder,
             repeats=repeats,
@@ -88,10 +88,10 @@ def test_a_file_that_ends_in_repeats_only_has_bounds(tmp_path, monkeypatch):
     for module in (lines, stage_lines):
         monkeypatch.setattr(module, "_PIECE_BYTES", 1)
     monkeypatch.setattr(raw_rows, "_ROWS_AT_ONCE", 1)
-    kinds = ["event", "event", "repeat"]
-    path = _write(tmp_path / "0.jsonl", 0, DAY, kinds)
-    placed, repeats = _place(
-        _staged([(str(path), path.stat().st_size, DAY)], tmp_path), [(DAY, kinds)], tmp_path
+    kinds = ["event", "event", "duplicate"]
+    path = write_lines(tmp_path / "0.jsonl", 0, DAY, kinds)
+    placed, repeats = place(
+        stage([(str(path), path.stat().st_size, DAY)], tmp_path), [(DAY, kinds)], tmp_path
     )
     (task,) = rows_tasks(placed, 100)
     maker = _RowMaker(staging=tmp_path, repeats=repeats, stamps=STAMPS)
@@ -112,9 +112,8 @@ def test_a_worker_holds_no_more_long_records_than_so_many_bytes(tmp_path, monkey
     path = tmp_path / "0.jsonl"
     long = [event(number, payload={"note": "x" * 2_000}) for number in range(12)]
     path.write_text("".join(json.dumps(each) + "\n" for each in long), "utf-8")
-    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
-    placed = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=12)
-    (task,) = rows_tasks([(DAY, placed)], 0)
+    (block,) = stage([(str(path), path.stat().st_size, DAY)], tmp_path)
+    (task,) = rows_tasks([placed_block(block, new=12)], 0)
     maker = _RowMaker(staging=tmp_path, repeats=(), stamps=STAMPS)
     assert [table.num_rows for table in maker.rows_of(task)] == [12]
     monkeypatch.setattr(raw_rows, "_BYTES_AT_ONCE", 8_000)
@@ -126,8 +125,8 @@ def test_a_worker_holds_no_more_long_records_than_so_many_bytes(tmp_path, monkey
 def test_a_worker_holds_no_more_short_lines_than_so_many(tmp_path, monkeypatch):
     for module in (lines, stage_lines):
         monkeypatch.setattr(module, "_PIECE_LINES", 3)
-    path = _write(tmp_path / "0.jsonl", 0, DAY, ["bad"] * 10)
-    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
+    path = write_lines(tmp_path / "0.jsonl", 0, DAY, ["bad"] * 10)
+    (block,) = stage([(str(path), path.stat().st_size, DAY)], tmp_path)
     assert (block.lines, block.rejected) == (10, 10)
     rejected = pq.read_metadata(tmp_path / f"rejected-{block.part}.parquet")
     assert [rejected.row_group(number).num_rows for number in range(rejected.num_row_groups)] == [3, 3, 3, 1]
@@ -135,18 +134,17 @@ def test_a_worker_holds_no_more_short_lines_than_so_many(tmp_path, monkeypatch):
 
 
 def test_rows_that_are_not_as_many_as_were_counted_stop_the_task(tmp_path):
-    path = _write(tmp_path / "0.jsonl", 0, DAY, ["event", "event"])
-    (block,) = _staged([(str(path), path.stat().st_size, DAY)], tmp_path)
-    counted = PlacedBlock(staged=block, source="landing", file_position="0", lines_before=0, new=1)
-    (task,) = rows_tasks([(DAY, counted)], 0)
+    path = write_lines(tmp_path / "0.jsonl", 0, DAY, ["event", "event"])
+    (block,) = stage([(str(path), path.stat().st_size, DAY)], tmp_path)
+    (task,) = rows_tasks([placed_block(block, new=1)], 0)
     with pytest.raises(RuntimeError, match="came to 2 rows, not the 1 counted"):
         list(_RowMaker(staging=tmp_path, repeats=(), stamps=STAMPS).rows_of(task))
 
 
 def test_what_an_attempt_that_failed_has_written_is_not_among_the_files_of_another(tmp_path):
-    path = _write(tmp_path / "0.jsonl", 0, DAY, ["event"])
+    path = write_lines(tmp_path / "0.jsonl", 0, DAY, ["event"])
     files = [(str(path), path.stat().st_size, DAY)]
-    first, second = _staged(files, tmp_path), _staged(files, tmp_path)
+    first, second = stage(files, tmp_path), stage(files, tmp_path)
     assert {block.part for block in first}.isdisjoint(block.part for block in second)
 
 
@@ -168,11 +166,11 @@ def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp
     folder = tmp_path / "append" / "rows"
     monkeypatch.setattr(worker_tasks, "in_workers", work_here)
     files = [(day, ["event"]) for day in (DAY, NEXT_DAY)]
-    paths = [_write(tmp_path / f"{index}.jsonl", index, *file) for index, file in enumerate(files)]
-    staged = _staged(
+    paths = [write_lines(tmp_path / f"{index}.jsonl", index, *file) for index, file in enumerate(files)]
+    staged = stage(
         [(str(path), path.stat().st_size, day) for path, (day, _) in zip(paths, files, strict=True)], tmp_path
     )
-    placed, _ = _place(staged, files, tmp_path)
+    placed, _ = place(staged, files, tmp_path)
     rows = RawRows(
         spark=cast("SparkSession", None),
         tasks=tuple(rows_tasks(placed, 0)),
@@ -180,7 +178,7 @@ def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp
         repeats=(),
         **STAMPS,
     )
-    rows.write(folder)
+    assert rows.write(folder, {}) == 0
     assert under_way == [[]], "looked once, while attempts were under way"
     written = sorted(_data_files(folder))
     assert [name.partition("/part-")[0] for name in written] == [
@@ -193,48 +191,3 @@ def _bounds(file: Path) -> tuple[int, int]:
     with pq.ParquetFile(file) as opened:
         statistics = _Footer(opened).statistics(["offset"])
     return statistics["minValues"].get("offset"), statistics["maxValues"].get("offset")
-
-
-def _write(path: Path, index: int, day: dt.date, kinds: list[str]) -> Path:
-    texts = {"bad": "bad", "blank": " \t"}
-    written = [
-        texts[kind] if kind in texts else json.dumps(event(event_id=f"event-{index}-{number}", day=day))
-        for number, kind in enumerate(kinds)
-    ]
-    path.write_text("".join(f"{line}\n" for line in written), "utf-8")
-    return path
-
-
-def _staged(files: list[tuple[str, int, dt.date]], folder: Path) -> list[StagedBlock]:
-    batches = [batch for task in _tasks(files) for batch in _stage(task, LIMITS, folder)]
-    return [StagedBlock(**row) for batch in batches for row in batch.to_pylist()]
-
-
-def _place(
-    staged: list[StagedBlock], files: list[tuple[dt.date, list[str]]], folder: Path
-) -> tuple[list[tuple[dt.date, PlacedBlock]], tuple[str, ...]]:
-    """The blocks as `ingest_batch` places them, and the file that names the repeats."""
-    placed, ordinals = [], []
-    before: dict[int, int] = {}
-    for block in staged:
-        first = before.get(block.file_index, 0)
-        day, kinds = files[block.file_index]
-        base = first_ordinal(block.file_index, block.block_start)
-        of_block = kinds[first : first + block.lines]
-        ordinals += [base + number for number, kind in enumerate(of_block) if kind == "repeat"]
-        placed.append(
-            (
-                day,
-                PlacedBlock(
-                    staged=block,
-                    source="landing",
-                    file_position=str(block.file_index),
-                    lines_before=first,
-                    new=of_block.count("event"),
-                ),
-            )
-        )
-        before[block.file_index] = first + block.lines
-    file = folder / "repeats.parquet"
-    pq.write_table(pa.table({"ordinal": np.array(ordinals[::-1], dtype=np.int64)}), file)
-    return placed, (str(file),)

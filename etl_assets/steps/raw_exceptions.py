@@ -1,0 +1,325 @@
+"""The lines of a batch that do not become rows of raw_events: as a frame, or written by workers as data files.
+
+They are written as the rows are (`raw_rows.py`): each task reads the staged lines of its blocks, as few columns as tell, holds a
+bounded part of them, and checks that it comes to as many exceptions as were counted.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etl_assets.contracts.reasons import Outcome
+from etl_assets.contracts.tables import RAW_EVENTS_EXCEPTIONS
+from etl_assets.delta.records import arrow_schema
+from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.steps.exceptions import Stamps
+from etl_assets.steps.placed_blocks import PlacedBlock, RowGroup, row_groups
+from etl_assets.steps.stage_lines import Kind
+from etl_assets.steps.worker_tasks import Written, attempt_name, in_workers, write_in_workers
+from etl_assets.transforms.exceptions import WIRE_COLUMNS, rejected_lines, repeated_events
+from etl_assets.transforms.line_positions import first_ordinal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame, SparkSession
+
+LINES_A_TASK = 100_000
+"""After so many lines in blocks with exceptions a task ends with its day: few more files than days, and work to share out."""
+EXCEPTIONS_A_FILE = 500_000
+"""About so many exceptions a task, also of one day."""
+_ROWS_AT_ONCE = 100_000
+_BYTES_AT_ONCE = 16 << 20
+"""As many exceptions, or bytes of them, a worker holds before it writes them: records may be long."""
+_REPEATING = ("stage", "reason", "error", "record_encoding", "source", "domain", "failed_at", "batch_id")
+_OUTCOME = "outcome"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionsTask:
+    """Blocks with exceptions, one after another in source order."""
+
+    blocks: tuple[PlacedBlock, ...]
+
+    @property
+    def exceptions(self) -> int:
+        """Exceptions that the blocks come to."""
+        return sum(block.exceptions for block in self.blocks)
+
+
+def exceptions_tasks(
+    blocks: Iterable[PlacedBlock],
+    lines_a_task: int = LINES_A_TASK,
+    exceptions_a_file: int = EXCEPTIONS_A_FILE,
+) -> Iterator[ExceptionsTask]:
+    """Cut blocks, in source order, into tasks of whole days, or of a part of one with very many; those without exceptions
+    are left out.
+    """
+    held: list[PlacedBlock] = []
+    lines = exceptions = 0
+    for block in blocks:
+        if not block.exceptions:
+            continue
+        ends = bool(held) and block.day != held[-1].day and lines >= lines_a_task
+        if ends or (held and exceptions + block.exceptions > exceptions_a_file):
+            yield ExceptionsTask(blocks=tuple(held))
+            held, lines, exceptions = [], 0, 0
+        held.append(block)
+        lines += block.staged.lines
+        exceptions += block.exceptions
+    if held:
+        yield ExceptionsTask(blocks=tuple(held))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawExceptions:
+    """The exceptions of a batch.
+
+    Attributes:
+        spark: The session.
+        tasks: Their parts.
+        staging: Folder of the staged lines.
+        repeats: Parquet files with what `find_repeats` found; empty for nothing.
+        stamps: Columns with one value for all.
+    """
+
+    spark: SparkSession
+    tasks: tuple[ExceptionsTask, ...]
+    staging: Path
+    repeats: tuple[str, ...]
+    stamps: Stamps
+
+    def frame(self) -> DataFrame:
+        """They with the columns of raw_events_exceptions, for a table that is written by Delta."""
+        import pyarrow as pa
+
+        def work(task: ExceptionsTask) -> Iterator[pa.RecordBatch]:
+            for day, rows in make.rows_of(task):
+                days = pa.array([day] * rows.num_rows, pa.date32())
+                whole = rows.append_column(DAY_COLUMN, days).select(RAW_EVENTS_EXCEPTIONS.names)
+                yield from whole.combine_chunks().to_batches()
+
+        make = self._maker()
+        columns = ", ".join(f"{column.name} {column.type}" for column in RAW_EVENTS_EXCEPTIONS.columns)
+        return in_workers(self.spark, self.tasks, work, columns)
+
+    def write(self, folder: Path, known: KnownFiles) -> int:
+        """Write those that are not known as Parquet files into a new folder, laid out as Delta has it: `Write.files`."""
+
+        def write(task: ExceptionsTask, attempts: Path) -> Iterator[Written]:
+            return make.write(task, attempts, known)
+
+        make = self._maker()
+        return write_in_workers(self.spark, self.tasks, write, folder)
+
+    def _maker(self) -> _ExceptionMaker:
+        return _ExceptionMaker(staging=self.staging, repeats=self.repeats, stamps=asdict(self.stamps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ExceptionMaker:
+    """What a worker does for a task. `stamps` are columns with one value for all exceptions."""
+
+    staging: Path
+    repeats: tuple[str, ...]
+    stamps: Mapping[str, Any]
+
+    def write(self, task: ExceptionsTask, folder: Path, known: KnownFiles) -> Iterator[Written]:
+        """Write the exceptions of a task that are not known into files of this attempt's own, one for each day and outcome."""
+        for day, found in groupby(self.rows_of(task), key=lambda pair: pair[0]):
+            left_out = 0
+            with _Files(folder) as files:
+                for _, rows in found:
+                    new = _unknown(rows, known.get(day, ()))
+                    left_out += rows.num_rows - new.num_rows
+                    files.add(new)
+            for outcome, name in files.names.items():
+                yield Written(partition=f"{day_folder(day)}/{_OUTCOME}={outcome}", name=name)
+            if left_out:
+                yield Written(partition=day_folder(day), name=None, left_out=left_out)
+
+    def rows_of(self, task: ExceptionsTask) -> Iterator[tuple[dt.date, pa.Table]]:
+        """The exceptions of a task, with the day of each table and without it in there; no table is empty."""
+        import pyarrow as pa
+
+        repeats = self._repeats_of(task)
+        made = 0
+        for day, blocks in groupby(task.blocks, key=lambda block: block.day):
+            held: list[pa.Table] = []
+            rows = size = 0
+            for found in self._of_day(tuple(blocks), repeats):
+                held.append(found)
+                made += found.num_rows
+                rows += found.num_rows
+                size += found.nbytes
+                if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+                    yield day, pa.concat_tables(held)
+                    held, rows, size = [], 0, 0
+            if held:
+                yield day, pa.concat_tables(held)
+        if made != task.exceptions:
+            raise RuntimeError(f"staged blocks came to {made} exceptions, not the {task.exceptions} counted")
+
+    def _of_day(self, blocks: Sequence[PlacedBlock], repeats: _Repeats) -> Iterator[pa.Table]:
+        """Those of some blocks, by row groups: the rejected lines first."""
+        with_rejected = (block for block in blocks if block.staged.rejected)
+        for group in row_groups(self.staging, Kind.REJECTED, with_rejected):
+            yield self._rejected(group)
+        with_repeats = (block for block in blocks if block.repeated)
+        for group in row_groups(self.staging, Kind.EVENTS, with_repeats):
+            found = self._repeated(group, repeats)
+            if found.num_rows:
+                yield found
+
+    def _rejected(self, group: RowGroup) -> pa.Table:
+        import pyarrow as pa
+
+        staged = group.read()
+        lines = group.lines(staged.column("block_line"))
+        taken = staged.take(pa.array(lines.row))
+        return self._table(rejected_lines(taken, lines.sources(), lines.source_positions()), taken.num_rows)
+
+    def _repeated(self, group: RowGroup, repeats: _Repeats) -> pa.Table:
+        """Most row groups have few repeats, and of most repeats few columns are wanted."""
+        import pyarrow as pa
+
+        lines = group.lines(group.read(["block_line"]).column(0))
+        lines = lines.where(np.isin(lines.ordinals(), repeats.ordinals))
+        if not len(lines.row):
+            return _schema().empty_table()
+        place = np.searchsorted(repeats.ordinals, lines.ordinals())
+        events = group.read(["event_id", "fingerprint", "trace_id"]).take(pa.array(lines.row))
+        conflicts: dict[int, dict[str, Any]] = {}
+        if len(conflicting := np.flatnonzero(repeats.conflict[place])):
+            full = group.read(WIRE_COLUMNS).take(pa.array(lines.row[conflicting]))
+            conflicts = dict(zip(conflicting.tolist(), full.to_pylist(), strict=True))
+        made = repeated_events(
+            events,
+            lines.sources(),
+            lines.source_positions(),
+            repeats.original_offset.take(pa.array(place)),
+            conflicts,
+        )
+        return self._table(made, events.num_rows)
+
+    def _table(self, made: Mapping[str, Any], rows: int) -> pa.Table:
+        import pyarrow as pa
+
+        def column(field: pa.Field) -> pa.ChunkedArray | pa.Array:
+            if field.name in self.stamps:
+                return pa.repeat(pa.scalar(self.stamps[field.name], field.type), rows)
+            return made[field.name] if field.name in made else pa.nulls(rows, field.type)
+
+        schema = _schema()
+        return pa.Table.from_arrays([column(field) for field in schema], names=schema.names).cast(schema)
+
+    def _repeats_of(self, task: ExceptionsTask) -> _Repeats:
+        """The repeats that may be in a task, but for rows that are in the table already."""
+        import pyarrow as pa
+        import pyarrow.dataset
+
+        if not any(block.repeated for block in task.blocks):
+            return _Repeats(
+                ordinals=np.empty(0, dtype=np.int64),
+                conflict=np.empty(0, dtype=bool),
+                original_offset=pa.array([], pa.int64()),
+            )
+        field = pyarrow.dataset.field
+        first = task.blocks[0].first_ordinal
+        end = first_ordinal(task.blocks[-1].staged.file_index + 1, 0)
+        wanted = (field("ordinal") >= first) & (field("ordinal") < end)
+        found = pyarrow.dataset.dataset(list(self.repeats), format="parquet").to_table(
+            columns={
+                "ordinal": field("ordinal"),
+                "conflict": field(_OUTCOME) == Outcome.CONFLICT.value,
+                "original_offset": field("original_offset"),
+            },
+            filter=wanted & (field(_OUTCOME) != Outcome.ACCEPTED.value),
+        )
+        found = found.sort_by("ordinal").combine_chunks()
+        return _Repeats(
+            ordinals=found.column("ordinal").to_numpy(),
+            conflict=found.column("conflict").to_numpy(),
+            original_offset=found.column("original_offset"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Repeats:
+    """Duplicates and conflicts, sorted by their ordinals."""
+
+    ordinals: np.ndarray
+    conflict: np.ndarray
+    original_offset: pa.ChunkedArray | pa.Array
+
+
+class _Files:
+    """The files of a day that one attempt writes; `names` are theirs by outcome."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self.names: dict[str, str] = {}
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def add(self, rows: pa.Table) -> None:
+        """Write exceptions, each into the file of its outcome."""
+        import pyarrow.compute as pc
+
+        for outcome in rows.column(_OUTCOME).unique().to_pylist():
+            of_outcome = rows.filter(pc.field(_OUTCOME) == outcome).drop_columns([_OUTCOME])
+            self._writer(outcome, of_outcome.schema).write_table(of_outcome)
+
+    def _writer(self, outcome: str, schema: pa.Schema) -> pq.ParquetWriter:
+        import pyarrow.parquet as pq
+
+        if outcome not in self._writers:
+            name = self.names[outcome] = f"part-{attempt_name()}.zstd.parquet"
+            self._writers[outcome] = pq.ParquetWriter(
+                self._folder / name,
+                schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=_REPEATING,
+                store_schema=False,
+            )
+        return self._writers[outcome]
+
+
+def _unknown(rows: pa.Table, known: Sequence[str]) -> pa.Table:
+    """The exceptions that are in none of some data files.
+
+    The ids there are read, all for each time, and those held that are the same: a day may have any number of them.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.dataset
+
+    if not known:
+        return rows
+    key = "exception_id"
+    ids = rows.column(key).combine_chunks()
+    found = pyarrow.dataset.dataset(list(known), format="parquet").to_table(
+        columns=[key], filter=pyarrow.dataset.field(key).isin(ids), batch_readahead=1, fragment_readahead=1
+    )
+    return rows.filter(~pc.field(key).isin(found.column(key).combine_chunks()))
+
+
+def _schema() -> pa.Schema:
+    """The columns of raw_events_exceptions but the day, all nullable, as Spark writes them."""
+    import pyarrow as pa
+
+    columns = arrow_schema(RAW_EVENTS_EXCEPTIONS, without=[DAY_COLUMN])
+    return pa.schema([each.with_nullable(True) for each in columns])

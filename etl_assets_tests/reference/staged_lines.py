@@ -1,0 +1,77 @@
+"""Landing files of named kinds of lines, staged and placed without Spark, for tests of what is made of staged lines."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl_assets.steps.placed_blocks import PlacedBlock
+from etl_assets.steps.stage_lines import StagedBlock, _stage, _tasks
+from etl_assets.transforms.line_positions import first_ordinal
+from etl_assets_tests.pipeline import DAY, LIMITS, event
+
+KINDS = ("event", "duplicate", "conflict", "row again", "bad", "blank")
+"""Lines: a new event, events whose id has been accepted, no event, nothing."""
+OUTCOMES = {"duplicate": "duplicate", "conflict": "conflict", "row again": "accepted"}
+OFFSET_OF_ORIGINAL = 17
+"""That of the event which a conflict contradicts; of others it is not dealt yet."""
+
+
+def write_lines(path: Path, index: int, day: dt.date, kinds: list[str]) -> Path:
+    texts = {"bad": "bad", "blank": " \t"}
+    written = [
+        texts[kind] if kind in texts else json.dumps(event(event_id=f"event-{index}-{number}", day=day))
+        for number, kind in enumerate(kinds)
+    ]
+    path.write_text("".join(f"{line}\n" for line in written), "utf-8")
+    return path
+
+
+def stage(files: list[tuple[str, int, dt.date]], folder: Path) -> list[StagedBlock]:
+    batches = [batch for task in _tasks(files) for batch in _stage(task, LIMITS, folder)]
+    return [StagedBlock(**row) for batch in batches for row in batch.to_pylist()]
+
+
+def placed_block(
+    block: StagedBlock, *, day: dt.date = DAY, lines_before: int = 0, new: int = 0, repeated: int = 0
+) -> PlacedBlock:
+    return PlacedBlock(
+        staged=block,
+        day=day,
+        source="landing",
+        file_position=str(block.file_index),
+        lines_before=lines_before,
+        new=new,
+        repeated=repeated,
+    )
+
+
+def place(
+    staged: list[StagedBlock], files: list[tuple[dt.date, list[str]]], folder: Path
+) -> tuple[list[PlacedBlock], tuple[str, ...]]:
+    """The blocks as `ingest_batch` places them, and the file that names the repeats."""
+    placed, repeats = [], []
+    before: dict[int, int] = {}
+    for block in staged:
+        first = before.get(block.file_index, 0)
+        day, kinds = files[block.file_index]
+        base = first_ordinal(block.file_index, block.block_start)
+        of_block = kinds[first : first + block.lines]
+        repeats += [
+            (base + number, OUTCOMES[kind], OFFSET_OF_ORIGINAL if kind == "conflict" else None)
+            for number, kind in enumerate(of_block)
+            if kind in OUTCOMES
+        ]
+        new, repeated = of_block.count("event"), of_block.count("duplicate") + of_block.count("conflict")
+        placed.append(placed_block(block, day=day, lines_before=first, new=new, repeated=repeated))
+        before[block.file_index] = first + block.lines
+    file = folder / "repeats.parquet"
+    types = {"ordinal": pa.int64(), "outcome": pa.string(), "original_offset": pa.int64()}
+    columns = zip(*repeats[::-1], strict=True) if repeats else ((), (), ())
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, types.values(), strict=True)]
+    pq.write_table(pa.table(arrays, names=list(types)), file)
+    return placed, (str(file),)
