@@ -27,6 +27,7 @@ EtlAssetsError
 │   └── EffectTakenOver      it was reserved by another owner, or under another epoch, since
 ├── MirrorError              a mirrored table cannot go on as it is
 │   ├── QuorumUnavailable    too few voters answered to acknowledge a commit, to lead or to read anew
+│   │   └── Leaderless       enough answered, and a change of leader was begun among them and not ended
 │   ├── Fenced               another process or domain leads the table under a higher epoch
 │   ├── StaleGeneration      a reader's replica has moved or was rebuilt
 │   ├── ReplicaCorrupt       a register or a replica is not what the voters agreed on
@@ -149,6 +150,16 @@ class MirrorError(EtlAssetsError):
 
 class QuorumUnavailable(MirrorError):
     """Too few voters answered; carries `missing`, the domains that did not, with what they said."""
+
+
+class Leaderless(QuorumUnavailable):
+    """What is newest cannot be told until somebody leads: a change of leader was begun and is under way, or was left.
+
+    Carries `claimant`, the domain that claimed last, and `leader`, the one that led before.
+    """
+
+    claimant: str
+    leader: str
 
 
 class Fenced(MirrorError):

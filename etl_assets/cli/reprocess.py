@@ -72,7 +72,7 @@ def reprocess(
             err=True,
         )
         return
-    taken = carried_out(settings, partial(plan_days, names=begin, days=days))
+    taken = carried_out(settings, partial(plan_days, names=begin, days=days), of=begin)
     say(f"taken out of {', '.join(reversed(taken)) or 'no table'}; Spark starts")
     _run(settings, begin, days)
     if as_json:

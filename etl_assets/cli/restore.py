@@ -7,7 +7,7 @@ Belongs here: the options, and the order of looking, telling and doing. Does not
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,8 @@ def restore(table: str, version: int | None, time: str | None, yes: bool, as_jso
     if not as_json:
         click.echo(f"{_at(found, found.version())}, to be restored to {_at(found, wanted)}")
         undo_preview.show(undo, first=table)
-    done = carried_out(settings, partial(plan_restore, name=table, version=wanted)) if yes else {}
+    plan = partial(plan_restore, name=table, version=wanted)
+    done = carried_out(settings, plan, of=[table]) if yes else {}
     if as_json:
         # Once it is done: who reads it must be able to believe `done`.
         click.echo(undo_preview.as_json(undo, table=table, to_version=wanted, done=yes))
@@ -82,20 +83,27 @@ def writing(settings: Settings) -> Domains:
     return lambda name: place(placement, STAGE_OF[name], name)
 
 
-def carried_out(settings: Settings, plan: Callable[[Domains], Undo]) -> dict[str, int]:
-    """Plan an undo where the tables are written and commit it; planned again if another run commits in between.
+def carried_out(
+    settings: Settings, plan: Callable[[Domains], Undo], *, of: Collection[str]
+) -> dict[str, int]:
+    """Plan an undo of some tables where they are written, and commit it; planned again if a commit comes in between.
+
+    In its turn at these tables and at all that are made from them: who writes them on this machine is waited for, and waits.
 
     Returns:
         The new version of each table by name.
     """
     from etl_assets.errors import CommitConflict
+    from etl_assets.steps.turns import Turns
+    from etl_assets.steps.undo import downstream
 
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return plan(writing(settings)).carry_out(wait_seconds=settings.runs.lock_wait_seconds)
-        except CommitConflict:
-            if attempt == _ATTEMPTS:
-                raise
+    with Turns(folder=settings.turns_path).take(*downstream(of)):
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return plan(writing(settings)).carry_out(wait_seconds=settings.runs.lock_wait_seconds)
+            except CommitConflict:
+                if attempt == _ATTEMPTS:
+                    raise
     raise AssertionError
 
 

@@ -29,6 +29,7 @@ def run(as_json: bool) -> None:
     from etl_assets.follow.lease import following
     from etl_assets.observability.pending import days_behind, unread
     from etl_assets.settings import load_settings
+    from etl_assets.steps.placing import once_led
 
     settings = load_settings()
     follower = following(settings.home)
@@ -36,8 +37,11 @@ def run(as_json: bool) -> None:
         say(f"{follower} reads new files as they come: nothing to do here")
         _print({}, as_json)
         return
-    found = unread(settings, now=dt.datetime.now(dt.UTC), settle_seconds=settings.landing.settle_seconds)
-    behind = days_behind(settings.placement().reader(), settings.start_date)
+    placement, now = settings.placement(), dt.datetime.now(dt.UTC)
+    found = once_led(
+        placement, lambda: unread(settings, now=now, settle_seconds=settings.landing.settle_seconds)
+    )
+    behind = once_led(placement, lambda: days_behind(placement.reader(), settings.start_date))
     remarks = list(
         found.remarks(first_day=settings.start_date, settle_seconds=settings.landing.settle_seconds)
     )

@@ -61,7 +61,7 @@ tables.add_command(clean_log)
 @click.option("--to", "domain", required=True, metavar="DOMAIN", help="Failure domain that is to lead it.")
 def relocate(table: str, domain: str) -> None:
     """Let another allowed domain lead a mirrored table; its stage runs there from then on."""
-    from etl_assets.errors import DomainUnavailable, NotFound
+    from etl_assets.errors import DomainUnavailable, MembershipRefused, NotFound
     from etl_assets.settings import load_settings
     from etl_assets.steps.placing import STAGE_OF
 
@@ -88,6 +88,16 @@ def relocate(table: str, domain: str) -> None:
             fix="bring it back first: `etl-assets domains list`, `heal`",
             table=table,
             stage=STAGE_OF[table].value,
+            domain=domain,
+        )
+    # Before it claims: what an outdated register says of its own replica is found out only by claiming.
+    locator = lead_there.locator()
+    if locator is not None and (problem := lead_there.problem(locator)) is not None:
+        raise MembershipRefused(
+            f"{domain} cannot lead {table}: {problem}",
+            fix="let it join first: the next look at the failure domains sees to it, if the platform file makes it a voter"
+            " and its root is in order (`etl-assets domains list`, `heal`)",
+            table=table,
             domain=domain,
         )
     lead = lead_there.lead()

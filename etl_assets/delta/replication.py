@@ -108,16 +108,16 @@ class Replication:
         """The newest state that may be read, None when the table does not exist."""
         return self._reading.acknowledged() if self.exists() else None
 
-    def problem(self, state: State) -> str | None:
+    def problem(self, locator: Locator) -> str | None:
         """Why this process's domain cannot lead the table as things stand: its register is lost, or does not answer, or it
         is to have a replica that may lead and has not yet. What lies under its root from an earlier time counts for nothing.
         """
-        agreed = state.locator.replica(self._table.home)
+        agreed = locator.replica(self._table.home)
         if agreed is None:
             return f"it has no replica of the table {self._table.name} yet"
         if agreed.role is not Role.VOTER:
             return f"it is a {agreed.role} of the table {self._table.name}"
-        return self._table.read(self._table.home, state.locator).problem or None
+        return self._table.read(self._table.home, locator).problem or None
 
     def standing(self) -> TableStanding | None:
         """Where the table stands, None when it does not exist.

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.compaction import commit_compaction, plan_crowded
@@ -19,7 +20,7 @@ from etl_assets.errors import EngineLost
 from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.retry_policy import Decision, decide, spark_went_away
 from etl_assets.steps.data_path import WITHOUT_DAYS, step_of
-from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.placing import STAGE_OF, place, take_up
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, domain_watched, logger, platform_table
 from etl_assets.steps.turns import Turns
 
@@ -124,6 +125,7 @@ class Crew:
             domain=domain,
             lock_wait_seconds=self.settings.runs.lock_wait_seconds,
             domain_problem=lambda: placement.problem(domain),
+            take_up=partial(take_up, placement),
             turns=self._turns(),
         )
         step = step_of(

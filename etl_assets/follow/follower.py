@@ -32,9 +32,9 @@ from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
 from etl_assets.retry_policy import advice
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.watch import WatchCursor, watch
+from etl_assets.sources.watch import WatchCursor, Watched, watch
 from etl_assets.steps.data_path import DATA_PATH, DERIVED, WITHOUT_DAYS, source_folders
-from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.placing import STAGE_OF, once_led, place
 from etl_assets.steps.step import StepReport, logger, platform_table
 
 if TYPE_CHECKING:
@@ -144,18 +144,8 @@ class Follower:
         looking: Thing = (RAW_EVENTS.name, None)
         if not self._ready([looking]):
             return ()
-        settings = self._settings
         try:
-            domain = place(settings.placement(), STAGE_OF[RAW_EVENTS.name], RAW_EVENTS.name)
-            found = watch(
-                source_folders(settings, domain),
-                Ledger.of(platform_table(RAW_EVENTS.name, domain)),
-                self._cursor,
-                first_day=settings.start_date,
-                now=dt.datetime.now(dt.UTC),
-                settle_seconds=settings.landing.settle_seconds,
-                most_days=MOST_DAYS_A_LOOK,
-            )
+            found = once_led(self._settings.placement(), self._watch)
         except (EtlAssetsError, OSError) as error:
             self._failed(RAW_EVENTS.name, (), {None: error})
             return ()
@@ -166,6 +156,19 @@ class Follower:
         self._left_behind, behind = frozenset(), self._left_behind
         days = sorted({*found.ready, *behind})
         return tuple(day for day in days if self._ready([(RAW_EVENTS.name, day)]))
+
+    def _watch(self) -> Watched:
+        settings = self._settings
+        domain = place(settings.placement(), STAGE_OF[RAW_EVENTS.name], RAW_EVENTS.name)
+        return watch(
+            source_folders(settings, domain),
+            Ledger.of(platform_table(RAW_EVENTS.name, domain)),
+            self._cursor,
+            first_day=settings.start_date,
+            now=dt.datetime.now(dt.UTC),
+            settle_seconds=settings.landing.settle_seconds,
+            most_days=MOST_DAYS_A_LOOK,
+        )
 
     def _carry(self, crew: Crew, days: Sequence[dt.date], held: Lease) -> None:
         """Take days from the landing folder to the warehouse, each as far as it goes."""
@@ -199,7 +202,8 @@ class Follower:
     def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
         """The days each table has to catch up with; those on the path are left to the thread that carries them."""
         try:
-            behind = days_behind(self._settings.placement().reader(), self._settings.start_date)
+            placement = self._settings.placement()
+            behind = once_led(placement, lambda: days_behind(placement.reader(), self._settings.start_date))
         except (EtlAssetsError, OSError) as error:
             logger.warning("what is left undone cannot be told now: %s", error)
             return {}

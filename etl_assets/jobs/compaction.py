@@ -5,6 +5,7 @@ Belongs here: when tables are compacted, and what is told of it. Does not belong
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Never
 
 import dagster as dg
@@ -18,7 +19,7 @@ from etl_assets.resources.failures import as_failure
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.settings import Settings
 from etl_assets.steps.compact import Compact, Extent
-from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.placing import STAGE_OF, place, take_up
 from etl_assets.steps.step import StepContext, domain_watched
 from etl_assets.steps.turns import Turns
 
@@ -127,6 +128,7 @@ def _compact(platform: PlatformResource, table: str) -> tuple[Extent, Extent]:
         domain=domain,
         lock_wait_seconds=settings.runs.lock_wait_seconds,
         domain_problem=lambda: placement.problem(domain),
+        take_up=partial(take_up, placement),
         turns=Turns(folder=settings.turns_path),
     )
     with domain_watched(context):

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from etl_assets.errors import Fenced, QuorumUnavailable, StaleGeneration, Unanswered
+from etl_assets.errors import Fenced, Leaderless, QuorumUnavailable, StaleGeneration, Unanswered
 from etl_assets.mirroring.ballot import Ballot, quorum_unavailable
+from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.proof import Proof
 from etl_assets.mirroring.record import Record, State, newest_accepted
@@ -58,7 +59,8 @@ class Reading:
         the others first. So whoever asks after an acknowledgement was reported reads at least that.
 
         Raises:
-            QuorumUnavailable: no majority answers, or a change of leader is under way.
+            QuorumUnavailable: no majority answers.
+            Leaderless: one does, and a change of leader is under way, or was left in the middle.
         """
         return self._acknowledged()[0]
 
@@ -155,7 +157,18 @@ class Reading:
             raise quorum_unavailable(self._table, "nothing can be read anew", missing)
         try:
             Ballot(self._table, newest, self._sources(newest, records)).settle()
-        except (Fenced, QuorumUnavailable) as error:
+        except Fenced as error:
+            claimant = error.by.domain if isinstance(error.by, Epoch) else ""
+            raise Leaderless(
+                f"nobody leads the table {self._table.name}: {claimant} has claimed to lead it, and has not begun to",
+                fix="nothing: whoever writes the table next leads it, at the latest the next look at the failure domains; by"
+                f" hand `etl-assets tables relocate {self._table.name} --to` a domain that may lead",
+                table=self._table.name,
+                missing=missing,
+                claimant=claimant,
+                leader=newest.epoch.domain,
+            ) from error
+        except QuorumUnavailable as error:
             raise quorum_unavailable(self._table, "nothing can be read anew", missing) from error
         return newest, records
 

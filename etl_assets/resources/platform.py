@@ -3,6 +3,7 @@
 import datetime as dt
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -15,7 +16,7 @@ from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import Settings
 from etl_assets.steps.data_path import source_folders
-from etl_assets.steps.placing import place
+from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import ReadMode, StepContext
 from etl_assets.steps.turns import Turns
 
@@ -49,6 +50,7 @@ class PlatformResource(dg.ConfigurableResource):
             domain=domain,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
             domain_problem=lambda: settings.placement().problem(domain),
+            take_up=partial(take_up, settings.placement()),
             turns=Turns(folder=settings.turns_path),
         )
 

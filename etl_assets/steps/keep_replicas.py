@@ -16,11 +16,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.errors import DomainUnavailable, MirrorError, QuorumUnavailable, Unanswered
+from etl_assets.errors import DomainUnavailable, Leaderless, MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.checkpoints import EVERY
 from etl_assets.steps.long_work import LongWork
 from etl_assets.steps.members import ask_for_two_copies, go_on_with_one_copy, keep_members
-from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.placing import STAGE_OF, place, take_up
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -127,13 +127,18 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Ke
     seen = platform_table(table, placement.reader()).replication
     if seen is None:
         return Kept(table=table)
-    one_copy = None
+    one_copy, led_before = None, None
     try:
         state = seen.acknowledged()
-    except QuorumUnavailable:
-        if not go_on_with_one_copy(placement, seen):
+    except QuorumUnavailable as error:
+        if go_on_with_one_copy(placement, seen):
+            one_copy = True
+        elif isinstance(error, Leaderless):
+            led_before = error.leader
+            take_up(placement, table)
+        else:
             raise
-        one_copy, state = True, seen.acknowledged()
+        state = seen.acknowledged()
     if state is None or (not state.epoch.domain and _is_as_made(placement, seen)):
         return Kept(table=table)
     domain = place(placement, STAGE_OF[table], table)
@@ -141,12 +146,13 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Ke
     if mirrored is None:
         return Kept(table=table)
     mirrored.lead()
+    led_before = state.epoch.domain if led_before is None else led_before
     members = keep_members(placement, mirrored)
     mirrored.follow()
     problems = filter(None, [*members.problems, _tidy(mirrored, keep_log_versions)])
     return Kept(
         table=table,
-        moved=domain.name if state.epoch.domain not in ("", domain.name) else None,
+        moved=domain.name if led_before not in ("", domain.name) else None,
         rejoined=members.rejoined,
         joined=members.joined,
         one_copy=False if ask_for_two_copies(mirrored) else one_copy,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from etl_assets.contracts.tables import (
     ALL_TABLES,
@@ -15,13 +16,16 @@ from etl_assets.contracts.tables import (
     REPLAYS,
     WAREHOUSE_ROWS,
 )
-from etl_assets.errors import MirrorError, Unanswered
+from etl_assets.errors import Leaderless, MirrorError, Unanswered
 from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.policy import Stage
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
-    from etl_assets.mirroring.record import State
+    from etl_assets.mirroring.locator import Locator
+
+T = TypeVar("T")
+logger = logging.getLogger("etl_assets")
 
 _STAGES = {
     RAW_EVENTS.name: Stage.INGEST,
@@ -41,32 +45,72 @@ def place(placement: Placement, stage: Stage, table: str) -> FailureDomain:
     """The domain that runs a stage for a table now: where it ran before, as long as that may and can go on.
 
     A domain whose part of the table is lost cannot, however healthy it is: it has to rejoin first, under another leader.
+    While nobody leads it is the domain that claimed last, so that all who help help the same one.
     Sensors ask for the domain, and the run asks again, so that both name the same.
 
     Raises:
         DomainUnavailable: no domain may and can run the stage.
     """
-    state = _acknowledged(placement, table)
-    leads = None if state is None else state.epoch.domain or None
+    leads, locator = _led_by(placement, table)
     unfit: dict[str, str] = {}
     while True:
         domain = placement.place(stage, table=table, leader=leads, unfit=unfit)
         mirrored = platform_table(table, domain).replication
-        problem = None if mirrored is None or state is None else mirrored.problem(state)
+        problem = None if mirrored is None or locator is None else mirrored.problem(locator)
         if problem is None:
             return domain
         unfit[domain.name] = problem
 
 
+def take_up(placement: Placement, table: str) -> FailureDomain:
+    """End a change of leader that was left in the middle: the domain that runs the table's stage leads it from then on.
+
+    Raises:
+        DomainUnavailable: no domain may and can.
+        MirrorError: too few domains answer, or others claim at the same time: whoever needs the table tries again later.
+    """
+    domain = place(placement, STAGE_OF[table], table)
+    mirrored = platform_table(table, domain).replication
+    if mirrored is not None:
+        lead = mirrored.lead()
+        logger.warning("%s: nobody led it; led by %s from version %d on", table, domain.name, lead.version)
+    return domain
+
+
+def once_led(placement: Placement, look: Callable[[], T]) -> T:
+    """What a look at tables finds, for whoever is about to write: one that nobody leads is led first, each once.
+
+    Raises:
+        Exception: whatever the look raises, and `take_up`.
+    """
+    taken_up: set[str] = set()
+    while True:
+        try:
+            return look()
+        except Leaderless as error:
+            if (table := str(error.table)) in taken_up:
+                raise
+            taken_up.add(table)
+            take_up(placement, table)
+
+
 def leader(placement: Placement, table: str) -> str | None:
-    """The domain that leads a table; None if nobody does yet, or too few domains answer to tell."""
-    state = _acknowledged(placement, table)
+    """The domain that leads a table; None if nobody does, or too few domains answer to tell."""
+    seen = platform_table(table, placement.domains[0]).replication
+    try:
+        state = None if seen is None else seen.acknowledged()
+    except (MirrorError, Unanswered):
+        return None
     return None if state is None else state.epoch.domain or None
 
 
-def _acknowledged(placement: Placement, table: str) -> State | None:
-    mirrored = platform_table(table, placement.domains[0]).replication
+def _led_by(placement: Placement, table: str) -> tuple[str | None, Locator | None]:
+    """The domain that leads a table, or claimed last to, and its replicas; None of what cannot be told."""
+    seen = platform_table(table, placement.domains[0]).replication
     try:
-        return None if mirrored is None else mirrored.acknowledged()
+        state = None if seen is None else seen.acknowledged()
+    except Leaderless as error:
+        return error.claimant or None, None if seen is None else seen.locator()
     except (MirrorError, Unanswered):
-        return None
+        return None, None
+    return (None, None) if state is None else (state.epoch.domain or None, state.locator)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from etl_assets.contracts import tables as contracts
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
 from etl_assets.delta.table import Table
-from etl_assets.errors import DomainUnavailable
+from etl_assets.errors import DomainUnavailable, Leaderless
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.processes import is_there
 from etl_assets.steps.hung_root import ended_with
@@ -55,8 +55,8 @@ class StepContext:
     """Surroundings of a step: the session, the domain it was placed in, the clock.
 
     `session` gives the Spark session and starts it on first use; a step with nothing to do never asks.
-    `domain_problem` tells why the domain cannot be used any more, None if it can. `turns` is where it waits for others of
-    this machine that write the same table; None: it does not wait.
+    `domain_problem` tells why the domain cannot be used any more, None if it can. `take_up` has a table led that nobody
+    leads. `turns` is where it waits for others of this machine that write the same table; None: it does not wait.
     """
 
     session: Callable[[], SparkSession]
@@ -64,6 +64,7 @@ class StepContext:
     clock: Callable[[], dt.datetime] = _utc_now
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
     domain_problem: Callable[[], str | None] = lambda: None
+    take_up: Callable[[str], object] = lambda table: None
     turns: Turns | None = None
 
     @property
@@ -132,10 +133,12 @@ class StepReport:
 def domain_watched(context: StepContext) -> Generator[None]:
     """Name the loss of the step's domain as what it is: all sorts of errors follow from it, in Python and in Spark.
 
-    Where nothing fails because the domain hangs, and tables have other domains, the process is ended (`hung_root.py`).
+    A table that the step meets and that nobody leads, its own or one that it reads, is led before the step is repeated. Where
+    nothing fails because the domain hangs, and tables have other domains, the process is ended (`hung_root.py`).
 
     Raises:
         DomainUnavailable: something failed, and the domain cannot be used now. The step is placed anew when repeated.
+        Leaderless: a change of leader was left in the middle, and ended here; repeated, the step finds the new leader.
     """
     domain = context.domain
     try:
@@ -144,6 +147,9 @@ def domain_watched(context: StepContext) -> Generator[None]:
         ):
             yield
     except DomainUnavailable:
+        raise
+    except Leaderless as error:
+        context.take_up(str(error.table))
         raise
     except Exception as error:
         if (problem := context.domain_problem()) is None:

@@ -1,4 +1,4 @@
-"""Turns at a table: steps of one machine that write the same table work one after the other, first come, first served.
+"""Turns at a table: whoever writes the same table on one machine works one after the other, first come, first served.
 
 Belongs here: waiting, so that no step works in vain. Does not belong here: correctness. A step that works without a turn, on
 another machine or past a lock that was lost, is told of what came in between by its commit (`delta/commit.py`).
@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -44,45 +44,50 @@ class Turns:
     waiting: Callable[[], object] = lambda: None
 
     @contextmanager
-    def take(self, table: str) -> Generator[None]:
-        """Have the turn at a table during the block, after those who came before.
+    def take(self, *tables: str) -> Generator[None]:
+        """Have the turns at some tables during the block, after those who came before. An interrupt ends the wait.
 
-        A thread that has a turn, at whatever table, takes no second one and goes on at once: nobody who is waited for
-        waits. An interrupt ends the wait.
+        A thread that has a turn, at whatever table, takes no second one and goes on at once, and several are waited for in
+        the order of their names: so nobody waits in a circle.
         """
-        with self._having(table, LONGEST_WAIT_SECONDS):
+        with self._having(tables, LONGEST_WAIT_SECONDS):
             yield
 
     @contextmanager
     def take_if_free(self, table: str) -> Generator[bool]:
         """Have the turn at a table during the block if nobody has it or waits for it; gives whether that is so."""
-        with self._having(table, 0.0) as has_it:
+        with self._having((table,), 0.0) as has_it:
             yield has_it
 
     @contextmanager
-    def _having(self, table: str, wait_seconds: float) -> Generator[bool]:
-        if _mine.get() is not None:
+    def _having(self, tables: Collection[str], wait_seconds: float) -> Generator[bool]:
+        if _mine.get():
             yield True
             return
-        turn = _Turn(self, table)
-        has_it = turn.begin(wait_seconds)
-        before = _mine.set(turn)
-        try:
-            yield has_it
-        finally:
-            _mine.reset(before)
-            turn.end()
+        turns = tuple(_Turn(self, table) for table in sorted(set(tables)))
+        with ExitStack() as ending:
+            for turn in turns:
+                ending.callback(turn.end)
+            has_them = _begin(turns, wait_seconds)
+            before = _mine.set(turns)
+            ending.callback(_mine.reset, before)
+            yield has_them
 
 
 def give_way() -> None:
-    """Let whoever waits for the turn of this thread go first: for a step that has just committed and has more to do.
+    """Let whoever waits for a turn of this thread go first: for a step that has just committed and has more to do.
 
     The table may have moved on afterwards: what follows is to be planned on its newest version.
     """
-    turn = _mine.get()
-    if turn is not None:
+    for turn in _mine.get():
         turn.end()
-        turn.begin(LONGEST_WAIT_SECONDS)
+    _begin(_mine.get(), LONGEST_WAIT_SECONDS)
+
+
+def _begin(turns: Iterable[_Turn], wait_seconds: float) -> bool:
+    """Wait for each; whether all came in time."""
+    begun = [turn.begin(wait_seconds) for turn in turns]
+    return all(begun)
 
 
 class _Turn:
@@ -134,8 +139,8 @@ class _Turn:
         return True
 
 
-_mine: ContextVar[_Turn | None] = ContextVar("turn", default=None)
-"""The turn of this thread."""
+_mine: ContextVar[tuple[_Turn, ...]] = ContextVar("turns", default=())
+"""The turns of this thread, in the order of their names."""
 _hung: dict[str, bytes] = {}
 """For each file of a turn who was waited for in vain: not again in the same turn of theirs."""
 

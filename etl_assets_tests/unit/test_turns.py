@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,11 @@ def process(code: str, turns: Turns) -> Generator[subprocess.Popen[str]]:
             yield other
         finally:
             other.kill()
+
+
+def is_free(turns: Turns, table: str) -> bool:
+    with turns.take_if_free(table) as free:
+        return free
 
 
 def thread(target: Callable[[], None]) -> threading.Thread:
@@ -153,6 +159,42 @@ def test_a_step_in_a_step_waits_for_nobody_so_that_no_two_wait_for_each_other(tu
     for table in ("orders", "customers"):
         with turns.take_if_free(table) as is_free:
             assert is_free
+
+
+def test_who_wants_the_turns_of_several_tables_gets_all_of_them_and_waits_in_no_circle(turns):
+    done: list[tuple[str, ...]] = []
+
+    def want(*tables: str) -> None:
+        for _ in range(10):
+            with turns.take(*tables):
+                for table in tables:
+                    with ThreadPoolExecutor(1) as another:
+                        assert not another.submit(is_free, turns, table).result()
+        done.append(tables)
+
+    orders = [
+        ("orders", "customers", "letters"),
+        ("letters", "orders"),
+        ("customers", "letters"),
+        ("orders",),
+    ]
+    for each in [thread(lambda tables=tables: want(*tables)) for tables in orders]:
+        each.join(60)
+    assert sorted(done) == sorted(orders)
+    assert all(is_free(turns, table) for table in ("orders", "customers", "letters"))
+
+
+def test_a_wait_that_is_ended_lets_go_of_the_turns_it_had(turns):
+    def leave() -> None:
+        raise InterruptedError
+
+    with (
+        process(HOLDER, turns),
+        pytest.raises(InterruptedError),
+        Turns(folder=turns.folder, waiting=leave).take("customers", "orders"),
+    ):
+        pass
+    assert is_free(turns, "customers")
 
 
 def test_giving_way_lets_one_in_that_waits_and_goes_on_after_it(turns):

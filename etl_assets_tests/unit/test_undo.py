@@ -6,7 +6,12 @@ import datetime as dt
 import json
 import multiprocessing
 import os
+import threading
+import time
 from collections import Counter
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,11 +24,13 @@ from etl_assets.checks.invariants import all_committed, dense_offsets, nothing_l
 from etl_assets.cli.reprocess import reprocess
 from etl_assets.cli.restore import restore
 from etl_assets.cli.trace import trace
+from etl_assets.delta.commit import Place, commit_metadata, write_version
 from etl_assets.delta.content import content_of
 from etl_assets.delta.cursor import read_cursors, taken_back
 from etl_assets.delta.key_index import KeyIndex
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import read_entry
+from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.delta.table import Table
@@ -37,7 +44,8 @@ from etl_assets.settings import load_settings
 from etl_assets.sources.replays import event_again, hand_in_replays
 from etl_assets.steps.plan_undo import plan_days, plan_restore, version_at
 from etl_assets.steps.step import platform_table
-from etl_assets.steps.undo import PATH
+from etl_assets.steps.turns import Turns
+from etl_assets.steps.undo import PATH, Undo
 from etl_assets.testing.failpoints import Failpoint
 from etl_assets_tests.reference.mirrored_log import commit_entries, three_replications
 from etl_assets_tests.reference.written_tables import write_table
@@ -110,6 +118,63 @@ def call(command, *options: str, code: int = 0):
 
 def version(domain: FailureDomain, table: str) -> int:
     return platform_table(table, domain).version()
+
+
+@contextmanager
+def committing(table: Table, turns: Turns) -> Generator[None]:
+    """Somebody who commits to a table all the time, in turns with whoever asks for one, as the follower does."""
+    began, end = threading.Event(), threading.Event()
+
+    def commit_again_and_again() -> None:
+        while not end.wait(0.05):
+            with turns.take(table.name):
+                commit_nothing(table)
+            began.set()
+
+    with ThreadPoolExecutor(1) as other:
+        done = other.submit(commit_again_and_again)
+        try:
+            assert began.wait(30)
+            yield
+        finally:
+            end.set()
+        done.result()
+
+
+def commit_nothing(table: Table) -> None:
+    def put(place: Place, writer: str) -> None:
+        mark = commit_metadata(place, writer, {}, {})
+        metrics = {"numFiles": 0, "numOutputRows": 0}
+        NewEntry(operation="WRITE", base_version=now, metrics=metrics, user_metadata=mark).put(
+            place.path, stamped=False
+        )
+
+    now = table.version()
+    write_version(None, table, now + 1, put)
+
+
+@pytest.mark.parametrize(
+    ("busy", "command", "options"),
+    [
+        ("normalized_orders", restore, ("normalized_orders", "--to-version", "0")),
+        ("audit_log", restore, ("normalized_orders", "--to-version", "0")),
+        ("warehouse_rows", reprocess, ("--from", "2026-03-02", "--to", "2026-03-02")),
+    ],
+)
+def test_an_undo_takes_turns_with_somebody_who_commits_to_one_of_its_tables_all_the_time(
+    domain, monkeypatch, busy, command, options
+):
+    monkeypatch.setattr(runs, "materialize_days", lambda *args, **more: [])
+    carry_out = Undo.carry_out
+
+    def slowly(undo: Undo, **more: float) -> dict[str, int]:
+        time.sleep(0.3)  # planned, as on logs that take long to read
+        return carry_out(undo, **more)
+
+    monkeypatch.setattr(Undo, "carry_out", slowly)
+    with committing(platform_table(busy, domain), Turns(folder=load_settings().turns_path)):
+        call(command, *options, "--yes")
+    assert days(domain, "normalized_orders") == {FIRST: 2}
 
 
 @pytest.mark.parametrize(
