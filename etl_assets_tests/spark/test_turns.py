@@ -95,7 +95,7 @@ def test_a_run_over_whole_days_needs_no_second_attempt(spark, pipeline):
         return Normalize(context=context, mode=ReadMode.WHOLE)
 
     table = context.table(ORDERS)
-    base = ensure_table(spark, table)
+    base = ensure_table(table)
     with committing(table, turns):
         result = dg.materialize(
             [normalized_orders],
