@@ -203,4 +203,4 @@ class FollowerRunning(EtlAssetsError):
 
 
 class EngineLost(EtlAssetsError):
-    """The Spark engine that this process has started is gone, so that nothing more can be done in it; carries `driver`."""
+    """The Spark engine of this process is gone, and what it was asked for with it; carries `driver`."""

@@ -89,6 +89,11 @@ RULES = (
         why="another owner has the effect; it completes, or it is taken over",
     ),
     *_SPARK_WENT_AWAY,
+    Rule(
+        names=("EngineLost",),
+        decision=Decision.RETRY,
+        why="the step is repeated in a Spark engine of its own",
+    ),
     Rule(names=("DomainUnavailable",), decision=Decision.RETRY, why="the storage may come back"),
     Rule(
         names=("QuorumUnavailable", "Unanswered"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 from etl_assets.processes import is_there
@@ -49,10 +50,13 @@ def running_driver_pid() -> int | None:
     return getattr(_started_driver(), "pid", _used_driver)
 
 
-def lost_driver_pid() -> int | None:
-    """Process id of the driver JVM that this process has started or uses, if it has ended."""
+def lost_driver_pid(*, wait_seconds: float = 0.0) -> int | None:
+    """Process id of the driver JVM that this process has started or uses, if it has ended, or does within some time."""
     if (started := _started_driver()) is not None:
-        started.poll()  # where there is no /proc, a child that nobody has asked for is taken to run
+        with suppress(
+            TimeoutExpired
+        ):  # where there is no /proc, a child that nobody has asked for is taken to run
+            started.wait(wait_seconds)
     pid = running_driver_pid()
     return None if pid is None or is_there(pid) else pid
 

@@ -41,7 +41,8 @@ from etl_assets.placement.observations import Observations
 from etl_assets.placement.site import Site
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.failures import as_failure
-from etl_assets.resources.spark import SparkResource
+from etl_assets.resources.spark import SparkResource, renew_sessions
+from etl_assets.retry_policy import spark_went_away
 from etl_assets.steps.step import INSERTED, UPDATED, StepContext, StepReport, domain_watched, logger
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         try:
             result = run_partitions(self._runner(context, obj, keys), keys)
         except Exception as error:
+            if spark_went_away(error):
+                renew_sessions()
             raise as_failure(error) from error
         _log(context, result, len(keys), time.monotonic() - started)
         if result.report is not None:

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import dagster as dg
 
-from etl_assets.errors import EtlAssetsError
+from etl_assets.delta.session import lost_driver_pid
+from etl_assets.errors import EngineLost, EtlAssetsError
 from etl_assets.retry_policy import Decision, advice, decide
+
+_NO_ANSWER = ("Py4JError", "Py4JNetworkError")
+"""What a call of this process's own JVM ends with when that dies, besides a lost connection; it may be a bug as well."""
+_DYING_SECONDS = 1.0
+"""A connection may end before the process does."""
 
 
 def as_failure(error: Exception) -> dg.Failure:
     """The failure of a run by the retry table: repeated only where that may help."""
     if isinstance(error, dg.Failure):
         return error
+    error = _lost_engine(error) or error
     decision = decide(error)
     message = error.message if isinstance(error, EtlAssetsError) else f"{type(error).__name__}: {error}"
     return dg.Failure(
         description=f"{message}\n  fix: {advice(error)}",
         metadata={"error": type(error).__name__, "fix": advice(error), "decision": decision.value},
         allow_retries=decision is Decision.RETRY,
+    )
+
+
+def _lost_engine(error: Exception) -> EngineLost | None:
+    """That Spark's JVM is gone, if an error follows from it: the error itself tells of one call."""
+    if not isinstance(error, ConnectionError) and type(error).__name__ not in _NO_ANSWER:
+        return None
+    if (driver := lost_driver_pid(wait_seconds=_DYING_SECONDS)) is None:
+        return None
+    return EngineLost(
+        f"the Spark engine of this process (process {driver}) has ended in the middle of the step",
+        fix="nothing, unless it goes on: the step is repeated with another engine, and nothing acknowledged was lost; if it does,"
+        " look for the kernel's out-of-memory killer, and raise `spark.driver_memory` or give the machine more",
+        driver=driver,
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
+from etl_assets.delta.session import lost_driver_pid
 from etl_assets.errors import SettingsError
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.jvm import driver_options, launcher_options, option_string, starts_quickly
@@ -90,6 +91,7 @@ class SparkResource(LazyPySparkResource):
 
     start: str = JvmStart.AUTO.value
     _runs_session: Any = PrivateAttr(default=None)
+    _made_after: int = PrivateAttr(default=0)  # so many renewals
 
     @property
     def spark_session(self) -> SparkSession:
@@ -103,7 +105,8 @@ class SparkResource(LazyPySparkResource):
 
     def session_for(self, input_bytes: int | None) -> SparkSession:
         """`spark_session`, for work on so many bytes: an engine that is started is started for that."""
-        if self._runs_session is None:
+        if self._runs_session is None or self._made_after != _engine.renewals or _is_lost(self._runs_session):
+            self._made_after = _engine.renewals
             quick = starts_quickly(JvmStart(self.start), input_bytes)
             self._runs_session = _session(dict(self.spark_config), quick=quick)
             for key, value in PER_SESSION.items():
@@ -112,15 +115,27 @@ class SparkResource(LazyPySparkResource):
         return self._runs_session
 
 
+def _is_lost(session: SparkSession) -> bool:
+    """Whether the JVM of a session has ended, or was replaced since."""
+    context = getattr(session, "_sc", None)  # a session at a server has none
+    return context is not None and (context._jsc is None or lost_driver_pid() is not None)
+
+
 class _Engine:
     """Spark outside of this process that is used instead of one of its own, and the sessions that it was asked for."""
 
     def __init__(self) -> None:
         self.address: str | None = None
         self.sessions: list[SparkSession] = []
+        self.renewals = 0
 
 
 _engine = _Engine()
+
+
+def renew_sessions() -> None:
+    """Have each resource of this process make another session when it is next asked: a server has lost theirs."""
+    _engine.renewals += 1
 
 
 def reach_engine(address: str) -> None:
@@ -171,6 +186,7 @@ def _start(config: Mapping[str, str], *, quick: bool) -> SparkSession:
         os.environ["LC_ALL"] = "C.UTF-8"
     # Workers must be this interpreter, with this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _forget_lost_engine()
     builder = SparkSession.builder
     options = driver_options(java, config, os.environ, quick=quick)
     java_options = {"spark.driver.defaultJavaOptions": option_string(options)}
@@ -178,6 +194,20 @@ def _start(config: Mapping[str, str], *, quick: bool) -> SparkSession:
         builder = builder.config(key, value)
     with _own_signal_handlers():
         return builder.getOrCreate()
+
+
+def _forget_lost_engine() -> None:
+    """PySpark keeps to the JVM that it has started once, dead or alive: let go of a dead one, so that another is started."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if lost_driver_pid() is None:
+        return
+    if (context := SparkContext._active_spark_context) is not None:
+        context._jsc = None  # nobody is there to be stopped; the rest is of this process
+        context.stop()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def class_path(config: Mapping[str, str]) -> dict[str, str]:

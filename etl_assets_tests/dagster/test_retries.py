@@ -6,19 +6,24 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import Mock
 
 import dagster as dg
 import pytest
 from dagster._core.events import EngineEventData
 from dagster._core.launcher import WorkerStatus
 from dagster._core.test_utils import create_run_for_test
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from etl_assets.build import platform_resources
 from etl_assets.errors import SettingsError, TableBusy
 from etl_assets.launcher import WatchedRunLauncher
+from etl_assets.resources.failures import as_failure
+from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import StepReport
 
@@ -73,6 +78,57 @@ def test_a_terminal_error_is_not_repeated_and_says_what_to_do(error):
     told = failure.step_failure_data.user_failure_data
     assert told is not None
     assert "fix: " in str(told.description)
+
+
+def test_a_step_that_lost_its_session_at_a_server_is_repeated_in_another_one(monkeypatch):
+    resources, sessions, made = platform_resources(load_settings()), [], iter(range(9))
+    monkeypatch.setattr(
+        "etl_assets.resources.spark._session", lambda *_, **__: Mock(number=next(made), _sc=None)
+    )
+
+    @dg.asset(io_manager_key="delta", retry_policy=dg.RetryPolicy(max_retries=1, delay=0.01))
+    def mine(spark: SparkResource) -> Any:
+        assert spark.spark_session is spark.spark_session
+        sessions.append(spark.spark_session)
+        return FailingStep(lambda: SparkConnectGrpcException("no answer"), times=2 - len(sessions))
+
+    assert dg.materialize([mine], resources=resources, raise_on_error=False).success
+    assert [session.number for session in sessions] == [0, 1]
+
+
+@pytest.fixture
+def dead_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """What is taken for the JVM of this process, and has just been killed."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        monkeypatch.setattr("etl_assets.delta.session._started_driver", lambda: process)
+        process.kill()
+        yield process
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Py4JError("An error occurred while calling o1.x"), Py4JNetworkError("no"), ConnectionRefusedError()],
+)
+def test_a_call_that_fails_because_the_jvm_is_gone_says_so_and_is_repeated(dead_driver, error):
+    failure = as_failure(error)
+    assert failure.allow_retries
+    assert f"process {dead_driver.pid}" in str(failure.description)
+    assert failure.metadata["error"].value == "EngineLost"
+
+
+def test_the_jvm_is_not_to_blame_for_what_it_reported_before_it_ended(dead_driver):
+    assert as_failure(TableBusy("another run writes", fix="wait")).metadata["error"].value == "TableBusy"
+    assert as_failure(KeyError("a bug")).metadata["error"].value == "KeyError"
+
+
+def test_a_plain_error_of_a_jvm_that_is_there_is_a_bug(monkeypatch):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        monkeypatch.setattr("etl_assets.delta.session._started_driver", lambda: process)
+        monkeypatch.setattr("etl_assets.resources.failures._DYING_SECONDS", 0.0)
+        failure = as_failure(Py4JError("method x does not exist"))
+        process.kill()
+    assert not failure.allow_retries
+    assert failure.metadata["error"].value == "Py4JError"
 
 
 @pytest.fixture
