@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from etl_assets.delta.durability import sync_files
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
@@ -107,3 +109,73 @@ def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
             fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
         ) from error
     return tuple(file for add in added if add is not None for file in files_added(add))
+
+
+def says_the_same(one: bytes, other: bytes) -> bool:
+    """Whether two checkpoints have whoever opens the table see the same; False if one cannot be read.
+
+    Their bytes may differ in how they are compressed and in the order of rows and keys. Everything else that is said of files,
+    transaction ids, domains, properties and protocol has to be equal: rows are read by the one, left out by statistics and
+    planned on by cursors. So what one says and the other does not (statistics in columns of their own, a sidecar) is a
+    difference too: there are readers that believe it. Removed files are left aside, which go after a while by the clock; one
+    that takes out a file in use is not.
+    """
+    import pyarrow as pa
+
+    try:
+        return _statements(one) == _statements(other)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def sums_up(checkpoint: bytes, base: Checkpoint | None, entries: Sequence[bytes]) -> bool:
+    """Whether a checkpoint says what some log entries say.
+
+    Args:
+        checkpoint: Its content.
+        base: The checkpoint that the entries follow on; None: they are all there are.
+        entries: At least one.
+
+    Raises:
+        ReplicaCorrupt: delta-rs cannot read these entries.
+        Unanswered: this machine has no room to make another one in.
+    """
+    return says_the_same(checkpoint, make_checkpoint(base, entries).content)
+
+
+def _statements(checkpoint: bytes) -> list[tuple[str, str]]:
+    """What a checkpoint says, in an order of its own: kinds of actions and their values. What is null is not said."""
+    import pyarrow.parquet as pq
+
+    rows = pq.ParquetFile(BytesIO(checkpoint)).read().to_pylist(maps_as_pydicts="strict")
+    actions = [(kind, action) for row in rows for kind, action in row.items() if action is not None]
+    in_use = {_identity(action) for kind, action in actions if kind == "add"}
+    return sorted(
+        (kind, json.dumps(_comparable(kind, action), sort_keys=True, default=repr))
+        for kind, action in actions
+        if kind != "remove" or _identity(action) in in_use
+    )
+
+
+def _identity(action: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What Delta knows a file by: one with another deletion vector is another one."""
+    vector = action.get("deletionVector") or {}
+    return action["path"], vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset")
+
+
+def _comparable(kind: str, action: Mapping[str, Any]) -> Any:
+    said = dict(action)
+    if kind == "add" and said.get("stats") is not None:
+        said["stats"] = json.loads(said["stats"], parse_float=Decimal)
+    if kind == "protocol":
+        features = ("readerFeatures", "writerFeatures")
+        said |= {name: sorted(said[name]) for name in features if said.get(name) is not None}
+    return dict(_without_nulls(said))
+
+
+def _without_nulls(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in said.items():
+        if isinstance(value, dict):
+            yield name, dict(_without_nulls(value))
+        elif value is not None:
+            yield name, value

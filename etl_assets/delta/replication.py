@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.delta.checkpoint import live_files, make_checkpoint
+from etl_assets.delta.checkpoint import live_files, make_checkpoint, says_the_same, sums_up
 from etl_assets.delta.closing import closing_entry
 from etl_assets.delta.registration import Registration
 from etl_assets.delta.standing import Holding, TableStanding, holdings, standing
@@ -171,7 +171,7 @@ class Replication:
             QuorumUnavailable: too few domains answer.
             Unanswered: this domain's store does not answer.
         """
-        return checkpoint_replicas(self._table, self.mirror.push(), make_checkpoint)
+        return checkpoint_replicas(self._table, self.mirror.push(), make_checkpoint, says_the_same)
 
     def outdated(self, keep: int) -> tuple[int, tuple[Outdated, ...]]:
         """The version at which the log would begin, about `keep` before the newest, and what lies before it by domain.
@@ -242,7 +242,9 @@ class Replication:
         state = self.acknowledged()
         if state is None:
             return {}
-        return {agreed.domain: problems(self._table, agreed, state) for agreed in state.locator.replicas}
+        return {
+            agreed.domain: problems(self._table, agreed, state, sums_up) for agreed in state.locator.replicas
+        }
 
     def differing(self) -> list[Differing]:
         """Data files whose bytes are not the same in all replicas. Reads all of them.
@@ -273,7 +275,9 @@ class Replication:
         """
         state = self.acknowledged()
         agreed = None if state is None else state.locator.replica(domain)
-        return Finding() if state is None or agreed is None else look(self._table, agreed, state, since)
+        if state is None or agreed is None:
+            return Finding()
+        return look(self._table, agreed, state, since, sums_up)
 
     def rebuild(self, domain: str) -> None:
         """Build another domain's replica anew from those that are whole; until it has everything, it does not vote.

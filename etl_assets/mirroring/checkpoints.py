@@ -51,16 +51,15 @@ class Checkpoint:
         return Published(version=self.version, chain=self.chain, folder=folder)
 
     def pointer(self, placed: bytes) -> bytes:
-        """`_last_checkpoint` for the file that is in place.
-
-        A file of somebody else's making is named as any, and not as one to build on.
-        """
-        tags = {_CHAIN: self.chain, _DIGEST: digest(placed)} if placed == self.content else {}
-        return json.dumps({**self.hint, "sizeInBytes": len(placed), "tags": tags}).encode()
+        """`_last_checkpoint` for the file that is in place, which says the same; with the mark of this platform's making."""
+        mark = {_CHAIN: self.chain, _DIGEST: digest(placed)}
+        return json.dumps({**self.hint, "sizeInBytes": len(placed), "tags": mark}).encode()
 
 
 Make = Callable[[Checkpoint | None, Sequence[bytes]], Checkpoint]
 """Makes the checkpoint of the last of some entries, which follow on a checkpoint, or are the first."""
+Same = Callable[[bytes, bytes], bool]
+"""Whether the contents of two checkpoints of a version say the same."""
 
 
 class Checkpoints:
@@ -75,15 +74,19 @@ class Checkpoints:
         return _version(_hint(self._pointer()))
 
     def newest(self) -> Checkpoint | None:
-        """The newest one, if it is of this platform's making and is what it was made as."""
-        hint = _hint(self._pointer())
-        tags = hint.get("tags") or {}
-        if _CHAIN not in tags or _version(hint) < 0:
+        """The newest one, if `_last_checkpoint` names it with this platform's mark and it is what was marked."""
+        return self._named_by(self._pointer())
+
+    def _named_by(self, pointer: Found | None) -> Checkpoint | None:
+        hint = _hint(pointer)
+        version, mark = _version(hint), hint.get("tags")
+        chain = mark.get(_CHAIN) if isinstance(mark, dict) else None
+        if version < 0 or not isinstance(mark, dict) or not isinstance(chain, str):
             return None
-        found = self._store.get(self._key(_version(hint)))
-        if found is None or digest(found.content) != tags.get(_DIGEST):
+        found = self._store.get(self._key(version))
+        if found is None or digest(found.content) != mark.get(_DIGEST):
             return None
-        return Checkpoint(version=_version(hint), chain=tags[_CHAIN], content=found.content, hint=hint)
+        return Checkpoint(version=version, chain=chain, content=found.content, hint=hint)
 
     def exists(self, version: int) -> bool:
         """Whether there is any of a version."""
@@ -111,10 +114,11 @@ class Checkpoints:
         self._store.persist([key])
         return True
 
-    def put(self, checkpoint: Checkpoint) -> bool:
+    def put(self, checkpoint: Checkpoint, same: Same) -> bool:
         """Put a checkpoint of a version that is published here into its place, then let `_last_checkpoint` name it.
 
-        May be done late, twice, or by several at once: the first file of a version stays, and the pointer only moves on.
+        May be done late, twice, or by several at once: the first file of a version stays, and the pointer only moves on. A
+        file of other bytes is another process's if it says the same; one that does not is somebody's, and is never named.
 
         Returns:
             Whether the pointer names this version now.
@@ -122,7 +126,9 @@ class Checkpoints:
         key = self._key(checkpoint.version)
         self._store.create(key, checkpoint.content)
         placed = self._store.get(key)
-        if placed is None:
+        if placed is None or not (
+            placed.content == checkpoint.content or same(placed.content, checkpoint.content)
+        ):
             return False
         self._store.persist([key])
         before = self._pointer()
@@ -133,13 +139,18 @@ class Checkpoints:
         return self._store.replace(self._pointer_key, checkpoint.pointer(placed.content), before.etag)
 
     def problem(self) -> str | None:
-        """What is wrong with the newest one, None if nothing is or there is none."""
-        tags = (hint := _hint(self._pointer())).get("tags") or {}
-        if _CHAIN in tags and self.newest() is None:
-            return (
-                f"the checkpoint of version {_version(hint)} in {self._log} is gone or not what was written"
-            )
-        return None
+        """What is wrong with the newest one, None if nothing is or there is none.
+
+        One without this platform's mark may say anything, and whoever opens the table believes it. There is no moment at which
+        `_last_checkpoint` names one of the platform's making without it.
+        """
+        pointer = self._pointer()
+        if pointer is None or self._named_by(pointer) is not None:
+            return None
+        version = _version(_hint(pointer))
+        if version < 0:
+            return f"_last_checkpoint in {self._log} cannot be read"
+        return f"the checkpoint of version {version} in {self._log} is gone, or not what the platform has written"
 
     def _pointer(self) -> Found | None:
         return self._store.get(self._pointer_key)
@@ -158,7 +169,7 @@ def due(version: int) -> int:
     return newest if newest >= EVERY else -1
 
 
-def checkpoint_replicas(table: MirroredTable, state: State, make: Make) -> tuple[str, ...]:
+def checkpoint_replicas(table: MirroredTable, state: State, make: Make, same: Same) -> tuple[str, ...]:
     """Give each replica with data the checkpoint that is due, made once from the home replica.
 
     Replicas that are not so far, or do not answer, are left for another time.
@@ -167,6 +178,7 @@ def checkpoint_replicas(table: MirroredTable, state: State, make: Make) -> tuple
         table: The table, as its leading domain sees it.
         state: The acknowledged state.
         make: Makes the content.
+        same: Compares it with what lies in its place already.
 
     Returns:
         The domains that got it.
@@ -186,7 +198,7 @@ def checkpoint_replicas(table: MirroredTable, state: State, make: Make) -> tuple
     if not lacking:
         return ()
     checkpoint = _of_home(table, state, version, make)
-    puts = {domain: partial(_put, there, checkpoint) for domain, there in lacking.items()}
+    puts = {domain: partial(_put, there, checkpoint, same) for domain, there in lacking.items()}
     return tuple(domain for domain, done in table.couriers.gather(puts, lambda _: False).items() if done)
 
 
@@ -202,9 +214,9 @@ def _lacking(table: MirroredTable, domain: str, state: State, version: int) -> C
         return None
 
 
-def _put(there: Checkpoints, checkpoint: Checkpoint) -> bool:
+def _put(there: Checkpoints, checkpoint: Checkpoint, same: Same) -> bool:
     try:
-        return there.put(checkpoint)
+        return there.put(checkpoint, same)
     except Unanswered:
         return False
 

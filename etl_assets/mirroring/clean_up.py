@@ -10,6 +10,7 @@ checkpoint and the log after it wherever it finds the head.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -165,7 +166,8 @@ def _points_beyond(replica: Replica, folder: int, base: Base) -> bool:
     if there.newest_version() >= base.first:
         return True
     checkpoint = checkpoint_of_base(replica, folder, base)
-    return checkpoint is not None and there.put(checkpoint)
+    # Its bytes are those that were agreed on.
+    return checkpoint is not None and there.put(checkpoint, operator.eq)
 
 
 def _before(replica: Replica, record: Record, first: int) -> tuple[str, ...]:

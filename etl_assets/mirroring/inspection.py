@@ -17,6 +17,7 @@ from etl_assets.mirroring.named_files import NamedFile, files_named, files_remov
 from etl_assets.mirroring.record import Base, Published, State
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.table import MirroredTable
+from etl_assets.mirroring.unnamed_checkpoints import SumsUp, foreign_checkpoint
 from etl_assets.mirroring.verification import begins_at
 
 AT_ONCE = 250
@@ -49,7 +50,12 @@ class Finding:
 
 
 def look(
-    table: MirroredTable, agreed: Agreed, state: State, since: Seen | None, at_once: int = AT_ONCE
+    table: MirroredTable,
+    agreed: Agreed,
+    state: State,
+    since: Seen | None,
+    sums_up: SumsUp,
+    at_once: int = AT_ONCE,
 ) -> Finding:
     """Look over the next piece of a replica of an acknowledged state.
 
@@ -61,6 +67,7 @@ def look(
         agreed: The replica.
         state: The acknowledged state.
         since: Where the last look ended; None: at the beginning. Of another folder, or before the log begins, it is nothing.
+        sums_up: Compares a checkpoint with entries.
         at_once: Entries or files to look at.
 
     Raises:
@@ -82,7 +89,11 @@ def look(
             since = Seen(folder=at.folder, version=base.first - 1, chain=base.before)
         if since.path is None:
             return _look_at_log(replica, at, since, at_once, has_data=agreed.has_data)
-        return _look_at_files(replica, at, since, live_now(table, replica, at, base), at_once)
+        live = live_now(table, replica, at, base)
+        # Once, between the log and the files.
+        if not since.path and (problem := foreign_checkpoint(replica, at, base, state.version, sums_up)):
+            return Finding(problem=problem)
+        return _look_at_files(replica, at, since, live, at_once)
     except ReplicaCorrupt as error:
         return Finding(problem=error.message)
 

@@ -10,30 +10,45 @@ from collections.abc import Iterator
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.checkpoints import Checkpoints
 from etl_assets.mirroring.locator import Replica as Agreed
-from etl_assets.mirroring.record import Base, Record, State
+from etl_assets.mirroring.record import Base, Published, Record, State
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.table import MirroredTable
+from etl_assets.mirroring.unnamed_checkpoints import SumsUp, foreign_checkpoint
 
 
-def problems(table: MirroredTable, agreed: Agreed, state: State) -> list[str]:
+def problems(table: MirroredTable, agreed: Agreed, state: State, sums_up: SumsUp) -> list[str]:
     """What is wrong with a replica of an acknowledged state; also that it does not answer, or has lost its register.
 
-    One so far behind that it begins anew at the base has nothing that counts, and so nothing wrong.
+    One so far behind that it begins anew at the base has nothing that counts, and so nothing wrong. `sums_up` compares a
+    checkpoint with entries.
     """
     answer = table.read(agreed.domain, state.locator)
     if answer.record is None:
         return [answer.problem or "has no register"]
     try:
-        return list(_problems(table, agreed, answer.record, state))
+        return list(_problems(table, agreed, answer.record, state, sums_up))
     except (Unanswered, ReplicaCorrupt) as error:
         return [error.message]
 
 
-def _problems(table: MirroredTable, agreed: Agreed, record: Record, state: State) -> Iterator[str]:
+def _problems(
+    table: MirroredTable, agreed: Agreed, record: Record, state: State, sums_up: SumsUp
+) -> Iterator[str]:
     replica, at = table.replica(agreed.domain, state.locator), record.published
     base = begins_at(replica, record, state)
     if at.version < base.first:
         return
+    found = list(_damage(table, replica, agreed, at, base))
+    yield from found
+    # Only a log that is the agreed one says what a checkpoint has to say.
+    if not found and agreed.has_data:
+        problem = foreign_checkpoint(replica, at, base, state.version, sums_up)
+        yield from () if problem is None else (problem,)
+
+
+def _damage(
+    table: MirroredTable, replica: Replica, agreed: Agreed, at: Published, base: Base
+) -> Iterator[str]:
     there = Checkpoints(replica, at.folder)
     content = there.of(base) if agreed.has_data and base.first else None
     if agreed.has_data and base.first and content is None:

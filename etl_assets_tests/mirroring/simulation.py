@@ -151,6 +151,8 @@ class World:
     def after(self, store: str, operation: str, key: str) -> None:
         if operation in ("replace", "create", "put") and key.startswith("register/"):
             self.oracle.look(store)
+        if operation in ("replace", "create") and key.endswith("/_last_checkpoint"):
+            self.oracle.pointed_at(store, key)
         self._baton()
 
     def later(self, store: str, effect: Callable[[], object]) -> None:
@@ -592,6 +594,28 @@ class Oracle:
             self._expect_one_of([base for base in self._bases if base.first > version], domain, record)
         elif version <= record.published.version:
             raise Violation(f"{domain} is about to lose its published entry or checkpoint {version}")
+
+    def pointed_at(self, domain: str, key: str) -> None:
+        """What `_last_checkpoint` names is there, says what the log says, and is marked: without that it is damage."""
+        store, record = self._world.stores[domain], self.record(domain)
+        files = store.files
+        pointer = files.get(key)
+        if pointer is None or record is None:
+            return  # the operation comes late, or into a root that was emptied meanwhile, whose folders are not used again
+        folder = Replica(store, table=TABLE, domain=domain).folder(record.published.folder)
+        if not key.startswith(f"{folder}/"):
+            return
+        hint = json.loads(pointer)
+        version = hint["version"]
+        content = files.get(f"{key.removesuffix('_last_checkpoint')}{version:020d}.checkpoint.parquet")
+        if content != self._live_at(version):
+            raise Violation(
+                f"{domain} points at checkpoint {version}, which is gone or not what the log says"
+            )
+        mark = {"etlAssets.chain": self._acknowledged[version], "etlAssets.sha256": digest(content)}
+        if hint.get("tags") != mark:
+            raise Violation(f"{domain} points at checkpoint {version} without the mark of it")
+        self._world.met.add("pointed at")
 
     def _expect_held(self, domain: str, record: Record, state: State) -> None:
         """A vote is given for what is there: the entry, and its data."""

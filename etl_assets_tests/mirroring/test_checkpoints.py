@@ -6,9 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.delta.checkpoint import live_files, make_checkpoint
+from etl_assets.delta.checkpoint import live_files, make_checkpoint, says_the_same
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.table import Snapshot
 from etl_assets.errors import ReplicaCorrupt
@@ -237,6 +236,10 @@ class Maker:
             hint={"version": version},
         )
 
+    @staticmethod
+    def same(one: bytes, other: bytes) -> bool:
+        return one.split(b",")[0] == other.split(b",")[0]
+
 
 def test_a_kill_at_any_moment_leaves_a_pointer_to_a_whole_checkpoint_or_none_and_the_next_round_goes_on():
     weather, make = KillAt(), Maker()
@@ -250,7 +253,7 @@ def test_a_kill_at_any_moment_leaves_a_pointer_to_a_whole_checkpoint_or_none_and
     state = leader.mirror.push()
     untouched = {domain: dict(stores[domain].files) for domain in DOMAINS}
     weather.seen = 0
-    assert sorted(checkpoint_replicas(leader.mirror.table, state, make)) == list(DOMAINS)
+    assert sorted(checkpoint_replicas(leader.mirror.table, state, make, make.same)) == list(DOMAINS)
     operations = weather.seen
     kills = 0
     for at in range(operations):
@@ -259,7 +262,7 @@ def test_a_kill_at_any_moment_leaves_a_pointer_to_a_whole_checkpoint_or_none_and
                 stores[domain].files = dict(untouched[domain])
             weather.seen, weather.at = 0, (at, after)
             with pytest.raises(Killed):
-                checkpoint_replicas(platform.process("a").mirror.table, state, make)
+                checkpoint_replicas(platform.process("a").mirror.table, state, make, make.same)
             kills += 1
             for domain in DOMAINS:
                 there = Checkpoints(leader.mirror.table.replica(domain), 1)
@@ -267,7 +270,7 @@ def test_a_kill_at_any_moment_leaves_a_pointer_to_a_whole_checkpoint_or_none_and
                 assert there.problem() is None
                 if there.newest_version() == EVERY:
                     assert there.newest() is not None
-            checkpoint_replicas(platform.process("a").mirror.table, state, make)
+            checkpoint_replicas(platform.process("a").mirror.table, state, make, make.same)
             for domain in DOMAINS:
                 there = Checkpoints(leader.mirror.table.replica(domain), 1)
                 assert there.newest_version() == EVERY
@@ -283,17 +286,232 @@ def test_a_parquet_file_that_is_no_checkpoint_is_told_to_be_none(columns):
         live_files(stray.getvalue())
 
 
-def test_a_file_of_somebody_else_is_named_and_not_built_upon(tmp_path):
-    there = Checkpoints(Replica(LocalStore(tmp_path), table="events", domain="a"), 1)
-    first = make_checkpoint(None, list(log_entries(EVERY + 1)))
-    other = replace(first, content=first.content + b"other")
-    path = checkpoint_path(tmp_path / "tables" / "events" / "g000001", EVERY)
+Edit = Callable[[str, dict], dict | None]
+"""What becomes of an action of a checkpoint, given its kind; None: it goes."""
+
+
+def edited(checkpoint: bytes, edit: Edit, **extra: dict) -> bytes:
+    """A checkpoint as somebody's edit of it, in other bytes in any case."""
+    table = pq.ParquetFile(BytesIO(checkpoint)).read()
+    rows = [
+        {kind: edit(kind, action) for kind, action in row.items() if action is not None}
+        for row in table.to_pylist()
+    ] + [{kind: action} for kind, action in extra.items()]
+    into = BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), into, compression="none")
+    assert into.getvalue() != checkpoint
+    return into.getvalue()
+
+
+def as_it_is(kind: str, action: dict) -> dict:
+    return action
+
+
+def with_statistics(write: Callable[[dict], str | None]) -> Edit:
+    return lambda kind, action: (
+        action if kind != "add" else {**action, "stats": write(json.loads(action["stats"]))}
+    )
+
+
+def changed(kind: str, **fields: object) -> Edit:
+    """Gives all actions of a kind other values."""
+    return lambda found, action: {**action, **fields} if found == kind else action
+
+
+def without(kind: str, field: str, value: object) -> Edit:
+    return lambda found, action: None if found == kind and action[field] == value else action
+
+
+LIVE, GONE = "partition_date=2026-01-04/part-3.parquet", "partition_date=2026-01-09/part-8.parquet"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        as_it_is,
+        without("remove", "path", GONE),
+        with_statistics(lambda stats: json.dumps(dict(reversed(stats.items())), separators=(",", ":"))),
+        lambda kind, action: (
+            {**action, "writerFeatures": action["writerFeatures"][::-1]} if kind == "protocol" else action
+        ),
+        lambda kind, action: (
+            {**action, "configuration": action["configuration"][::-1]} if kind == "metaData" else action
+        ),
+    ],
+    ids=["compressed otherwise", "expired remove", "statistics", "features", "properties"],
+)
+def test_checkpoints_of_other_bytes_may_say_the_same(edit):
+    made = make_checkpoint(None, list(log_entries(EVERY + 1))).content
+    assert says_the_same(edited(made, edit), made)
+    assert says_the_same(made, edited(made, edit))
+
+
+REMOVE = {"path": LIVE, "deletionTimestamp": 1, "dataChange": True}
+
+
+@pytest.mark.parametrize(
+    ("edit", "extra"),
+    [
+        (without("add", "path", LIVE), {}),
+        (lambda kind, action: {**action, "size": 11} if action.get("path") == LIVE else action, {}),
+        (changed("add", partitionValues=[("partition_date", "2026-01-01")]), {}),
+        (with_statistics(lambda stats: json.dumps({**stats, "numRecords": 4})), {}),
+        (with_statistics(lambda stats: None), {}),
+        (changed("txn", version=7), {}),
+        (without("txn", "version", 3), {}),
+        (changed("metaData", configuration=[]), {}),
+        (changed("protocol", minReaderVersion=2), {}),
+        (changed("domainMetadata", configuration="{}"), {}),
+        (as_it_is, {"txn": {"appId": "raw_events/2027-01-01", "version": 5}}),
+        (as_it_is, {"remove": REMOVE}),
+        (as_it_is, {"sidecar": {"path": "x.parquet", "sizeInBytes": 1, "modificationTime": 1}}),
+    ],
+)
+def test_checkpoints_that_differ_in_anything_that_counts_do_not_say_the_same(edit, extra):
+    made = make_checkpoint(None, list(log_entries(EVERY + 1))).content
+    assert not says_the_same(edited(made, edit, **extra), made)
+    assert not says_the_same(made, edited(made, edit, **extra))
+
+
+def test_what_is_there_twice_is_not_the_same_as_once():
+    made = make_checkpoint(None, list(log_entries(EVERY + 1))).content
+    (twice,) = [
+        row["add"]
+        for row in pq.ParquetFile(BytesIO(made)).read().to_pylist()
+        if row["add"] and row["add"]["path"] == LIVE
+    ]
+    assert not says_the_same(edited(made, as_it_is, add=twice), made)
+
+
+def test_what_is_no_checkpoint_says_nothing():
+    made = make_checkpoint(None, list(log_entries(1))).content
+    assert not says_the_same(made[:-9], made)
+    assert not says_the_same(b"", made)
+
+
+def checkpoints_with(root: Path, content: bytes) -> Checkpoints:
+    """Those of a folder in which somebody's file is in the place of the first one."""
+    path = checkpoint_path(root / "tables" / "events" / "g000001", EVERY)
     path.parent.mkdir(parents=True)
-    path.write_bytes(other.content)
-    assert there.put(first)
-    assert path.read_bytes() == other.content
-    assert there.newest_version() == EVERY
-    assert there.newest() is None
+    path.write_bytes(content)
+    return Checkpoints(Replica(LocalStore(root), table="events", domain="a"), 1)
+
+
+def test_a_file_of_somebody_else_that_says_something_else_is_never_named(tmp_path):
+    made = make_checkpoint(None, list(log_entries(EVERY + 1)))
+    foreign = edited(made.content, changed("txn", version=7))
+    there = checkpoints_with(tmp_path, foreign)
+    assert not there.put(made, says_the_same)
+    assert checkpoint_path(tmp_path / "tables" / "events" / "g000001", EVERY).read_bytes() == foreign
+    assert there.newest_version() == -1
+
+
+def test_a_file_of_another_process_that_says_the_same_is_named_with_the_mark(tmp_path):
+    made = make_checkpoint(None, list(log_entries(EVERY + 1)))
+    there = checkpoints_with(tmp_path, edited(made.content, as_it_is))
+    assert there.put(made, says_the_same)
+    assert there.problem() is None
+    newest = there.newest()
+    assert newest is not None
+    assert (newest.version, newest.chain) == (EVERY, made.chain)
+    assert newest.content != made.content
+
+
+def unmarked(pointer: bytes) -> dict:
+    """What whoever does not know of the mark writes in its place."""
+    return {key: value for key, value in json.loads(pointer).items() if key != "tags"}
+
+
+def test_a_pointer_that_is_not_the_platforms_is_damage(tmp_path):
+    made = make_checkpoint(None, list(log_entries(EVERY + 1)))
+    there = Checkpoints(Replica(LocalStore(tmp_path), table="events", domain="a"), 1)
+    assert there.problem() is None
+    assert there.put(made, says_the_same)
+    assert there.problem() is None
+    pointer = last_checkpoint_path(tmp_path / "tables" / "events" / "g000001")
+    hint = json.loads(pointer.read_bytes())
+    edits = [
+        unmarked(pointer.read_bytes()),
+        {**hint, "tags": {}},
+        {**hint, "tags": 5},
+        {**hint, "tags": {**hint["tags"], "etlAssets.chain": 5}},
+        {**hint, "tags": {**hint["tags"], "etlAssets.sha256": "0" * 64}},
+        {**hint, "version": EVERY + 1},
+        {**hint, "version": "20"},
+        {},
+        [hint],
+    ]
+    for content in [*(json.dumps(edit) for edit in edits), "{", ""]:
+        pointer.write_text(content)
+        assert there.problem() is not None, content
+        assert there.newest() is None
+
+
+def edit_pointer(folder: Path) -> None:
+    pointer = last_checkpoint_path(folder)
+    pointer.write_text(json.dumps(unmarked(pointer.read_bytes())))
+
+
+def make_one_by_delta(folder: Path) -> None:
+    DeltaTable(str(folder)).create_checkpoint()
+
+
+@pytest.mark.parametrize("spoil", [edit_pointer, make_one_by_delta])
+def test_a_replica_whose_pointer_is_not_the_platforms_is_neither_led_from_nor_read_and_is_named(
+    tmp_path, spoil
+):
+    leader, *_ = three_replications(tmp_path)
+    newest = commit_entries(leader, EVERY + 3)
+    leader.follow()
+    assert sorted(leader.checkpoint()) == list(DOMAINS)
+    for domain in "ac":
+        spoil(folder_of(tmp_path, domain))
+    broken = three_replications(tmp_path)[1].broken()
+    assert [domain for domain, problems in broken.items() if problems] == ["a", "c"]
+    for process in three_replications(tmp_path):
+        bound = process.bind()
+        assert bound is not None
+        assert (bound.domain, bound.version) == ("b", newest)
+    process = three_replications(tmp_path)[0]
+    whole = opened(folder_of(tmp_path, "b"), newest)
+    assert process.folder(process.lead()) != folder_of(tmp_path, "a")
+    assert opened(process.folder(process.lead()), newest) == whole
+    process.rebuild("c")
+    assert process.broken() == {domain: [] for domain in DOMAINS}
+
+
+@pytest.mark.parametrize("first", [0, EVERY + 4], ids=["whole log", "log that begins later"])
+def test_a_table_all_of_whose_pointers_were_edited_goes_on_from_its_log(tmp_path, first):
+    leader, *_ = three_replications(tmp_path)
+    commit_entries(leader, EVERY + 14)
+    leader.follow()
+    leader.checkpoint()
+    if first:
+        assert leader.shorten(9)[0] == first
+    newest = commit_entries(leader, EVERY)
+    leader.follow()
+    leader.checkpoint()
+    whole = opened(folder_of(tmp_path, "b"), newest)
+    other = edited(
+        checkpoint_path(folder_of(tmp_path, "b"), 2 * EVERY).read_bytes(), changed("txn", version=7)
+    )
+    for domain in DOMAINS:
+        checkpoint_path(folder_of(tmp_path, domain), 2 * EVERY).write_bytes(other)
+        edit_pointer(folder_of(tmp_path, domain))
+    for domain, process in zip(DOMAINS[:2], three_replications(tmp_path), strict=False):
+        # Each leads in turn, by its own log; a reader goes where a whole one is.
+        lead = process.lead()
+        assert lead.version == newest
+        assert opened(process.folder(lead), newest) == whole
+        bound = three_replications(tmp_path)[2].bind()
+        assert bound is not None
+        assert (bound.domain, bound.version) == (domain, newest)
+    process = three_replications(tmp_path)[1]
+    process.rebuild("c")
+    assert process.broken() == {domain: [] for domain in DOMAINS}
+    assert commit_entries(process, EVERY) == newest + EVERY
+    process.follow()
+    assert sorted(process.checkpoint()) == list(DOMAINS)
 
 
 def test_what_a_killed_process_left_in_the_making_goes_with_a_later_one(tmp_path, monkeypatch):
@@ -312,8 +530,8 @@ def test_the_pointer_only_moves_on(tmp_path):
     entries = list(log_entries(2 * EVERY + 1))
     older = make_checkpoint(None, entries[: EVERY + 1])
     newer = make_checkpoint(older, entries[EVERY + 1 :])
-    assert there.put(newer)
-    assert not there.put(older)
+    assert there.put(newer, says_the_same)
+    assert not there.put(older, says_the_same)
     assert there.newest_version() == 2 * EVERY
     newest = there.newest()
     assert newest is not None

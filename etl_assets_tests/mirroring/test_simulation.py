@@ -97,4 +97,5 @@ def test_schedules_do_move_on_and_meet_every_kind_of_trouble():
         "rebuilt",
         "shortened",
         "snapshot",
+        "pointed at",
     }

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.delta.checkpoint import make_checkpoint
+from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.replication import Replication
+from etl_assets.errors import QuorumUnavailable
 from etl_assets.mirroring import inspection
-from etl_assets.mirroring.checkpoints import EVERY
+from etl_assets.mirroring.checkpoints import EVERY, Checkpoint
 from etl_assets.mirroring.inspection import Finding
+from etl_assets.mirroring.reading import Reading
 from etl_assets.placement.domains import Placement
 from etl_assets.steps.keep_replicas import Kept, keep_replicas
 from etl_assets.steps.look_over import Survey, look_over
 from etl_assets.steps.step import platform_table
-from etl_assets_tests.reference.mirrored_log import commit_entries
+from etl_assets_tests.reference.mirrored_log import commit_entries, log_entries
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of, three_domains
 
 TABLES = [contract.name for contract in ALL_TABLES]
+FIRST = EVERY - 4
+"""Where the log of the table begins."""
 
 
 @pytest.fixture
@@ -98,6 +105,126 @@ def test_damage_of_a_replica_that_nobody_reads_is_found_and_mended(
     assert told == [Kept(table=TABLE, repaired=(C,))]
     assert mirrored(placement).broken() == {domain: [] for domain in (A, B, C)}
     assert lap(placement, survey)[1] == []
+
+
+def checkpoint_of(placement: Placement, version: int) -> bytes:
+    """What the platform makes of the log, put beside no pointer by a process that was killed then."""
+    log = newest(placement, B) / "_delta_log"
+    base = Checkpoint(
+        version=FIRST, chain="", content=checkpoint_path(log.parent, FIRST).read_bytes(), hint={}
+    )
+    entries = [entry_path(log.parent, each).read_bytes() for each in range(FIRST + 1, version + 1)]
+    return make_checkpoint(base, entries).content
+
+
+def of_another_history(version: int) -> bytes:
+    """A checkpoint that Delta can read, of a log with other cursors and files."""
+    return make_checkpoint(None, list(log_entries(version + 1))[:-3] + list(log_entries(3))).content
+
+
+FOREIGN = [
+    f"{EVERY + 1:020d}.checkpoint.parquet",
+    f"{EVERY + 2:020d}.checkpoint.parquet",
+    f"{10 * EVERY:020d}.checkpoint.parquet",
+    f"{EVERY + 1:020d}.checkpoint.0000000001.0000000001.parquet",
+    f"{EVERY + 1:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet",
+    f"{EVERY + 1:020d}.{EVERY + 2:020d}.compacted.json",
+]
+
+
+def test_checkpoints_of_somebody_else_that_readers_would_find_are_named(placement):
+    log = newest(placement, C) / "_delta_log"
+    for name in FOREIGN:
+        (log / name).write_bytes(of_another_history(EVERY + 2))
+        (problem,) = mirrored(placement).broken()[C]
+        assert name in problem
+        (log / name).unlink()
+    assert mirrored(placement).broken()[C] == []
+
+
+@pytest.mark.parametrize("pointed_at", [True, False])
+def test_a_checkpoint_of_somebody_else_that_readers_would_find_goes(placement, pointed_at):
+    folder = newest(placement, C)
+    checkpoint_path(folder, EVERY + 1).write_bytes(of_another_history(EVERY + 1))
+    if not pointed_at:
+        last_checkpoint_path(folder).unlink()
+    survey, told = lap(placement)
+    assert told == [Kept(table=TABLE, repaired=(C,))]
+    assert mirrored(placement).broken() == {domain: [] for domain in (A, B, C)}
+    assert newest(placement, C) != folder
+    assert lap(placement, survey)[1] == []
+
+
+def test_a_table_all_of_whose_pointers_were_edited_is_read_again_after_a_lap(placement):
+    """Somebody ran a script over all roots, and nothing is committed meanwhile."""
+    for domain in (A, B, C):
+        pointer = last_checkpoint_path(newest(placement, domain))
+        hint = json.loads(pointer.read_bytes())
+        pointer.write_text(json.dumps({**hint, "tags": {}}))
+
+    def reader() -> Reading:
+        return Reading(mirrored(placement).mirror.table)
+
+    with pytest.raises(QuorumUnavailable, match="cannot be read"):
+        reader().bind()
+    survey, told = lap(placement)
+    assert [each.repaired for each in told if each.repaired] == [(B,), (C,)]
+    assert list(survey.damaged[TABLE]) == [A], "this process leads from there, and has looked at it before"
+    assert reader().bind().domain != A
+    # Another process leads: its own replica is built anew before.
+    domain = placement.named(A)
+    assert domain is not None
+    Replication(TABLE, domain).lead()
+    assert reader().bind().domain == A
+    assert mirrored(placement).broken() == {domain: [] for domain in (A, B, C)}
+    assert lap(placement, survey)[0].damaged == {}
+
+
+def test_a_checkpoint_that_is_marked_as_of_another_history_is_named(placement):
+    """Nobody leads or reads by it: the chain does not come out."""
+    pointer = last_checkpoint_path(newest(placement, C))
+    hint = json.loads(pointer.read_bytes())
+    hint["tags"] |= {"etlAssets.chain": "0" * 64}
+    pointer.write_text(json.dumps(hint))
+    (problem,) = mirrored(placement).broken()[C]
+    assert "is not what was published, as it is read from its newest checkpoint on" in problem
+    assert lap(placement)[1] == [Kept(table=TABLE, repaired=(C,))]
+
+
+@pytest.mark.parametrize("pointed_at", [True, False])
+def test_a_checkpoint_that_a_killed_process_has_not_named_is_left(placement, pointed_at):
+    folder = newest(placement, C)
+    if not pointed_at:
+        last_checkpoint_path(folder).unlink()
+    for version in (EVERY, EVERY + 1, EVERY + 2):
+        made = checkpoint_of(placement, version)
+        checkpoint_path(folder, version).write_bytes(made)
+        assert mirrored(placement).broken()[C] == []
+    assert lap(placement)[1] == []
+    assert newest(placement, C) == folder
+
+
+def test_a_checkpoint_before_the_named_one_is_left(placement):
+    folder = newest(placement, C)
+    checkpoint_path(folder, EVERY - 1).write_bytes(of_another_history(EVERY - 1))
+    assert mirrored(placement).broken()[C] == []
+    assert lap(placement)[1] == []
+    assert checkpoint_path(folder, EVERY - 1).exists()
+
+
+def test_a_checkpoint_of_a_base_that_a_replica_is_not_up_to_yet_is_left(placement):
+    """It is there before the vote for it."""
+    held = mirrored(placement).mirror.table.replica(C).register.read()
+    away = root_of(placement, C).rename(root_of(placement, C).with_name("away"))
+    newer = commit_entries(mirrored(placement), 4)
+    made = checkpoint_of(placement, newer)
+    away.rename(root_of(placement, C))
+    assert held is not None
+    assert held.record.published.version < newer
+    checkpoint_path(newest(placement, C), newer).write_bytes(made)
+    assert mirrored(placement).broken()[C] == []
+    assert lap(placement)[1] == []
+    assert checkpoint_path(newest(placement, C), newer).exists()
 
 
 def test_what_nobody_has_thought_of_is_told_until_the_table_is_looked_over_again(placement, monkeypatch):
