@@ -59,6 +59,7 @@ class Watched:
     Attributes:
         ready: Days with closed, unread files.
         unsettled: Number of files that are still being written.
+        left: Number of days that were not looked into, because there are so many: the next look goes on with them.
         outside: Days with files that have no partition, because they are before the first day or in the future.
         strangers: Entries of the landing folder that are no day.
         unreadable: Errors of days whose folder cannot be listed.
@@ -67,6 +68,7 @@ class Watched:
 
     ready: tuple[dt.date, ...]
     unsettled: int
+    left: int
     outside: tuple[dt.date, ...]
     strangers: tuple[str, ...]
     cursor: WatchCursor
@@ -81,6 +83,8 @@ class Watched:
         """
         if self.unsettled:
             yield f"{self.unsettled} files changed less than {settle_seconds:g} s ago and are not read yet"
+        if self.left:
+            yield f"{self.left} more {'day is' if self.left == 1 else 'days are'} looked into next time"
         if self.outside:
             days = ", ".join(map(str, self.outside[:5]))
             yield (
@@ -148,6 +152,7 @@ def watch(
     return Watched(
         ready=tuple(ready),
         unsettled=unsettled,
+        left=len(later),
         outside=tuple(day for day in suspects if day not in inside),
         strangers=folders[0].strangers(),
         unreadable=unreadable,

@@ -117,6 +117,8 @@ def test_more_days_than_one_look_takes_wait_for_the_next(folders, read):
     assert [day.day for day in first.ready] == [1, 2]
     for day in first.ready:
         read_all(folders, read, day)
+    assert first.left == 1
+    assert list(first.remarks(first_day=DAY, settle_seconds=2)) == ["1 more day is looked into next time"]
     second = watch(folders, read, first.cursor, most=2)
     third = watch(folders, read, second.cursor, most=2)
     assert [day.day for day in (*second.ready, *third.ready)] == [3]
