@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
+from etl_assets.delta.new_entry import as_lines, commit_info
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.first_copy import CLOSES
 
@@ -59,24 +59,19 @@ def closing_entry(
             fix="look for a program that writes into the table's folder; restore the log from a backup",
         ) from error
     info = {
-        "inCommitTimestamp": at,
-        "timestamp": at,
-        "operation": "SET TBLPROPERTIES",
+        **commit_info("SET TBLPROPERTIES", at, {CLOSES: True}, stamp=at),
         "operationParameters": {"properties": json.dumps(dict(properties), separators=(",", ":"))},
         "readVersion": version - 1,
-        "isolationLevel": "Serializable",
         "isBlindAppend": True,
         "operationMetrics": {},
-        "userMetadata": json.dumps({CLOSES: True}, separators=(",", ":")),
-        "engineInfo": "etl-assets",
-        "txnId": str(uuid.uuid4()),
     }
-    actions = (
-        {"commitInfo": info},
-        {"protocol": _with_commit_timestamps(protocol)},
-        {"metaData": {**metadata, "configuration": configuration}},
+    return as_lines(
+        (
+            {"commitInfo": info},
+            {"protocol": _with_commit_timestamps(protocol)},
+            {"metaData": {**metadata, "configuration": configuration}},
+        )
     )
-    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
 
 
 def _standing(checkpoint: bytes | None, entries: Sequence[bytes]) -> tuple[dict[str, Any], int]:

@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import delta_table
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, acknowledged, commit_metadata
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, acknowledged, commit_metadata, moved_on
 from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import read_entry
@@ -30,6 +30,7 @@ def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECOND
 
     Raises:
         ContractError: Spark SQL cannot name its folder.
+        CommitConflict: another machine made it at the same moment. Plan again.
     """
     if (version := table.version()) >= 0:
         return version
@@ -41,9 +42,10 @@ def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECOND
             with acknowledged(None, table, version=0) as place:
                 properties = _properties(table.contract, mirrored=table.replication is not None)
                 metadata = commit_metadata(place, uuid.uuid4().hex, {}, {})
-                FirstEntry(contract=table.contract, properties=properties, user_metadata=metadata).put(
-                    place.path
-                )
+                entry = FirstEntry(contract=table.contract, properties=properties, user_metadata=metadata)
+                if not entry.put(place.path):
+                    # Of a writer of another machine. What it says was not looked at: it is not acknowledged as ours.
+                    raise moved_on(table, current=0, base=-1)
                 sync_commit(place.path, read_entry(place.path, 0))
         return table.version()
 

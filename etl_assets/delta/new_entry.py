@@ -69,7 +69,7 @@ class NewEntry:
             *({"remove": _remove(file, at)} for file in self.removed),
             *({"add": _add(file)} for file in self.added),
         ]
-        return _as_lines(lines)
+        return as_lines(lines)
 
     def put(self, table_path: Path, *, stamped: bool) -> bool:
         """Put the entry into a table's log as a whole and durably, if there is none of that version.
@@ -91,7 +91,7 @@ class NewEntry:
 
     def _commit_info(self, at: int, in_commit_timestamp: int | None) -> dict[str, Any]:
         return {
-            **_commit_info(self.operation, at, self.user_metadata, stamp=in_commit_timestamp),
+            **commit_info(self.operation, at, self.user_metadata, stamp=in_commit_timestamp),
             "readVersion": self.base_version,
             "isBlindAppend": False,
             "operationMetrics": {name: str(value) for name, value in self.metrics.items()},
@@ -117,7 +117,7 @@ class FirstEntry:
         now = time.time_ns() // 1_000_000
         stamped = self.properties.get("delta.enableInCommitTimestamps") == "true"
         info = {
-            **_commit_info("CREATE TABLE", now, self.user_metadata, stamp=now if stamped else None),
+            **commit_info("CREATE TABLE", now, self.user_metadata, stamp=now if stamped else None),
             "isBlindAppend": True,
             "operationMetrics": {},
         }
@@ -132,7 +132,7 @@ class FirstEntry:
         }
         protocol = _STAMPED_PROTOCOL if stamped else _PROTOCOL
         table_path.mkdir(parents=True, exist_ok=True)
-        lines = _as_lines([{"commitInfo": info}, {"metaData": metadata}, {"protocol": protocol}])
+        lines = as_lines([{"commitInfo": info}, {"metaData": metadata}, {"protocol": protocol}])
         return _put(table_path, 0, lines)
 
 
@@ -143,13 +143,15 @@ def _put(table_path: Path, version: int, content: bytes) -> bool:
     return LocalStore(table_path).create(path.relative_to(table_path).as_posix(), content)
 
 
-def _as_lines(actions: Iterable[Mapping[str, Any]]) -> bytes:
+def as_lines(actions: Iterable[Mapping[str, Any]]) -> bytes:
+    """Actions as Delta writes them: one a line."""
     return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
 
 
-def _commit_info(
+def commit_info(
     operation: str, at: int, user_metadata: Mapping[str, Any], *, stamp: int | None
 ) -> dict[str, Any]:
+    """What the first line of every computed entry says; `stamp` is the time of the commit, of a table whose entries carry it."""
     return {
         **({} if stamp is None else {"inCommitTimestamp": stamp}),
         "timestamp": at,

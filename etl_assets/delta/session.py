@@ -53,9 +53,8 @@ def running_driver_pid() -> int | None:
 def lost_driver_pid(*, wait_seconds: float = 0.0) -> int | None:
     """Process id of the driver JVM that this process has started or uses, if it has ended, or does within some time."""
     if (started := _started_driver()) is not None:
-        with suppress(
-            TimeoutExpired
-        ):  # where there is no /proc, a child that nobody has asked for is taken to run
+        # Where there is no /proc, a child that nobody has asked for is taken to run.
+        with suppress(TimeoutExpired):
             started.wait(wait_seconds)
     pid = running_driver_pid()
     return None if pid is None or is_there(pid) else pid

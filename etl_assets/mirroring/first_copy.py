@@ -28,7 +28,7 @@ from etl_assets.mirroring.table import MirroredTable
 
 CLOSES = "closes_first_copy"
 """The key of a closing entry's user metadata that says that it is one."""
-ATTEMPTS = 8
+_ATTEMPTS = 8
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
@@ -108,7 +108,7 @@ def begin_with(
 
 
 def _close(table: MirroredTable, replica: Replica, close: Close) -> _Log:
-    for _ in range(ATTEMPTS):
+    for _ in range(_ATTEMPTS):
         log = _read(table, replica)
         if log.is_closed:
             return log

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from etl_assets.sources import lines
+from etl_assets.steps import stage_lines
 from etl_assets.steps.placed_blocks import PlacedBlock
 from etl_assets.steps.stage_lines import StagedBlock, _stage, _tasks
 from etl_assets.transforms.line_positions import first_ordinal
@@ -34,6 +37,18 @@ def write_lines(path: Path, index: int, day: dt.date, kinds: list[str]) -> Path:
 def stage(files: list[tuple[str, int, dt.date]], folder: Path) -> list[StagedBlock]:
     batches = [batch for task in _tasks(files) for batch in _stage(task, LIMITS, folder)]
     return [StagedBlock(**row) for batch in batches for row in batch.to_pylist()]
+
+
+def cut_and_place(
+    patch: pytest.MonkeyPatch, files: list[tuple[dt.date, list[str]]], folder: Path, *, task: int, piece: int
+) -> tuple[list[PlacedBlock], tuple[str, ...]]:
+    """Landing files of days and kinds of lines, staged in tasks and pieces of about so many bytes, and placed."""
+    patch.setattr(stage_lines, "TASK_BYTES", task)
+    patch.setattr(stage_lines, "_PIECE_BYTES", piece)
+    patch.setattr(lines, "_PIECE_BYTES", piece)
+    paths = [write_lines(folder / f"{index}.jsonl", index, *file) for index, file in enumerate(files)]
+    found = [(str(path), path.stat().st_size, day) for path, (day, _) in zip(paths, files, strict=True)]
+    return place(stage(found, folder), files, folder)
 
 
 def placed_block(

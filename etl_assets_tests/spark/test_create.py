@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from etl_assets.delta.log import entry_path, read_entry
 from etl_assets.delta.new_entry import FirstEntry
 from etl_assets.delta.replication import TABLE_PROPERTIES
 from etl_assets.delta.table import Table
-from etl_assets.errors import ContractError
+from etl_assets.errors import CommitConflict, ContractError
 from etl_assets.placement.domains import FailureDomain
 
 pytestmark = pytest.mark.spark
@@ -88,3 +89,18 @@ def test_a_place_that_spark_would_rewrite_is_refused_before_there_is_a_table(tmp
     with pytest.raises(ContractError, match="variable"):
         ensure_table(table)
     assert not domain.root.exists()
+
+
+def test_a_first_entry_that_another_machine_was_quicker_with_is_not_taken_for_ours(tmp_path, monkeypatch):
+    table = Table(name="raw_events", domain=FailureDomain(name="local", root=tmp_path), contract=RAW_EVENTS)
+    put = FirstEntry.put
+
+    def late(entry: FirstEntry, path: Path) -> bool:
+        assert put(replace(entry, user_metadata={"writer": "another machine"}), path)
+        return put(entry, path)
+
+    monkeypatch.setattr(FirstEntry, "put", late)
+    with pytest.raises(CommitConflict):
+        ensure_table(table)
+    assert read_entry(table.path, 0).user_metadata == {"writer": "another machine"}
+    assert ensure_table(table) == 0

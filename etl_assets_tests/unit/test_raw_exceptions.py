@@ -25,6 +25,7 @@ from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 from etl_assets_tests.reference.staged_lines import (
     KINDS,
     OFFSET_OF_ORIGINAL,
+    cut_and_place,
     place,
     placed_block,
     stage,
@@ -50,19 +51,9 @@ def test_each_line_that_is_no_row_is_written_once_however_files_are_cut(
 ):
     folder = tmp_path_factory.mktemp("exceptions")
     files = sorted(files, key=lambda file: file[0])
-    paths = [
-        write_lines(folder / f"{index}.jsonl", index, day, kinds) for index, (day, kinds) in enumerate(files)
-    ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_lines, "TASK_BYTES", task_bytes)
-        patch.setattr(stage_lines, "_PIECE_BYTES", piece_bytes)
-        patch.setattr(lines, "_PIECE_BYTES", piece_bytes)
+        placed, repeats = cut_and_place(patch, files, folder, task=task_bytes, piece=piece_bytes)
         patch.setattr(raw_exceptions, "_ROWS_AT_ONCE", 3)
-        staged = stage(
-            [(str(path), path.stat().st_size, day) for path, (day, _) in zip(paths, files, strict=True)],
-            folder,
-        )
-        placed, repeats = place(staged, files, folder)
         maker = _ExceptionMaker(staging=folder, repeats=repeats, stamps=STAMPS)
         tasks = list(exceptions_tasks(placed, *cut))
         tables = [table for task in tasks for _, table in maker.rows_of(task)]

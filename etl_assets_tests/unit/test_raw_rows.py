@@ -21,7 +21,14 @@ from etl_assets.sources import lines
 from etl_assets.steps import raw_rows, stage_lines, worker_tasks
 from etl_assets.steps.raw_rows import RawRows, RowsTask, _RowMaker, rows_tasks
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
-from etl_assets_tests.reference.staged_lines import KINDS, place, placed_block, stage, write_lines
+from etl_assets_tests.reference.staged_lines import (
+    KINDS,
+    cut_and_place,
+    place,
+    placed_block,
+    stage,
+    write_lines,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,19 +51,9 @@ def test_rows_are_dense_and_in_source_order_however_files_are_cut(
 ):
     folder = tmp_path_factory.mktemp("rows")
     files = sorted(files, key=lambda file: file[0])
-    paths = [
-        write_lines(folder / f"{index}.jsonl", index, day, kinds) for index, (day, kinds) in enumerate(files)
-    ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_lines, "TASK_BYTES", task_bytes)
-        patch.setattr(stage_lines, "_PIECE_BYTES", piece_bytes)
-        patch.setattr(lines, "_PIECE_BYTES", piece_bytes)
+        placed, repeats = cut_and_place(patch, files, folder, task=task_bytes, piece=piece_bytes)
         patch.setattr(raw_rows, "_ROWS_AT_ONCE", 3)
-        staged = stage(
-            [(str(path), path.stat().st_size, day) for path, (day, _) in zip(paths, files, strict=True)],
-            folder,
-        )
-        placed, repeats = place(staged, files, folder)
         maker = _RowMaker(
             staging=folder,
             repeats=repeats,
@@ -79,8 +76,8 @@ def test_rows_are_dense_and_in_source_order_however_files_are_cut(
     assert [(day, row["event_id"], row["source_position"]) for day, row in rows] == expected
     assert [row["offset"] for _, row in rows] == list(range(100, 100 + len(expected)))
     assert {(row["source"], row["ingested_at"], row["batch_id"]) for _, row in rows} <= {("landing", NOW, 7)}
-    assert sum(block.rejected for block in staged) == sum(kinds.count("bad") for _, kinds in files)
-    assert sum(block.blank for block in staged) == sum(kinds.count("blank") for _, kinds in files)
+    assert sum(block.staged.rejected for block in placed) == sum(kinds.count("bad") for _, kinds in files)
+    assert sum(block.staged.blank for block in placed) == sum(kinds.count("blank") for _, kinds in files)
 
 
 def test_a_file_that_ends_in_repeats_only_has_bounds(tmp_path, monkeypatch):
