@@ -42,8 +42,12 @@ def named_domains(
     return load_settings().placement()
 
 
-def commit(placement: Placement, name: str, *, rows: int = 0) -> int:
-    """Commit one data file to the table from a domain, as Spark would, and have it acknowledged."""
+def commit(placement: Placement, name: str, *, rows: int = 0, followed: bool = True) -> int:
+    """Commit one data file to the table from a domain, as Spark would, and have it acknowledged.
+
+    Two of three acknowledge it; the third gets it meanwhile. Unless it is to be `followed` by all that answer, a test that then
+    takes a root away, or looks into it, does so at any moment of that.
+    """
     domain = placement.named(name)
     assert domain is not None
     mirrored = platform_table(TABLE, domain).replication
@@ -58,6 +62,8 @@ def commit(placement: Placement, name: str, *, rows: int = 0) -> int:
     entry = f"{json.dumps({'commitInfo': {'by': name}})}\n{json.dumps(add)}\n".encode()
     (folder / "_delta_log" / f"{version:020d}.json").write_bytes(entry)
     mirrored.acknowledge(lead, entry)
+    if followed:
+        mirrored.follow()
     return version
 
 

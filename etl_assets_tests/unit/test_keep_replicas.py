@@ -49,7 +49,7 @@ def files(placement: Placement, name: str) -> dict[str, bytes]:
 
 def test_with_nothing_to_do_nothing_is_told(placement):
     assert keep_replicas(placement) == []
-    commit(placement, A)
+    commit(placement, A, followed=False)
     # A commit is acknowledged by two of three; a round waits for the third.
     assert keep_replicas(placement) == []
     assert files(placement, A) == files(placement, B) == files(placement, C)
