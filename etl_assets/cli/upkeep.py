@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from etl_assets.delta.replication import Replication
+    from etl_assets.delta.table import Table
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
 
@@ -89,32 +91,49 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
 )
 @click.option("--delete", is_flag=True, help="Remove them; without it they are only counted.")
 def clean_log(table: str, keep_versions: int | None, delete: bool) -> None:
-    """Remove a mirrored table's older log entries and checkpoints, in every domain.
+    """Remove a table's older log entries and checkpoints, in every domain.
 
     Without --delete it says what would go. Versions from before can then not be read or restored any more. Rows, cursors
-    and the newest versions are as before. A domain that is away or further behind gets a snapshot once it is back. The
-    sensor `failure_domains` does the same by itself; this does it now.
+    and the newest versions are as before. It is done by itself as well, now and then: with one domain by commits, with several
+    by the sensor `failure_domains`, and a domain that is away or further behind gets a snapshot once it is back.
     """
-    from etl_assets.errors import InputError
     from etl_assets.settings import load_settings
     from etl_assets.steps.step import platform_table
 
     settings = load_settings()
     keep = settings.upkeep.keep_log_versions if keep_versions is None else keep_versions
-    mirrored = platform_table(table, _where_written(settings, table)).replication
-    if mirrored is None:
-        raise InputError(
-            "there is one failure domain: its log is shortened with every checkpoint that is written",
-            fix="nothing needs to be done",
-        )
+    found = platform_table(table, _where_written(settings, table))
+    if (mirrored := found.replication) is None:
+        _clean_one_log(found, keep, delete=delete, wait_seconds=settings.runs.lock_wait_seconds)
+    else:
+        _clean_logs(mirrored, keep, delete=delete)
+
+
+def _clean_one_log(table: Table, keep: int, *, delete: bool, wait_seconds: float) -> None:
+    from etl_assets.delta.lock import writer_lock
+    from etl_assets.delta.shorter_log import find_old_log, remove_old_log
+
+    if table.version() < 0:
+        click.echo(f"{table.name} is not there yet")
+        return
+    with writer_lock(table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=None):
+        old = find_old_log(table.path, keep)
+        if delete:
+            remove_old_log(table.path, old, table=table.name)
+    _say_where_it_begins(table.name, old.first, delete=delete)
+    what = "removed" if delete else "would be removed"
+    click.echo(f"{table.name} in {table.domain.name}: {_files(len(old.names))} {what}")
+
+
+def _clean_logs(mirrored: Replication, keep: int, *, delete: bool) -> None:
     if not mirrored.exists():
-        click.echo(f"{table} is not there yet")
+        click.echo(f"{mirrored.name} is not there yet")
         return
     if not delete:
         first, outdated = mirrored.outdated(keep)
-        click.echo(f"{table}: the log would begin at version {first:,} (--delete)")
+        _say_where_it_begins(mirrored.name, first, delete=False)
         for each in outdated:
-            click.echo(f"{table} in {each.domain}: {_files(len(each.keys))} would be removed")
+            click.echo(f"{mirrored.name} in {each.domain}: {_files(len(each.keys))} would be removed")
         return
     mirrored.lead()
     removed: Counter[str] = Counter()
@@ -123,9 +142,14 @@ def clean_log(table: str, keep_versions: int | None, delete: bool) -> None:
         removed.update({each.domain: len(each.keys) for each in outdated})
         if not any(each.keys for each in outdated):
             break
-    click.echo(f"{table}: the log begins at version {first:,}")
+    _say_where_it_begins(mirrored.name, first, delete=True)
     for domain, files in sorted(removed.items()):
-        click.echo(f"{table} in {domain}: {_files(files)} removed")
+        click.echo(f"{mirrored.name} in {domain}: {_files(files)} removed")
+
+
+def _say_where_it_begins(table: str, first: int, *, delete: bool) -> None:
+    begins = "begins" if delete else "would begin"
+    click.echo(f"{table}: the log {begins} at version {first:,}{'' if delete else ' (--delete)'}")
 
 
 def _files(number: int) -> str:

@@ -29,6 +29,7 @@ from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
+from etl_assets.delta.shorter_log import keep_log_short
 from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.delta.within import Within
 from etl_assets.errors import CommitConflict, CommitUnverified
@@ -196,6 +197,8 @@ def write_version(
         entry = _verify(table, place.path, version, writer)
         sync_commit(place.path, entry)
         failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
+    if table.replication is None and (keep := table.domain.keep_log_versions) is not None:
+        keep_log_short(table.path, version, keep, table=table.name)
     return entry
 
 

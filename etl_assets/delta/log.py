@@ -9,12 +9,19 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+_ENTRY_LENGTH = len(f"{0:020d}.json")
+_FEW = 50
+"""Up to so many new versions are looked for one by one; a listing is cheaper than more."""
+_seen: dict[Path, int] = {}
+"""The newest version that was found in each log."""
 
 
 def entry_path(table_path: Path, version: int) -> Path:
@@ -42,15 +49,49 @@ def newest_checkpoint(table_path: Path) -> int:
 
 
 def latest_version(table_path: Path) -> int:
-    """The newest version in the log, -1 for a folder without a Delta table. Lists the log, reads nothing."""
+    """The newest version in the log, -1 for a folder without a Delta table. Reads nothing.
+
+    The first look of a process lists the log. The next ones go on from the version that the one before found: versions have no
+    gap between them. If that one is gone, of a table that was made anew or set back to a backup, the log is listed again.
+    """
+    known = _seen.get(table_path)
+    newest = None if known is None else _going_on(table_path, known)
+    if newest is None:
+        newest = newest_entry(log_names(table_path))
+    _seen[table_path] = newest
+    return newest
+
+
+def _going_on(table_path: Path, known: int) -> int | None:
+    """The newest version, given one that there was; None where a listing has to tell."""
+    versions = range(known, known + _FEW)
+    missing = next((each for each in versions if not entry_path(table_path, each).exists()), None)
+    return None if missing is None or missing == known else missing - 1
+
+
+def log_names(table_path: Path) -> list[str]:
+    """Names of all files in a table's log, none for a folder without a Delta table."""
     try:
-        names = [entry.name for entry in (table_path / "_delta_log").iterdir()]
+        # The way to list a folder that makes least of each name: a log may have ten thousand.
+        return os.listdir(table_path / "_delta_log")  # noqa: PTH208
     except (FileNotFoundError, NotADirectoryError):
-        return -1
-    versions = [
-        name[:20] for name in names if len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
-    ]
-    return int(max(versions, default="-1"))
+        return []
+
+
+def newest_entry(names: Iterable[str]) -> int:
+    """The newest version among names in a log, -1 for none."""
+    return int(max(_entries(names), default="-1"))
+
+
+def oldest_entry(names: Iterable[str]) -> int:
+    """The oldest version among names in a log, -1 for none."""
+    return int(min(_entries(names), default="-1"))
+
+
+def _entries(names: Iterable[str]) -> Iterator[str]:
+    """Of names in a log those of entries, without what follows the version."""
+    of_that_length = [name for name in names if len(name) == _ENTRY_LENGTH and name.endswith(".json")]
+    return (name[:-5] for name in of_that_length if name[:-5].isdigit())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

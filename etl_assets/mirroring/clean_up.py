@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -171,14 +171,19 @@ def _points_beyond(replica: Replica, folder: int, base: Base) -> bool:
 
 
 def _before(replica: Replica, record: Record, first: int) -> tuple[str, ...]:
-    """Files of versions before one: those that readers begin at before those that follow on them."""
     log = f"{replica.folder(record.published.folder)}/_delta_log/"
+    names = (key.removeprefix(log) for key in replica.store.list(log))
+    return tuple(f"{log}{name}" for name in names_before(names, first))
+
+
+def names_before(names: Iterable[str], first: int) -> list[str]:
+    """Of the files of a log those of versions before one: those that readers begin at before those that follow on them."""
     found = []
-    for key in replica.store.list(log):
-        of = _OF_A_VERSION.fullmatch(key.removeprefix(log))
+    for name in names:
+        of = _OF_A_VERSION.fullmatch(name)
         if of is not None and int(of[1]) < first:
-            found.append((of[2] == "json", int(of[1]), key))
-    return tuple(key for *_, key in sorted(found))
+            found.append((of[2] == "json", int(of[1]), name))
+    return [name for *_, name in sorted(found)]
 
 
 def _in_each(table: MirroredTable, state: State, act: Callable[[Agreed], Outdated]) -> tuple[Outdated, ...]:

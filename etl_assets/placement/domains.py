@@ -30,6 +30,7 @@ class FailureDomain:
 
     `sites` are those of all domains, this one among them, if tables are mirrored; with one domain there are none.
     `observations` tell which of them are not to be asked now, `timeout_seconds` how long one may take to answer anything.
+    With one domain `keep_log_versions` of each table's log stay; None: it is left to Delta, which goes by age.
     """
 
     name: str
@@ -37,6 +38,7 @@ class FailureDomain:
     sites: tuple[Site, ...] = ()
     observations: Observations | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    keep_log_versions: int | None = None
 
     def table_path(self, table: str, generation: str = FIRST_GENERATION) -> Path:
         """Folder of a table's replica in this domain: `<root>/tables/<table>/<content generation>`."""

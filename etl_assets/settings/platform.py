@@ -140,6 +140,7 @@ class Settings(Section):
                     sites=sites if len(sites) > 1 else (),
                     observations=observations,
                     timeout_seconds=self.health.timeout_seconds,
+                    keep_log_versions=self.upkeep.keep_log_versions,
                 )
                 for site in sites
                 if site.is_folder

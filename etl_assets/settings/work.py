@@ -79,13 +79,13 @@ class FollowSettings(Section):
 
 
 class UpkeepSettings(Section):
-    """What the round that looks after mirrored tables removes by itself."""
+    """What goes from tables by itself."""
 
     keep_log_versions: Annotated[
         int,
         Field(
             ge=MIN_KEPT_VERSIONS,
-            description="versions of a mirrored table that stay readable; older log entries go, in every domain. Data files"
-            " stay until `tables vacuum`",
+            description="versions of a table that stay readable; older log entries go, in every domain. Data files stay until"
+            " `tables vacuum`",
         ),
     ] = 10_000
