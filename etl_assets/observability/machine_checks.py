@@ -13,6 +13,7 @@ from pathlib import Path
 
 from etl_assets.delta.log import entry_path, latest_version
 from etl_assets.observability.findings import Finding, fail, ok, warn
+from etl_assets.runtime.classes import archive_file
 from etl_assets.runtime.jars import delta_jars
 from etl_assets.runtime.java import find_java
 
@@ -44,9 +45,15 @@ def check_java() -> Iterator[Finding]:
 
 
 def check_jars() -> Iterator[Finding]:
-    """Delta's jars are there, with the content that is pinned."""
+    """Delta's jars are there, with the content that is pinned, and an archive of the classes in them."""
     jars = delta_jars(thorough=True)
     yield ok(JARS, f"{', '.join(jar.name for jar in jars)} in {jars[0].parent}, sums checked")
+    if not archive_file(find_java(), jars).is_file():
+        yield warn(
+            JARS,
+            "there is no archive of classes for this Java and these jars: Spark starts slower",
+            fix="run `make setup`, which records one",
+        )
 
 
 def check_packages() -> Iterator[Finding]:

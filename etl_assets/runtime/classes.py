@@ -19,13 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from etl_assets.runtime.java import Java
 
 _PREFIX, _SUFFIX, _FAILED, _RECORDING = "classes-", ".jsa", ".failed", ".recording-"
 _KEPT = 3
-"""Archives of one user's installations that stay: each takes 190 MB."""
+"""Archives of one user's installations that stay, of those that were used last: each takes 190 MB."""
 _RECORDING_SECONDS = 900
 
 
@@ -34,6 +35,10 @@ def archive_options(java: Java, jars: Iterable[Path]) -> tuple[str, ...]:
     file = archive_file(java, tuple(jars))
     if not file.is_file():
         return ()
+    with suppress(
+        OSError
+    ):  # of another user, or for reading only: whoever removes archives looks at others then
+        os.utime(file)
     # What the JVM has to say of an archive it refuses would go to standard output, among what was asked for.
     return (f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
@@ -47,7 +52,7 @@ def ensure_archive(java: Java, jars: tuple[Path, ...], say: Callable[[str], None
     """The archive, made if it is not there, which takes a minute. Without it everything works, and starts slower.
 
     Made under another name and moved into place whole. Those of Java's and jars that are gone are removed, but for the
-    newest few: other installations of this user may have them. A recording that failed is not tried again for the same
+    few that were used last: other installations of this user may have them. A recording that failed is not tried again for the same
     Java and jars as long as its mark is beside them.
     """
     file = archive_file(java, jars)

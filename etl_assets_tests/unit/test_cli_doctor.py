@@ -18,6 +18,7 @@ from etl_assets.observability import machine_checks
 from etl_assets.observability.findings import answer
 from etl_assets.observability.installation_checks import check_landing, check_locks, check_writing
 from etl_assets.processes import started_at
+from etl_assets.runtime.classes import archive_file
 from etl_assets.settings import load_settings
 from etl_assets_tests.reference.written_tables import write_table
 
@@ -27,6 +28,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
     monkeypatch.setattr(machine_checks, "find_java", lambda: java(tmp_path))
     monkeypatch.setattr(machine_checks, "delta_jars", lambda *, thorough: (tmp_path / "a.jar",))
+    (tmp_path / "a.jar").write_bytes(b"")
     (tmp_path / "landing").mkdir()
     return tmp_path
 
@@ -90,6 +92,13 @@ def test_without_java_all_else_is_still_checked(home, monkeypatch):
 def test_damaged_jars_fail(home, monkeypatch):
     monkeypatch.setattr(machine_checks, "delta_jars", missing)
     assert found(diagnosis(code=1), "jars")[0][0] == "fail"
+
+
+def test_that_spark_starts_slower_than_it_could_is_said(home):
+    ((_, _, none), (status, _, fix)) = found(diagnosis(), "jars")
+    assert (none, status, fix) == (None, "warn", "run `make setup`, which records one")
+    archive_file(java(home), (home / "a.jar",)).write_bytes(b"")
+    assert [status for status, *_ in found(diagnosis(), "jars")] == ["ok"]
 
 
 def test_spark_elsewhere_needs_no_java_here(home, monkeypatch):

@@ -99,12 +99,14 @@ def test_jars_in_a_folder_for_reading_only_need_no_archive(jars, monkeypatch):
 
 
 @pytest.mark.usefixtures("recorded")
-def test_archives_of_earlier_installations_go_but_for_the_newest(jars):
+def test_archives_of_earlier_installations_go_but_for_those_used_last(jars):
     folder = jars[0].parent
-    for age in range(5):
-        old = folder / f"classes-{age}.jsa"
-        old.write_bytes(b"")
-        os.utime(old, (1_000 - age, 1_000 - age))
+    other = Java(home=JAVA.home, version=17, release="17.0.16")
+    ages = {f"classes-{age}.jsa": 1_000 - age for age in range(5)} | {archive_file(other, jars).name: 1}
+    for name, used in ages.items():
+        (folder / name).write_bytes(b"")
+        os.utime(folder / name, (used, used))
+    assert archive_options(other, jars)
     ensure_archive(JAVA, jars, lambda _: None)
     left = {path.name for path in folder.glob("*.jsa")}
-    assert left == {archive_file(JAVA, jars).name, "classes-0.jsa", "classes-1.jsa"}
+    assert left == {archive_file(JAVA, jars).name, archive_file(other, jars).name, "classes-0.jsa"}
