@@ -98,7 +98,6 @@ def platform_resources(settings: Settings) -> dict[str, Any]:
             sites=sites,
             health="" if domain.observations is None else str(domain.observations.file),
             timeout_seconds=domain.timeout_seconds,
-            keep_log_versions=domain.keep_log_versions,
             spark=spark,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
         ),

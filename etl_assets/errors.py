@@ -9,6 +9,7 @@ EtlAssetsError
 ├── RuntimeMissing           Java, a jar or another part of the machine is missing
 ├── ContractError            a table contract or an asset's upsert spec contradicts itself
 ├── SchemaMismatch           a frame does not have the columns its contract declares
+├── NullRefused              a row lacks a value that its table must have
 ├── DomainUnavailable        the stage may not run in that failure domain
 ├── InputError               something outside gave input that cannot be used
 │   ├── SourceUnreadable     a landing file cannot be read (permission, broken compression, gone)

@@ -155,6 +155,12 @@ def advice(error: BaseException) -> str:
     }[decide(error)]
 
 
+def told(error: BaseException) -> str:
+    """An error for people: its name, which the runbook lists, what happened, and after `fix:` what to do."""
+    message = error.message if isinstance(error, errors.EtlAssetsError) else str(error)
+    return f"{type(error).__name__}: {message.strip()}\n  fix: {advice(error)}"
+
+
 def disk_is_full(error: BaseException) -> bool:
     """Whether a full disk is behind the error, in Python or in Spark's words."""
     if isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:

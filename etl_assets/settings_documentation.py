@@ -95,8 +95,8 @@ def _type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         values = definitions.get(schema["$ref"].rpartition("/")[2], {}).get("enum")
         return "one of " + ", ".join(f"`{value}`" for value in values) if values else "section"
     bounds = [
-        f"{word} {schema[key]:,.0f}"
-        for key, word in (("minimum", "from"), ("maximum", "to"))
+        f"{word} {schema[key]:,}".removesuffix(".0")
+        for key, word in (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "to"))
         if key in schema
     ]
     pattern = [f"matching `{schema['pattern']}`"] if "pattern" in schema else []

@@ -57,7 +57,7 @@ def main() -> None:
     try:
         cli()
     except EtlAssetsError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {type(error).__name__}: {error}", err=True)
         sys.exit(1)
 
 

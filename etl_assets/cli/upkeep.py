@@ -57,7 +57,8 @@ def compact(table: str) -> None:
 def vacuum(table: str, retention_days: int, delete: bool) -> None:
     """Remove data files that no version of the last days needs, in every domain, and what killed writers left behind.
 
-    Without --delete it says what would go. Versions older than the retention can then not be read any more. A domain that
+    Without --delete it says what would go. Versions older than the retention can then not be read any more, nor can those
+    that are no longer in the log (`upkeep.keep_log_versions`), whose files go as well. A domain that
     is behind keeps others from removing what it is still to get; one that does not answer, from removing anything.
 
     Folders of replicas that were built anew since are marked, and go with the first vacuum after the retention.

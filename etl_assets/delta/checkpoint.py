@@ -85,9 +85,20 @@ def checkpoint_in_place(table_path: Path, version: int) -> None:
         table.create_checkpoint()
         # Before anything goes on the strength of it.
         sync_files(table_path, [checkpoint_path(table_path, version), last_checkpoint_path(table_path)])
+    except (DeltaError, OSError) as error:
+        logger.warning(
+            "%s has no checkpoint of version %d: %s; see that the folder is writable for this user and not full",
+            table_path,
+            version,
+            error,
+        )
+        return
+    try:
         table.cleanup_metadata()
     except (DeltaError, OSError) as error:
-        logger.warning("%s has no checkpoint of version %d: %s", table_path, version, error)
+        logger.warning(
+            "older log entries of %s were not removed: %s; see that they are this user's", table_path, error
+        )
 
 
 def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:

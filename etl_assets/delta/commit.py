@@ -4,7 +4,7 @@ Every write is an append or an upsert on a pinned base version; an upsert into n
 commit that finds its transaction id in the table does nothing and says so; one that finds the table past its planned
 base fails before it writes. With several failure domains a commit counts once it is acknowledged: held by a majority.
 
-Other commits are made by `write_version` as well: `create.py`, `compaction.py`, `replacement.py`.
+Other commits are made by `write_version` as well: `records.py`, `compaction.py`, `replacement.py`.
 """
 
 from __future__ import annotations

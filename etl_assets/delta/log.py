@@ -10,6 +10,7 @@ import datetime as dt
 import itertools
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote
 
 _ENTRY_LENGTH = len(f"{0:020d}.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _FEW = 50
 """Up to so many new versions are looked for one by one; a listing is cheaper than more."""
 _seen: dict[Path, int] = {}
@@ -66,7 +68,10 @@ def _going_on(table_path: Path, known: int) -> int | None:
     """The newest version, given one that there was; None where a listing has to tell."""
     versions = range(known, known + _FEW)
     missing = next((each for each in versions if not entry_path(table_path, each).exists()), None)
-    return None if missing is None or missing == known else missing - 1
+    if missing is None or missing == known:
+        return None
+    # A log that is shortened at this moment loses its oldest entries first: then the one found is gone as well.
+    return missing - 1 if entry_path(table_path, missing - 1).exists() else None
 
 
 def log_names(table_path: Path) -> list[str]:
@@ -86,6 +91,11 @@ def newest_entry(names: Iterable[str]) -> int:
 def oldest_entry(names: Iterable[str]) -> int:
     """The oldest version among names in a log, -1 for none."""
     return int(min(_entries(names), default="-1"))
+
+
+def checkpoints(names: Iterable[str]) -> Iterator[int]:
+    """Versions that have a checkpoint in one file among names in a log."""
+    return (int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name)) is not None)
 
 
 def _entries(names: Iterable[str]) -> Iterator[str]:

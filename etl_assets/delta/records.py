@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CHECKPOINT_EVERY = 20
 """Versions after which a table with one domain gets a checkpoint; replicas get theirs from whoever keeps them."""
 _LOG_RETENTION = {"delta.logRetentionDuration": "interval 7 days"}
-"""Of a table with one domain: it may have thousands of commits a day, and every look at its version lists its log."""
+"""Of a table with one domain: it may have thousands of commits a day, and nobody restores it."""
 Rows = Sequence[Mapping[str, Any]]
 
 

@@ -1,30 +1,35 @@
 """A shorter log of a table in one failure domain: what lies before the versions that stay goes.
 
 Delta's writers remove entries by age, 30 days where nothing else is said, when they make a checkpoint. By then a table with a
-commit every few seconds has several hundred thousand of them, and whoever opens it lists them all. So here as well a number of versions
-stays (`mirroring/clean_up.py` is the same for mirrored tables, where it has to be agreed on).
+commit every few seconds has several hundred thousand of them, and whoever opens it lists them all. So a number of versions stays
+here as well (`mirroring/clean_up.py` is the same for mirrored tables, where it has to be agreed on).
 """
 
 from __future__ import annotations
 
-import itertools
+import bisect
 import logging
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from etl_assets.delta.log import checkpoint_path, log_names, newest_checkpoint, newest_entry, oldest_entry
-from etl_assets.mirroring.clean_up import names_before
+from etl_assets.delta.log import (
+    checkpoint_path,
+    checkpoints,
+    log_names,
+    newest_checkpoint,
+    newest_entry,
+    oldest_entry,
+)
+from etl_assets.mirroring.clean_up import names_before, version_of
 from etl_assets.testing.failpoints import Failpoint, failpoint
 
 logger = logging.getLogger("etl_assets")
 
 AT_ONCE = 10_000
-"""Files that one commit removes at most: one that shortens a log which grew for months is not held up for long."""
+"""Files that one commit removes, or a few more: one that shortens a log which grew for months is not held up for long."""
 _LOOKS = 100
 """A look at the log with every so-manyth version."""
 _MOVES_A_RETENTION = 10
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +45,27 @@ class OldLog:
     names: tuple[str, ...]
 
 
-def find_old_log(table_path: Path, keep: int) -> OldLog:
-    """The files before the newest checkpoint that leaves `keep` versions readable; without such a one there are none."""
+def find_old_log(table_path: Path, keep: int, *, at_once: int | None = None) -> OldLog:
+    """The files before the newest checkpoint that leaves `keep` versions readable; without such a one there are none.
+
+    With `at_once` the newest one that has no more files before it, if there is one: what is left then begins with a checkpoint,
+    however much there was.
+    """
     names = log_names(table_path)
     newest, oldest = newest_entry(names), oldest_entry(names)
-    whole = OldLog(first=oldest, names=())
-    last_to_begin = newest - keep + 1
-    candidates = sorted(
-        (int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name)) is not None), reverse=True
-    )
-    for first in candidates:
-        if oldest < first <= last_to_begin and _can_be_read(checkpoint_path(table_path, first)):
-            # What names the newest checkpoint must not come to name one that is gone.
-            points_beyond = newest_checkpoint(table_path) >= first
-            return OldLog(first=first, names=tuple(names_before(names, first))) if points_beyond else whole
-    return whole
+    before = sorted(version for name in names if (version := version_of(name)) is not None)
+    candidates = sorted(each for each in checkpoints(names) if oldest < each <= newest - keep + 1)
+    most = len(candidates)
+    if at_once is not None:
+        most = bisect.bisect_right(
+            candidates, at_once, key=lambda version: bisect.bisect_left(before, version)
+        )
+    preferred = [*reversed(candidates[:most]), *candidates[most:]]
+    first = next((each for each in preferred if _can_be_read(checkpoint_path(table_path, each))), None)
+    # What names the newest checkpoint must not come to name one that is gone.
+    if first is None or newest_checkpoint(table_path) < first:
+        return OldLog(first=oldest, names=())
+    return OldLog(first=first, names=tuple(names_before(names, first)))
 
 
 def remove_old_log(table_path: Path, old: OldLog, *, table: str) -> int:
@@ -73,11 +84,10 @@ def keep_log_short(table_path: Path, version: int, keep: int, *, table: str) -> 
     if version % _LOOKS:
         return
     try:
-        old = find_old_log(table_path, keep)
+        old = find_old_log(table_path, keep, at_once=AT_ONCE)
         entries = sum(name.endswith(".json") for name in old.names)
         if entries >= max(1, keep // _MOVES_A_RETENTION):
-            some = OldLog(first=old.first, names=tuple(itertools.islice(old.names, AT_ONCE)))
-            remove_old_log(table_path, some, table=table)
+            remove_old_log(table_path, old, table=table)
     except OSError as error:
         logger.warning("the log of %s was not shortened: %s", table, error)
 

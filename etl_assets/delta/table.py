@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from etl_assets.delta.log import checkpoint_path, entry_path, latest_version, newest_checkpoint
+from etl_assets.delta.log import (
+    checkpoint_path,
+    checkpoints,
+    entry_path,
+    latest_version,
+    log_names,
+    newest_checkpoint,
+)
 from etl_assets.delta.replication import Replication, replication
 from etl_assets.delta.rows import After, read_rows
 from etl_assets.delta.within import Within, columns_of, may_hold
@@ -324,9 +331,11 @@ def _remembered(path: Path) -> Callable[[int, tuple[int, int]], tuple[Path, Snap
 
     @lru_cache(maxsize=_REMEMBERED_VERSIONS)
     def load(version: int, _entry: tuple[int, int]) -> tuple[Path, Snapshot]:
-        """A version's log and the first file that reading it needs, or an older one: files go in order of their age."""
+        """A version's log and the file that reading it begins with."""
         newest = newest_checkpoint(path)
-        begins = checkpoint_path(path, newest) if 0 <= newest <= version else entry_path(path, 0)
+        if not 0 <= newest <= version:
+            newest = max((each for each in checkpoints(log_names(path)) if each <= version), default=-1)
+        begins = checkpoint_path(path, newest) if newest >= 0 else entry_path(path, 0)
         return begins, _load(path, version)
 
     return load

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.append import STAGING
+from etl_assets.delta.log import checkpoints
 from etl_assets.delta.standing import Holding
 from etl_assets.errors import InputError
 from etl_assets.mirroring.local_store import LocalStore
@@ -87,7 +88,8 @@ class Unneeded:
 
 
 def find_unneeded(table: Table, retention: dt.timedelta, now: dt.datetime) -> list[Unneeded]:
-    """For each replica with data the files that no version needs which was the newest at any time of the retention.
+    """For each replica with data the files that no version needs which was the newest at any time of the retention, as far
+    back as the log reaches.
 
     A replica that is behind is still to get the files of the versions it lacks, so that those are needed as well. Of a
     mirrored table the lead is taken up first: it pushes what a dead process left.
@@ -148,6 +150,7 @@ def _needed(table: Table, holdings: list[Holding], before: float) -> frozenset[s
             table=table.name,
         )
     oldest = min(_oldest_kept(holdings[0], newest.version, before), *(each.version for each in holdings))
+    oldest = max(oldest, _first_readable(holdings[0]))
     base = table.snapshot(oldest) if oldest >= 0 else None
     needed = set() if base is None else set(base.files())
     for version in range(oldest + 1, newest.version + 1):
@@ -172,6 +175,16 @@ def _oldest_kept(home: Holding, newest: int, before: float) -> int:
             return version
         version -= 1
     return version
+
+
+def _first_readable(home: Holding) -> int:
+    """The version with which a log can be read: where it was shortened, that of its first checkpoint. Entries before that may
+    be left over by whoever was killed while it removed them.
+    """
+    if home.store.size(_entry_key(home, 0)) is not None:
+        return 0
+    log = f"{home.folder}/_delta_log/"
+    return min(checkpoints(key.removeprefix(log) for key in home.store.list(log)), default=0)
 
 
 def _entry(home: Holding, version: int) -> bytes:

@@ -29,7 +29,7 @@ from etl_assets.follow.reports import Reports
 from etl_assets.observability.pending import days_behind
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
-from etl_assets.retry_policy import advice
+from etl_assets.retry_policy import told
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.watch import WatchCursor, Watched, watch
@@ -228,13 +228,10 @@ class Follower:
         """Leave alone for a while what failed, and have somebody look at it, as at a run that failed."""
         for day, error in failed.items():
             blamed = sorted(days) if day is None else [day]
-            message = (
-                error.message if isinstance(error, EtlAssetsError) else f"{type(error).__name__}: {error}"
-            )
-            text = f"{message}\n  fix: {advice(error)}"
+            text = told(error)
             logger.error("%s: %s", table, text)
             partition = f"{blamed[0]}..{blamed[-1]}" if blamed else ""
-            self._alert({"partition": partition, "step": table, "error": text.strip()[:2_000]})
+            self._alert({"partition": partition, "step": table, "error": text[:2_000]})
             whole = day is None and (table not in PATH or not blamed)
             things: list[Thing] = [(_entry(table), each) for each in ([None] if whole else blamed)]
             with self._pauses_lock:
@@ -257,10 +254,11 @@ class Follower:
             logger.warning("the invariants cannot be evaluated now: %s", error)
             return
         self._broken = {check: self._broken.get(check, 0) + 1 for check in broken}
-        for (asset, check), told in broken.items():
-            logger.error("%s: %s", asset, told)
+        for (asset, check), found in broken.items():
+            logger.error("%s: %s", asset, found)
             if self._broken[asset, check] == 2:
-                self._alert({"partition": "", "step": asset, "error": told})
+                fix = "run the days it names; if it still fails, stop writing and see the runbook, `A check failed`"
+                self._alert({"partition": "", "step": asset, "error": f"{found}\n  fix: {fix}"})
 
     def _alert(self, alert: Mapping[str, str]) -> None:
         with suppress(OSError):  # the disk may be what failed

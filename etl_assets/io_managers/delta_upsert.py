@@ -59,7 +59,6 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         domain: The domain's name, for the metadata.
         health: File with what is observed of the domains; empty for none.
         timeout_seconds: How long a domain may take to answer anything.
-        keep_log_versions: With one domain so many versions of each table's log stay; by default all that Delta keeps (30 days).
         sites: `name`, `root` and `role` of all domains, this one among them, if tables are mirrored over several.
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
@@ -74,7 +73,6 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     sites: list[dict[str, str]] = Field(default=[])
     health: str = ""
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    keep_log_versions: int | None = None
     spark: dg.ResourceDependency[SparkResource]
     lock_wait_seconds: float = 60.0
 
@@ -104,7 +102,6 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             sites=sites,
             observations=Observations(Path(self.health)) if self.health else None,
             timeout_seconds=self.timeout_seconds,
-            keep_log_versions=self.keep_log_versions,
         )
         return Table(name=name, domain=domain, contract=contract)
 

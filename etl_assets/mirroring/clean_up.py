@@ -28,8 +28,9 @@ from etl_assets.mirroring.voter import Voter
 
 AT_ONCE = 2_000
 """Files that one round removes from one replica at most."""
-_OF_A_VERSION = re.compile(r"\.?(\d{20})\.(json|checkpoint\.parquet)(\.crc)?")
-"""A file of the log that belongs to one version; hidden ones are checksums that Hadoop keeps beside others."""
+_OF_A_VERSION = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\.parquet)(\.crc)?")
+"""A file of the log that belongs to one version: its entry, Delta's checksum of the table, a checkpoint; hidden ones are
+checksums that Hadoop keeps beside others."""
 
 
 def move_base(mirror: Mirror, *, keep: int, make: Make, step: int = 1) -> State:
@@ -176,13 +177,19 @@ def _before(replica: Replica, record: Record, first: int) -> tuple[str, ...]:
     return tuple(f"{log}{name}" for name in names_before(names, first))
 
 
+def version_of(name: str) -> int | None:
+    """The version that a file of a log belongs to, None for one that belongs to none."""
+    of = _OF_A_VERSION.fullmatch(name)
+    return None if of is None else int(of[1])
+
+
 def names_before(names: Iterable[str], first: int) -> list[str]:
     """Of the files of a log those of versions before one: those that readers begin at before those that follow on them."""
     found = []
     for name in names:
         of = _OF_A_VERSION.fullmatch(name)
         if of is not None and int(of[1]) < first:
-            found.append((of[2] == "json", int(of[1]), name))
+            found.append((of[2] != "checkpoint.parquet", int(of[1]), name))
     return [name for *_, name in sorted(found)]
 
 

@@ -9,13 +9,15 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from etl_assets.delta.log import entry_path, latest_version
+from etl_assets.errors import RuntimeMissing
 from etl_assets.observability.findings import Finding, fail, ok, warn
-from etl_assets.runtime.classes import archive_file
+from etl_assets.runtime.classes import archive_file, failed_mark
 from etl_assets.runtime.jars import delta_jars
-from etl_assets.runtime.java import find_java
+from etl_assets.runtime.java import Java, find_java
 
 JAVA, JARS, PACKAGES, DISK, CLOCK = "java", "jars", "packages", "disk", "clock"
 FAIL_BELOW_BYTES = 1 << 30
@@ -48,12 +50,19 @@ def check_jars() -> Iterator[Finding]:
     """Delta's jars are there, with the content that is pinned, and an archive of the classes in them."""
     jars = delta_jars(thorough=True)
     yield ok(JARS, f"{', '.join(jar.name for jar in jars)} in {jars[0].parent}, sums checked")
-    if not archive_file(find_java(), jars).is_file():
-        yield warn(
-            JARS,
-            "there is no archive of classes for this Java and these jars: Spark starts slower",
-            fix="run `make setup`, which records one",
-        )
+    with suppress(RuntimeMissing):  # without Java, which has a check of its own
+        yield from _check_archive(find_java(), jars)
+
+
+def _check_archive(java: Java, jars: tuple[Path, ...]) -> Iterator[Finding]:
+    if archive_file(java, jars).is_file():
+        return
+    none = "there is no archive of classes for this Java and these jars, so Spark starts slower"
+    if (mark := failed_mark(java, jars)).is_file():
+        why = mark.read_text("utf-8").strip()
+        yield warn(JARS, f"{none}: {why}", fix=f"mend that, remove {mark}, run `make setup`")
+    else:
+        yield warn(JARS, none, fix="run `make setup`, which records one")
 
 
 def check_packages() -> Iterator[Finding]:

@@ -30,7 +30,7 @@ class FailureDomain:
 
     `sites` are those of all domains, this one among them, if tables are mirrored; with one domain there are none.
     `observations` tell which of them are not to be asked now, `timeout_seconds` how long one may take to answer anything.
-    With one domain `keep_log_versions` of each table's log stay; None: it is left to Delta, which goes by age.
+    With one domain `keep_log_versions` of each table's log stay; None, as for tables of users' own assets: Delta goes by age.
     """
 
     name: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 
 from etl_assets.delta.session import lost_driver_pid
-from etl_assets.errors import EngineLost, EtlAssetsError
-from etl_assets.retry_policy import Decision, advice, decide
+from etl_assets.errors import EngineLost
+from etl_assets.retry_policy import Decision, advice, decide, told
 
 _NO_ANSWER = ("Py4JError", "Py4JNetworkError")
 """What a call of this process's own JVM ends with when that dies, besides a lost connection; it may be a bug as well."""
@@ -20,9 +20,8 @@ def as_failure(error: Exception) -> dg.Failure:
         return error
     error = _lost_engine(error) or error
     decision = decide(error)
-    message = error.message if isinstance(error, EtlAssetsError) else f"{type(error).__name__}: {error}"
     return dg.Failure(
-        description=f"{message}\n  fix: {advice(error)}",
+        description=told(error),
         metadata={"error": type(error).__name__, "fix": advice(error), "decision": decision.value},
         allow_retries=decision is Decision.RETRY,
     )

@@ -48,6 +48,11 @@ def archive_file(java: Java, jars: tuple[Path, ...]) -> Path:
     return jars[0].parent / f"{_PREFIX}{_key(java, jars)}{_SUFFIX}"
 
 
+def failed_mark(java: Java, jars: tuple[Path, ...]) -> Path:
+    """File that says why recording the archive failed, and keeps it from being tried again."""
+    return archive_file(java, jars).with_suffix(_FAILED)
+
+
 def ensure_archive(java: Java, jars: tuple[Path, ...], say: Callable[[str], None]) -> Path | None:
     """The archive, made if it is not there, which takes a minute. Without it everything works, and starts slower.
 
@@ -56,7 +61,7 @@ def ensure_archive(java: Java, jars: tuple[Path, ...], say: Callable[[str], None
     Java and jars as long as its mark is beside them.
     """
     file = archive_file(java, jars)
-    mark = file.with_suffix(_FAILED)
+    mark = failed_mark(java, jars)
     if file.is_file():
         return file
     if mark.is_file():

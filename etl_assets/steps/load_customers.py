@@ -8,17 +8,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.envelope import CutLine
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables import CUSTOMERS
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import ensure_table
+from etl_assets.delta.cursor import REMEMBERED_COMMITS
 from etl_assets.delta.log import recent_user_metadata
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.errors import SourceUnreadable
 from etl_assets.sources.lines import Block, read_lines
 from etl_assets.steps.step import StepContext, StepReport, upsert_counts
+
+if TYPE_CHECKING:
+    from etl_assets.delta.table import Table
 
 FILE = "file"
 """Fact of a commit: size and modification time of the file it took."""
@@ -51,10 +56,7 @@ class LoadCustomers:
             )
             return StepReport(table=table.name, version=base, counts=counts, notes=(note,))
         seen = [self.file.stat().st_size, self.file.stat().st_mtime_ns]
-        if any(
-            metadata.get("facts", {}).get(FILE) == seen
-            for metadata in recent_user_metadata(table.path, base, 1)
-        ):
+        if file_read_last(table, base) == seen:
             return StepReport(table=table.name, version=base, counts=counts)
         _check_header(_first_line(self.file), self.file)
         spark = self.context.spark
@@ -81,6 +83,12 @@ class LoadCustomers:
         return StepReport(
             table=table.name, version=done.version, counts=counts, commits=int(not done.repeated)
         )
+
+
+def file_read_last(table: Table, version: int) -> Any:
+    """The fact `FILE` of the last commit that has one, None for none: compactions come in between, and undos keep it."""
+    notes = recent_user_metadata(table.path, version, REMEMBERED_COMMITS)
+    return next((facts[FILE] for note in notes if FILE in (facts := note.get("facts") or {})), None)
 
 
 def _first_line(file: Path) -> str:

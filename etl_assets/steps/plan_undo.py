@@ -24,7 +24,7 @@ from etl_assets.contracts.tables import (
 )
 from etl_assets.delta.content import KeptRows, StoredFile, content_of, rows_kept
 from etl_assets.delta.cursor import cursor_name, read_cursors, remembered_cursors
-from etl_assets.delta.log import commit_notes, read_entry, recent_user_metadata
+from etl_assets.delta.log import commit_notes, read_entry
 from etl_assets.delta.new_entry import missing_files
 from etl_assets.delta.offsets import DEALT, RETIRED, next_offset
 from etl_assets.delta.replacement import Replacement
@@ -32,7 +32,7 @@ from etl_assets.delta.table import Snapshot, Table
 from etl_assets.errors import FilesGone, InputError, NotFound
 from etl_assets.sources.replays import handed_in_events
 from etl_assets.steps.inputs import INPUTS
-from etl_assets.steps.load_customers import FILE
+from etl_assets.steps.load_customers import FILE, file_read_last
 from etl_assets.steps.step import platform_table
 from etl_assets.steps.undo import Day, Domains, TakeBack, Undo, downstream
 
@@ -159,8 +159,8 @@ def _older(table: Table, version: int) -> Snapshot:
     except DeltaError as error:
         raise FilesGone(
             f"version {version} of {table.name} cannot be read any more: {error}",
-            fix="choose a newer version; log entries that are older than 30 days, or of a mirrored table more versions back"
-            " than `upkeep.keep_log_versions`, are removed",
+            fix="choose a newer version; log entries that are more versions back than `upkeep.keep_log_versions`, or with one"
+            " domain older than 30 days, are removed",
             table=table.name,
             missing=[],
         ) from error
@@ -279,8 +279,7 @@ def _facts(table: Table, version: int) -> dict[str, Any]:
     """The reference file that was read last counts as read, or the next run would bring its rows back."""
     if table.name != CUSTOMERS.name:
         return {}
-    metadata = next(recent_user_metadata(table.path, version, 1), {})
-    seen = metadata.get("facts", {}).get(FILE)
+    seen = file_read_last(table, version)
     return {} if seen is None else {FILE: seen}
 
 

@@ -125,7 +125,7 @@ def test_a_day_whose_data_is_bad_is_told_of_and_left_alone_while_the_others_go_o
     assert alert["kind"] == "RunFailed"
     assert (alert["job"], alert["step"]) == ("follow", "raw_events")
     assert alert["partition"] == f"{BAD_DAY}..{BAD_DAY}"
-    assert "fix: write it again" in alert["error"]
+    assert alert["error"] == "SourceUnreadable: b.jsonl cannot be read\n  fix: write it again"
 
 
 def test_what_fails_whatever_the_day_ends_the_micro_batch_and_is_tried_again_later(follow, settings):

@@ -77,7 +77,9 @@ def test_a_terminal_error_is_not_repeated_and_says_what_to_do(error):
     (failure,) = (event for event in result.all_events if event.is_step_failure)
     told = failure.step_failure_data.user_failure_data
     assert told is not None
-    assert "fix: " in str(told.description)
+    description = str(told.description)
+    assert description.startswith(f"{type(error).__name__}: "), "what the runbook lists it by"
+    assert "\n  fix: " in description
 
 
 def test_a_step_that_lost_its_session_at_a_server_is_repeated_in_another_one(monkeypatch):

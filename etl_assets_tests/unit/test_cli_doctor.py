@@ -18,7 +18,7 @@ from etl_assets.observability import machine_checks
 from etl_assets.observability.findings import answer
 from etl_assets.observability.installation_checks import check_landing, check_locks, check_writing
 from etl_assets.processes import started_at
-from etl_assets.runtime.classes import archive_file
+from etl_assets.runtime.classes import archive_file, failed_mark
 from etl_assets.settings import load_settings
 from etl_assets_tests.reference.written_tables import write_table
 
@@ -86,6 +86,7 @@ def test_without_java_all_else_is_still_checked(home, monkeypatch):
     monkeypatch.setattr(machine_checks, "find_java", missing)
     findings = diagnosis(code=1)
     assert found(findings, "java") == [("fail", "it was not found", "install it")]
+    assert [status for status, *_ in found(findings, "jars")] == ["ok"]
     assert found(findings, "dagster instance")
 
 
@@ -97,6 +98,11 @@ def test_damaged_jars_fail(home, monkeypatch):
 def test_that_spark_starts_slower_than_it_could_is_said(home):
     ((_, _, none), (status, _, fix)) = found(diagnosis(), "jars")
     assert (none, status, fix) == (None, "warn", "run `make setup`, which records one")
+    mark = failed_mark(java(home), (home / "a.jar",))
+    mark.write_text("no space left on device\n")
+    ((_, detail, fix),) = found(diagnosis(), "jars")[1:]
+    assert detail.endswith(": no space left on device")
+    assert fix == f"mend that, remove {mark}, run `make setup`"
     archive_file(java(home), (home / "a.jar",)).write_bytes(b"")
     assert [status for status, *_ in found(diagnosis(), "jars")] == ["ok"]
 

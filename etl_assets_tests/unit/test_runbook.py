@@ -15,9 +15,6 @@ NOT_OF_RUNS = {
     "EtlAssetsError",
     "InputError",
     "MirrorError",
-    # Mistakes in an asset's own code, which its author sees first.
-    "ContractError",
-    "SchemaMismatch",
     # Told to whoever called a command.
     "LandingFileDiffers",
     "LandingNotWritten",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_pa
 from etl_assets.delta.records import commit_rows
 from etl_assets.delta.shorter_log import OldLog, find_old_log, keep_log_short, remove_old_log
 from etl_assets.delta.table import Table
+from etl_assets.delta.vacuum import find_unneeded
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import load_settings
 from etl_assets_tests.reference.mirrored_log import all_that_it_says, single_log
@@ -69,6 +72,35 @@ def test_what_was_removed_in_part_is_never_read_with_a_gap_and_the_rest_goes_nex
     assert rest.names == old.names[killed_after:]
 
 
+def test_what_delta_and_hadoop_put_beside_an_entry_goes_with_it(events):
+    beside = [
+        f"{hidden}{version:020d}{end}"
+        for version in (5, 40)
+        for hidden, end in (("", ".crc"), (".", ".crc.crc"), (".", ".json.crc"))
+    ]
+    for name in beside:
+        (entry_path(events.path, 0).parent / name).write_bytes(b"")
+    remove_old_log(events.path, find_old_log(events.path, keep=30), table="events")
+    left = set(log_names(events.path))
+    assert {name for name in beside if name in left} == {name for name in beside if f"{40:020d}" in name}
+
+
+def test_files_of_versions_that_are_left_over_are_not_needed_and_a_vacuum_works(events):
+    """As whoever removed them was killed: entries that no checkpoint leads to are no version of the retention."""
+    old = find_old_log(events.path, keep=30)
+    remove_old_log(events.path, OldLog(first=old.first, names=old.names[:9]), table="events")
+    (unneeded,) = find_unneeded(events, dt.timedelta(days=7), dt.datetime.now(dt.UTC))
+    assert not unneeded.files
+    for path in events.path.rglob("*"):
+        os.utime(path, (1, 1))
+    for version in range(8, NEWEST + 1):
+        os.utime(entry_path(events.path, version))
+    (unneeded,) = find_unneeded(events, dt.timedelta(days=7), dt.datetime.now(dt.UTC))
+    assert unneeded.files
+    kept = {file for version in range(old.first, NEWEST + 1) for file, *_ in said(events, version)["files"]}
+    assert not kept & set(unneeded.files)
+
+
 def test_nothing_goes_on_the_strength_of_a_checkpoint_that_cannot_be_read(events):
     checkpoint_path(events.path, 30).write_bytes(checkpoint_path(events.path, 30).read_bytes()[:-9])
     assert find_old_log(events.path, keep=30).first == 20
@@ -94,7 +126,7 @@ def test_a_log_without_checkpoints_or_without_entries_is_left_alone(events, tmp_
     assert find_old_log(tmp_path / "nothing", keep=30) == OldLog(first=-1, names=())
 
 
-def test_it_is_done_now_and_then_where_it_pays_and_a_commit_counts_if_it_fails(events, monkeypatch, caplog):
+def test_it_is_done_now_and_then_where_it_pays_and_a_commit_counts_if_it_fails(events, caplog):
     everything = sorted(log_names(events.path))
     keep_log_short(events.path, 99, 30, table="events")
     assert sorted(log_names(events.path)) == everything, "a look with every hundredth version"
@@ -104,12 +136,15 @@ def test_it_is_done_now_and_then_where_it_pays_and_a_commit_counts_if_it_fails(e
     entry_path(events.path, 3).mkdir()
     keep_log_short(events.path, 100, 30, table="events")
     assert "the log of events was not shortened" in caplog.text
-    entry_path(events.path, 3).rmdir()
-    monkeypatch.setattr(shorter_log, "AT_ONCE", 10)
-    keep_log_short(events.path, 100, 30, table="events")
-    left = len(log_names(events.path))
-    keep_log_short(events.path, 200, 30, table="events")
-    assert len(log_names(events.path)) == left - 10
+
+
+def test_a_log_that_grew_for_months_is_shortened_from_checkpoint_to_checkpoint(events, monkeypatch):
+    monkeypatch.setattr(shorter_log, "AT_ONCE", 12)
+    begins = []
+    for look in range(1, 5):
+        keep_log_short(events.path, 100 * look, 30, table="events")
+        begins.append(oldest_entry(log_names(events.path)))
+    assert begins == [10, 20, 30, 30], "at any time the log begins with a checkpoint"
 
 
 def test_commits_of_a_platform_keep_its_logs_short(tmp_path):

@@ -42,6 +42,7 @@ from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.sources.replays import event_again, hand_in_replays
+from etl_assets.steps.load_customers import file_read_last
 from etl_assets.steps.plan_undo import plan_days, plan_restore, version_at
 from etl_assets.steps.step import platform_table
 from etl_assets.steps.turns import Turns
@@ -407,9 +408,11 @@ def test_the_customer_file_that_was_read_last_stays_read(domain):
     write_table(domain, "customers", [{"customer_id": "b"}])
     table = platform_table("customers", domain)
     replace_contents([Replacement(table=table, base_version=1, facts={"file": [1, 2]})])
+    replace_contents([Replacement(table=table, base_version=2, facts={"compacted_days": 0})])
+    assert file_read_last(table, 3) == [1, 2], "a compaction reads no file"
     call(restore, "customers", "--to-version", "0", "--yes")
     assert [row["customer_id"] for row in rows(domain, "customers")] == ["a"]
-    assert read_entry(table.path, 3).user_metadata["facts"] == {"file": [1, 2]}
+    assert read_entry(table.path, 4).user_metadata["facts"] == {"file": [1, 2]}
 
 
 def test_files_that_come_back_are_in_the_index_of_keys(domain):
