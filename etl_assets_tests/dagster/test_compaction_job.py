@@ -107,8 +107,8 @@ def test_a_table_that_fails_does_not_keep_the_others_from_their_turn(domain, ins
     assert not result.success
     told = "".join(str(event.event_specific_data) for event in result.all_events if event.is_step_failure)
     assert "warehouse_rows" in turns[turns.index("raw_events") :]
-    assert "raw_events: Spark was asked for" in told
-    assert "warehouse_rows: Spark was asked for" in told
+    assert "raw_events: TableBusy: Spark was asked for" in told
+    assert "warehouse_rows: TableBusy: Spark was asked for" in told
     assert "customers" not in told, "two files of a table without days are not many"
 
 

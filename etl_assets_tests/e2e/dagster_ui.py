@@ -128,15 +128,22 @@ class DagsterApi:
             " sensorState { id selectorId } } schedules { scheduleState { id } } } } } }"
         )["repositoriesOrError"]["nodes"][0]
         for schedule in found["schedules"]:
-            self.query(
-                "mutation($id: String) { stopRunningSchedule(id: $id) { __typename ... on PythonError { message } } }",
-                id=schedule["scheduleState"]["id"],
-            )
+            self._stop("stopRunningSchedule", schedule["scheduleState"]["id"])
         for sensor in found["sensors"]:
-            self.query(
-                "mutation($id: String) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
-                id=sensor["sensorState"]["id"],
-            )
+            self._stop("stopSensor", sensor["sensorState"]["id"])
+
+    def _stop(self, mutation: str, of: str) -> None:
+        """The daemon may store its first state at the same moment: then Dagster's storage refuses one of the two."""
+        text = f"mutation($id: String) {{ {mutation}(id: $id) {{ __typename ... on PythonError {{ message }} }} }}"
+        for attempt in range(3):
+            try:
+                self.query(text, id=of)
+            except urllib.error.HTTPError:
+                if attempt == 2:
+                    raise
+                time.sleep(1)
+            else:
+                return
 
     def ready(self) -> bool:
         """Whether the code location is loaded."""
