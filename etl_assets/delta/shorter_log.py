@@ -20,7 +20,7 @@ from etl_assets.delta.log import (
     newest_entry,
     oldest_entry,
 )
-from etl_assets.mirroring.clean_up import names_before, version_of
+from etl_assets.mirroring.clean_up import MOVES_A_RETENTION, names_before, version_of
 from etl_assets.testing.failpoints import Failpoint, failpoint
 
 logger = logging.getLogger("etl_assets")
@@ -29,7 +29,6 @@ AT_ONCE = 10_000
 """Files that one commit removes, or a few more: one that shortens a log which grew for months is not held up for long."""
 _LOOKS = 100
 """A look at the log with every so-manyth version."""
-_MOVES_A_RETENTION = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +67,17 @@ def find_old_log(table_path: Path, keep: int, *, at_once: int | None = None) -> 
     return OldLog(first=first, names=tuple(names_before(names, first)))
 
 
-def remove_old_log(table_path: Path, old: OldLog, *, table: str) -> int:
-    """Remove what can go; returns how many files. At any moment, done twice or by two at once, what is left is read from a
+def remove_old_log(table_path: Path, old: OldLog, *, table: str) -> None:
+    """Remove what can go. At any moment, done twice or by two at once, what is left is read from a
     checkpoint on, or an older version cannot be opened at all.
     """
     failpoint(Failpoint.LOG_BEFORE_REMOVE, table=table)
     log = table_path / "_delta_log"
     for name in old.names:
         (log / name).unlink(missing_ok=True)
-    return len(old.names)
+    logger.info(
+        "%s: the log begins at version %d now, %d files of it were removed", table, old.first, len(old.names)
+    )
 
 
 def keep_log_short(table_path: Path, version: int, keep: int, *, table: str) -> None:
@@ -86,7 +87,7 @@ def keep_log_short(table_path: Path, version: int, keep: int, *, table: str) -> 
     try:
         old = find_old_log(table_path, keep, at_once=AT_ONCE)
         entries = sum(name.endswith(".json") for name in old.names)
-        if entries >= max(1, keep // _MOVES_A_RETENTION):
+        if entries >= max(1, keep // MOVES_A_RETENTION):
             remove_old_log(table_path, old, table=table)
     except OSError as error:
         logger.warning("the log of %s was not shortened: %s", table, error)

@@ -28,6 +28,8 @@ from etl_assets.mirroring.voter import Voter
 
 AT_ONCE = 2_000
 """Files that one round removes from one replica at most."""
+MOVES_A_RETENTION = 10
+"""How often a log's beginning moves while the versions that stay pass by: each time costs a reading of that log."""
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\.parquet)(\.crc)?")
 """A file of the log that belongs to one version: its entry, Delta's checksum of the table, a checkpoint; hidden ones are
 checksums that Hadoop keeps beside others."""

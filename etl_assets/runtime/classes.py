@@ -35,9 +35,8 @@ def archive_options(java: Java, jars: Iterable[Path]) -> tuple[str, ...]:
     file = archive_file(java, tuple(jars))
     if not file.is_file():
         return ()
-    with suppress(
-        OSError
-    ):  # of another user, or for reading only: whoever removes archives looks at others then
+    # Those that were used last stay. One of another user is not ours to remove either.
+    with suppress(OSError):
         os.utime(file)
     # What the JVM has to say of an archive it refuses would go to standard output, among what was asked for.
     return (f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")

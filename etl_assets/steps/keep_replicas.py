@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, Leaderless, MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.checkpoints import EVERY
+from etl_assets.mirroring.clean_up import MOVES_A_RETENTION
 from etl_assets.steps.long_work import LongWork
 from etl_assets.steps.members import ask_for_two_copies, go_on_with_one_copy, keep_members
 from etl_assets.steps.placing import STAGE_OF, place, take_up
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("etl_assets")
 
 _long_work = LongWork()
-
-_MOVES_A_RETENTION = 10
-"""How often a log's beginning moves while the versions that stay pass by: each time costs a reading of that log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +172,7 @@ def _tidy(mirrored: Replication, keep_log_versions: int | None) -> str | None:
     try:
         mirrored.checkpoint()
         if keep_log_versions is not None:
-            mirrored.shorten(keep_log_versions, step=max(EVERY, keep_log_versions // _MOVES_A_RETENTION))
+            mirrored.shorten(keep_log_versions, step=max(EVERY, keep_log_versions // MOVES_A_RETENTION))
     except (MirrorError, Unanswered) as error:
         return error.message
     return None

@@ -70,6 +70,23 @@ def test_a_log_that_is_another_one_now_is_listed_again(tmp_path: Path):
     assert latest_version(table) == 1
 
 
+def test_a_log_that_is_shortened_past_what_was_known_while_somebody_looks_is_listed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_log(tmp_path, 5)
+    assert latest_version(tmp_path) == 4
+    add_entries(tmp_path, 5, 26)
+
+    def exists(path: Path, real=Path.exists) -> bool:
+        there = real(path)
+        for version in range(21):  # right after the first question
+            entry_path(tmp_path, version).unlink(missing_ok=True)
+        return there
+
+    monkeypatch.setattr(Path, "exists", exists)
+    assert latest_version(tmp_path) == 30
+
+
 def test_what_is_no_entry_is_no_version(tmp_path: Path):
     write_log(tmp_path, 2)
     for name in (
