@@ -54,11 +54,19 @@ def can_append(table: Table, snapshot: Snapshot | None, rows: DataFrame) -> bool
     Otherwise Delta's writer does it: it casts what can be cast and refuses what cannot, with its own words.
     """
     contract = table.contract
-    if contract is None or snapshot is None or not snapshot.needs_only(_FEATURES):
+    if contract is None or snapshot is None or not can_write_files(table, snapshot):
         return False
     if any(not column.nullable and not _is_simple(column) for column in contract.columns):
         return False  # Of a nested value the footers do not say whether it is null.
-    return not schema_differences(contract, rows.schema) and _same_columns(contract, snapshot)
+    return not schema_differences(contract, rows.schema)
+
+
+def can_write_files(table: Table, snapshot: Snapshot) -> bool:
+    """Whether data files with the contract's columns can be put into a table here: it is as its contract has it, and its
+    protocol asks no more.
+    """
+    contract = table.contract
+    return contract is not None and snapshot.needs_only(_FEATURES) and _same_columns(contract, snapshot)
 
 
 def _is_simple(column: Column) -> bool:
@@ -101,7 +109,7 @@ def write_files(table: Table, path: Path, snapshot: Snapshot, write: Callable[[P
         table: The table, with a contract.
         path: Its folder.
         snapshot: The version they follow.
-        write: Writes the rows, with the contract's columns, as Parquet files into a folder that is not there yet, laid out
+        write: Writes the rows, with the contract's columns and no null in a nested one that may not be, as Parquet files into a folder that is not there yet, laid out
             by the table's partition columns, and returns how many it left out. What it leaves beside that folder goes
             with it.
 
@@ -191,7 +199,7 @@ def _staged(
     with pq.ParquetFile(staging / name) as file:
         footer = _Footer(file)
         for column in contract.columns:
-            if not column.nullable and footer.rows:
+            if not column.nullable and _is_simple(column) and footer.rows:
                 in_folder = column.name in partition
                 if partition[column.name] is None if in_folder else footer.nulls(column.name):
                     raise _null_refused(contract, column)

@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import delta_table
@@ -30,7 +31,7 @@ from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.shorter_log import keep_log_short
-from etl_assets.delta.upsert import Combine, UpsertSpec, check_columns, insert_sql, merge_sql
+from etl_assets.delta.upsert import UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.delta.within import Within
 from etl_assets.errors import CommitConflict, CommitUnverified
 from etl_assets.testing.failpoints import Failpoint, failpoint, killed_while_writing
@@ -65,7 +66,7 @@ class Write:
         transaction: Identity of the write, under which it is committed once. Without one only `base_version` guards
             it: a repetition finds the table moved on and fails, and is to be planned anew.
         upsert: How to merge, from a frame with each merge key once; None appends.
-        combine: How a stored row and an incoming one become one; None: the newer one stands.
+        replace: An upsert's rows stand, whatever the table has under their keys.
         partitions: Values of the Delta partition column among the rows, where known.
         cursors: What of its inputs the table has consumed with this commit: cursor name to source version.
         facts: Figures of the batch to keep with the commit.
@@ -81,7 +82,7 @@ class Write:
     base_version: int
     transaction: Transaction | None = None
     upsert: UpsertSpec | None = None
-    combine: Combine | None = None
+    replace: bool = False
     partitions: Collection[str] | None = None
     cursors: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -170,13 +171,12 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
     with writer_lock(
         table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
     ):
-        if (found := _committed_before(table, write.transaction)) is not None:
+        if (found := committed_before(table, write.transaction)) is not None:
             return found
         if (current := table.version()) != write.base_version:
             raise moved_on(table, current=current, base=write.base_version)
-        return _report(
-            table, write, write_version(spark, table, version, partial(_execute, spark, table, write))
-        )
+        entry = write_version(spark, table, version, partial(_execute, spark, table, write))
+        return report(table, entry, write.upsert, write.facts)
 
 
 def write_version(
@@ -202,7 +202,8 @@ def write_version(
     return entry
 
 
-def _committed_before(table: Table, transaction: Transaction | None) -> Commit | None:
+def committed_before(table: Table, transaction: Transaction | None) -> Commit | None:
+    """What to say of a transaction that the table has; None where it has not, or there is none."""
     if transaction is None:
         return None
     snapshot = table.snapshot()
@@ -232,17 +233,15 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
         and (not meets_rows or _may_leave_known_rows_out(write))
     ):
         new = write_files(table, place.path, snapshot, _files(spark, table, snapshot, write, meets_rows))
-        NewEntry(
+        entry = NewEntry(
             operation="WRITE",
             base_version=write.base_version,
             metrics=new.metrics,
             added=new.files,
             transactions={transaction.app_id: transaction.version},
             user_metadata=commit_metadata(place, writer, write.cursors, write.facts),
-        ).put(place.path, stamped=snapshot.has_commit_timestamps)
-        # Replicas get theirs from whoever keeps them, of acknowledged versions only.
-        if table.replication is None and (write.base_version + 1) % snapshot.checkpoint_interval == 0:
-            checkpoint_in_place(place.path, write.base_version + 1)
+        )
+        put_entry(table, place, snapshot, entry)
         return
     settings = {
         **write_settings(place, writer, write.cursors, write.facts),
@@ -256,6 +255,16 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
             write.rows.write.format("delta").mode("append").save(str(place.path))
         else:
             _upsert(spark, table, place.path, write, write.upsert, meets_rows=meets_rows)
+
+
+def put_entry(table: Table, place: Place, snapshot: Snapshot, entry: NewEntry) -> None:
+    """Put an entry that names new data files after a snapshot, and a checkpoint where one is due."""
+    # Where there is one already it is another program's, and the verification of the commit says so.
+    entry.put(place.path, stamped=snapshot.has_commit_timestamps)
+    version = entry.base_version + 1
+    # Replicas get theirs from whoever keeps them, of acknowledged versions only.
+    if table.replication is None and version % snapshot.checkpoint_interval == 0:
+        checkpoint_in_place(place.path, version)
 
 
 def _files(
@@ -327,7 +336,7 @@ def _upsert(
             source=view,
             columns=columns,
             partitions=write.partitions,
-            combine=write.combine,
+            replace=write.replace,
         )
     else:
         statement = insert_sql(target=target, source=view, columns=columns)
@@ -376,10 +385,16 @@ def _verify(table: Table, path: Path, version: int, writer: str) -> LogEntry:
     return entry
 
 
-def _report(table: Table, write: Write, entry: LogEntry) -> Commit:
+def report(
+    table: Table,
+    entry: LogEntry,
+    upsert: UpsertSpec | None = None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> Commit:
+    """What a commit did, by its entry."""
     appended = entry.operation == "WRITE"
     inserted = entry.metric("numOutputRows" if appended else "numTargetRowsInserted")
-    column = None if write.upsert is None else write.upsert.delta_partition
+    column = None if upsert is None else upsert.delta_partition
     if column is None and table.contract is not None and table.contract.delta_partition:
         column = table.contract.delta_partition[0]
     return Commit(
@@ -390,5 +405,5 @@ def _report(table: Table, write: Write, entry: LogEntry) -> Commit:
         inserted=inserted,
         updated=entry.metric("numTargetRowsUpdated"),
         net_rows_by_partition={} if column is None else entry.net_rows_by(column),
-        facts=write.facts,
+        facts=facts,
     )

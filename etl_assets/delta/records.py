@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.commit import Place, commit_metadata, write_version
 from etl_assets.delta.content import KeptRows, StoredFile, with_utc_times
@@ -20,8 +21,6 @@ from etl_assets.errors import Fenced
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pyarrow as pa
 
     from etl_assets.contracts.columns import TableContract
     from etl_assets.delta.table import Table
@@ -115,26 +114,6 @@ def _by_partition(contract: TableContract, rows: Rows) -> Iterator[KeptRows]:
             partition=dict(zip(contract.delta_partition, values, strict=True)),
             rows=pa.Table.from_pylist([dict(row) for row in some], schema=schema),
         )
-
-
-def arrow_schema(contract: TableContract, *, without: Sequence[str] = ()) -> pa.Schema:
-    """A contract's columns of simple types as Arrow has them."""
-    import pyarrow as pa
-
-    types = {
-        "STRING": pa.string(),
-        "INT": pa.int32(),
-        "BIGINT": pa.int64(),
-        "DATE": pa.date32(),
-        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    }
-    return pa.schema(
-        [
-            pa.field(column.name, types[column.type], nullable=column.nullable)
-            for column in contract.columns
-            if column.name not in without
-        ]
-    )
 
 
 def _create(table: Table, place: Place, writer: str) -> None:

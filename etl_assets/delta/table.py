@@ -205,6 +205,11 @@ class Snapshot:
             rows[tuple(map(str, values))] += number or 0
         return dict(rows)
 
+    def rows_by_file(self) -> Iterator[tuple[str, int]]:
+        """Its data files and the rows of each, counted as none where the log does not tell."""
+        for path, rows in self._files("path", "num_records"):
+            yield unquote(path), rows or 0
+
     def rows_by_day(self, days: Collection[dt.date]) -> dict[dt.date, int | None]:
         """Rows of each of some days, from file statistics; None where a file does not tell how many it has."""
         rows: dict[dt.date, int | None] = dict.fromkeys(days, 0)

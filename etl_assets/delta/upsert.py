@@ -102,19 +102,6 @@ class UpsertSpec:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Combine:
-    """How a stored row (`t`) and an incoming one (`s`) of one key become the row that is stored.
-
-    Attributes:
-        values: SQL for each column but the key.
-        condition: SQL that says whether that changes the stored row.
-    """
-
-    values: Mapping[str, str]
-    condition: str
-
-
 def check_columns(spec: UpsertSpec, columns: Collection[str], *, table: str) -> None:
     """Refuse a frame that lacks a column the spec names.
 
@@ -161,7 +148,7 @@ def merge_sql(
     source: str,
     columns: Sequence[str],
     partitions: Collection[str] | None = None,
-    combine: Combine | None = None,
+    replace: bool = False,
 ) -> str:
     """The MERGE statement.
 
@@ -172,7 +159,7 @@ def merge_sql(
         columns: Columns of the source, in any order.
         partitions: Values of the Delta partition column the source rows lie in, where known. As literals they let
             Delta skip the other partitions' files, and let writers of other days commit beside this one.
-        combine: Instead of replacing a stored row, combine it with the incoming one.
+        replace: The source's row stands, whatever the table has.
     """
     on = [f"t.{identifier(key)} = s.{identifier(key)}" for key in spec.merge_key]
     if spec.partition_bound and spec.delta_partition is not None:
@@ -182,12 +169,10 @@ def merge_sql(
         if partitions:
             on.append(f"t.{column} IN ({', '.join(string_literal(value) for value in sorted(partitions))})")
     clauses = [f"MERGE INTO {target} t USING {source} s ON {' AND '.join(on)}"]
-    if combine is not None:
-        assignments = ", ".join(f"t.{identifier(name)} = {value}" for name, value in combine.values.items())
-        clauses.append(f"WHEN MATCHED AND ({combine.condition}) THEN UPDATE SET {assignments}")
-    elif not spec.insert_only:
+    if replace or not spec.insert_only:
         assignments = ", ".join(f"t.{identifier(name)} = s.{identifier(name)}" for name in columns)
-        clauses.append(f"WHEN MATCHED AND {_is_newer(spec, columns)} THEN UPDATE SET {assignments}")
+        condition = "" if replace else f" AND {_is_newer(spec, columns)}"
+        clauses.append(f"WHEN MATCHED{condition} THEN UPDATE SET {assignments}")
     names = ", ".join(identifier(name) for name in columns)
     values = ", ".join(f"s.{identifier(name)}" for name in columns)
     clauses.append(f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})")

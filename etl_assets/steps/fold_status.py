@@ -1,20 +1,32 @@
-"""warehouse_rows to order_status_view: what is new, folded by order and combined with what is there."""
+"""warehouse_rows to order_status_view: what is new, folded by order and with what is there."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from etl_assets.contracts.spark_types import check_schema
+from etl_assets.contracts.spark_types import struct_type
 from etl_assets.contracts.tables import ORDER_STATUS_VIEW, WAREHOUSE_ROWS
-from etl_assets.delta.commit import Write, commit
+from etl_assets.delta.append import can_write_files
+from etl_assets.delta.commit import Commit, Transaction, Write, commit
+from etl_assets.delta.content import content_of
 from etl_assets.delta.create import base_of
 from etl_assets.delta.cursor import advance, read_cursors
-from etl_assets.delta.upsert import Combine, UpsertSpec
-from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts
-from etl_assets.transforms.order_status import changed_sql, combine_sql, fold_orders
+from etl_assets.delta.rewrite import Rewrite, Rewritten, commit_rewrite
+from etl_assets.delta.rows import files_with
+from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.steps.fold_files import EventFile, FoldFiles, ViewFile
+from etl_assets.steps.step import ReadMode, StepContext, StepReport, staging_folder, upsert_counts
+from etl_assets.transforms.order_status import EVENT_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from etl_assets.delta.table import Snapshot, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +37,7 @@ class FoldStatus:
     mode: ReadMode
 
     def run(self, days: Sequence[dt.date] = ()) -> StepReport:
-        """Combine the new rows into the view, in one commit; `days` are not looked at."""
+        """Fold the new rows into the view, in one commit; `days` are not looked at."""
         source, table = self.context.table(WAREHOUSE_ROWS.name), self.context.table(ORDER_STATUS_VIEW.name)
         seen = table.version()
         version = source.version()
@@ -35,28 +47,125 @@ class FoldStatus:
         cursor = -1 if recreated else cursor
         newest = None if snapshot is None else snapshot.maximum("batch_id")
         # Not by the version: a compaction makes one without new rows.
-        if newest is None or newest <= cursor:
+        if snapshot is None or newest is None or newest <= cursor:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
-        rows = fold_orders(source.read(self.context.spark, version, after=cursor))
-        check_schema(ORDER_STATUS_VIEW, rows.schema)
         transaction, cursors = advance(source.name, [None], version)
-        combined = combine_sql("t", "s")
-        done = commit(
-            table,
-            Write(
-                rows=rows,
-                base_version=base,
-                transaction=None if recreated or self.mode is ReadMode.WHOLE else transaction,
-                upsert=UpsertSpec(merge_key=ORDER_STATUS_VIEW.merge_key),
-                combine=Combine(values=combined, condition=changed_sql("t", combined)),
-                cursors=cursors,
-            ),
-            wait_seconds=self.context.lock_wait_seconds,
-        )
+        again = recreated or self.mode is ReadMode.WHOLE
+        done = _Fold(
+            context=self.context,
+            source=source,
+            rows=snapshot,
+            after=cursor,
+            table=table,
+            base=base,
+            transaction=None if again else transaction,
+            cursors=cursors,
+        ).commit()
         return StepReport(
             table=table.name,
             version=done.version,
             counts={None: upsert_counts(done)},
             commits=int(not done.repeated),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fold:
+    """One fold.
+
+    Attributes:
+        context: The step's surroundings.
+        source: warehouse_rows.
+        rows: The version of it that is read.
+        after: The batch id above which its rows are new.
+        table: The view.
+        base: The version of the view that it is planned on.
+        transaction: Identity of the commit.
+        cursors: What the view has consumed with it.
+    """
+
+    context: StepContext
+    source: Table
+    rows: Snapshot
+    after: int
+    table: Table
+    base: int
+    transaction: Transaction | None
+    cursors: Mapping[str, int]
+
+    def commit(self) -> Commit:
+        """Carry it out."""
+        stands = self.table.snapshot(self.base)
+        assert stands is not None  # the base is its version
+        with staging_folder(self.table, self.base + 1) as staging:
+            if can_write_files(self.table, stands):
+                return self._rewrite(stands, staging)
+            return self._merge(staging)
+
+    def _rewrite(self, stands: Snapshot, staging: Path) -> Commit:
+        stored = {str(self.table.path / file.path): file for file in content_of(stands).values()}
+        view = [ViewFile(path=path, rows=file.rows) for path, file in stored.items()]
+
+        def write(folder: Path) -> Rewritten:
+            counts, replaced = self._files(view, staging).write(folder)
+            return Rewritten(
+                removed=tuple(stored[file.path] for file in replaced),
+                source_rows=counts.orders,
+                inserted=counts.inserted,
+                updated=counts.updated,
+            )
+
+        rewrite = Rewrite(
+            base_version=self.base, write=write, transaction=self.transaction, cursors=self.cursors
+        )
+        return commit_rewrite(self.table, rewrite, wait_seconds=self.context.lock_wait_seconds)
+
+    def _merge(self, staging: Path) -> Commit:
+        """The same by Delta, of a view whose protocol asks for more than files, or that has other columns."""
+        spark, changed = self.context.spark, staging / "changed"
+        view = _staged(self.table.read(spark, self.base), staging / "view")
+        files = [ViewFile(path=path, rows=rows) for path, rows in view.items()]
+        self._files(files, staging, changed_only=True).write(changed)
+        return commit(
+            self.table,
+            Write(
+                rows=spark.read.schema(struct_type(ORDER_STATUS_VIEW)).parquet(str(changed)),
+                base_version=self.base,
+                transaction=self.transaction,
+                upsert=UpsertSpec(merge_key=ORDER_STATUS_VIEW.merge_key),
+                replace=True,
+                cursors=self.cursors,
+                deterministic=True,
+            ),
+            wait_seconds=self.context.lock_wait_seconds,
+        )
+
+    def _files(self, view: Sequence[ViewFile], staging: Path, *, changed_only: bool = False) -> FoldFiles:
+        if self.rows.is_plain:
+            wanted = set(files_with(self.rows, self.after))
+            rows = {
+                str(self.source.path / path): rows
+                for path, rows in self.rows.rows_by_file()
+                if path in wanted
+            }
+            events = [EventFile(path=path, after=self.after) for path in rows]
+        else:
+            news = self.source.read(self.context.spark, self.rows.version, after=self.after)
+            rows = _staged(news.select(*EVENT_COLUMNS), staging / "events")
+            events = [EventFile(path=path) for path in rows]
+        return FoldFiles(
+            session=self.context.session,
+            events=events,
+            events_at_most=sum(rows.values()),
+            view=view,
+            changed_only=changed_only,
+        )
+
+
+def _staged(rows: DataFrame, folder: Path) -> dict[str, int]:
+    """Write rows as Parquet files; how many each of them has."""
+    import pyarrow.parquet as pq
+
+    rows.write.parquet(str(folder))
+    return {str(file): pq.read_metadata(file).num_rows for file in sorted(folder.glob("*.parquet"))}

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.tables import RAW_EVENTS_EXCEPTIONS
-from etl_assets.delta.records import arrow_schema
 from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
 from etl_assets.steps.exceptions import Stamps
 from etl_assets.steps.placed_blocks import PlacedBlock, RowGroup, row_groups

@@ -1,108 +1,231 @@
-"""Order events folded to one row an order: a merge that gives the same row in whatever order events are read."""
+"""Order events folded to one row an order: the same row in whatever order, and however often, events are read.
+
+Plain columns in, plain columns out, by pyarrow: the step's process does it for a few rows, Spark's workers for many.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.events import EventType
 from etl_assets.contracts.order_status import OrderStatus
+from etl_assets.contracts.tables import ORDER_STATUS_VIEW
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
-TIMES = {status: f"{status.value}_at" for status in OrderStatus}
+KEY = ORDER_STATUS_VIEW.merge_key
+EVENT_COLUMNS = (
+    *KEY,
+    "event_id",
+    "event_type",
+    "order_status",
+    "amount",
+    "currency",
+    "customer_id",
+    "occurred_at",
+    "normalized_offset",
+    "committed_at",
+)
+"""What of warehouse_rows is folded."""
+_TIMES = {status: f"{status.value}_at" for status in OrderStatus}
 _AMOUNTS = {"order_amounts": EventType.ORDER_CREATED, "paid_amounts": EventType.PAYMENT_PROCESSED}
-_NO_AMOUNTS = "CAST(map() AS MAP<STRING, DECIMAL(18,2)>)"
+_TOTALS = {"order_amounts": "order_total", "paid_amounts": "paid_total"}
+_HOW = {
+    **dict.fromkeys(KEY, "first"),
+    # Of several values the least: any rule will do that does not depend on the order of reading.
+    **dict.fromkeys((*_TIMES.values(), "currency", "customer_id"), "min"),
+    # Of the row with the highest offset.
+    **dict.fromkeys(("last_event_id", "last_offset"), "last"),
+    "updated_at": "max",
+}
+"""How a column comes from those of the rows that are folded."""
+_ORDER = "order"
+"""The number of a row's order among those that are folded together."""
+_ENTRY = (_ORDER, "event_id", "amount")
+"""An entry of an order's map."""
 
 
-def fold_orders(rows: DataFrame) -> DataFrame:
-    """Fold events by order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """What folding came to.
+
+    Attributes:
+        rows: order_status_view's columns, one row for each `tenant_id, order_id`.
+        orders: How many of them the events are of.
+        is_changed: For each of them whether the view does not have it, or has it otherwise.
+        inserted: How many the view does not have.
+    """
+
+    rows: pa.Table
+    orders: int
+    is_changed: np.ndarray
+    inserted: int
+
+    @property
+    def updated(self) -> int:
+        """How many the view has otherwise."""
+        return int(self.is_changed.sum()) - self.inserted
+
+
+def view_schema() -> pa.Schema:
+    """order_status_view's columns as a data file has them: all nullable, as Spark writes them."""
+    import pyarrow as pa
+
+    return pa.schema([column.with_nullable(True) for column in arrow_schema(ORDER_STATUS_VIEW)])
+
+
+def fold_orders(events: pa.Table, stored: pa.Table) -> Folded:
+    """Fold events by order, with what the view has of these orders.
+
+    Commutative, associative and idempotent, because minimum, maximum and the union of sets are.
 
     Args:
-        rows: warehouse_rows' columns; an event may be there more than once.
-
-    Returns:
-        order_status_view's columns, one row for each `tenant_id, order_id`.
+        events: `EVENT_COLUMNS`; an event may be there more than once, and may be in the view already.
+        stored: Rows of the view, with its columns: those of the events' orders, and any others, which stay as they are.
     """
-    from pyspark.sql import functions as F
+    import pyarrow as pa
 
-    folded = rows.groupBy("tenant_id", "order_id").agg(
-        *(
-            F.expr(f"min(occurred_at) FILTER (WHERE order_status = '{status.value}')").alias(column)
-            for status, column in TIMES.items()
-        ),
-        *(
-            F.expr(
-                "coalesce(map_from_entries(collect_set(struct(event_id, amount))"
-                f" FILTER (WHERE event_type = '{event_type.value}' AND amount IS NOT NULL)), {_NO_AMOUNTS})"
-            ).alias(column)
-            for column, event_type in _AMOUNTS.items()
-        ),
-        # Of several values the least: any rule will do that does not depend on the order of reading.
-        F.min("currency").alias("currency"),
-        F.min("customer_id").alias("customer_id"),
-        F.max_by("event_id", "normalized_offset").alias("last_event_id"),
-        F.max("normalized_offset").alias("last_offset"),
-        F.max("committed_at").alias("updated_at"),
-    )
-    columns = {name: name for name in folded.columns}
-    return folded.select(
-        "*",
-        F.expr(status_sql(columns)).alias("order_status"),
-        F.expr(total_sql("order_amounts")).alias("order_total"),
-        F.expr(total_sql("paid_amounts")).alias("paid_total"),
+    states = pa.concat_tables([_states(events), stored.select(list(_HOW))])
+    order = _orders(states)
+    rows = _folded(states, order)
+    of_events, of_stored = order[: events.num_rows], order[events.num_rows :]
+    for column, event_type in _AMOUNTS.items():
+        told = _told(events, event_type, of_events)
+        known = _known(stored.column(column), of_stored)
+        entries = _each_once(pa.concat_tables([told, *known]))
+        rows = rows.append_column(column, _maps(entries, rows.num_rows))
+        rows = rows.append_column(_TOTALS[column], _sums(entries, rows.num_rows))
+    rows = rows.append_column("order_status", _status(rows))
+    rows = rows.select(ORDER_STATUS_VIEW.names).cast(view_schema())
+    is_changed = np.ones(rows.num_rows, dtype=bool)
+    is_changed[of_stored] = _differ(stored, rows.take(pa.array(of_stored)))
+    return Folded(
+        rows=rows,
+        orders=len(np.unique(of_events)),
+        is_changed=is_changed,
+        inserted=rows.num_rows - len(of_stored),
     )
 
 
-def combine_sql(stored: str, incoming: str) -> dict[str, str]:
-    """For each column that is not the key: SQL that combines a stored row with an incoming one.
+def _states(events: pa.Table) -> pa.Table:
+    """Each event as the state it would be alone, but for the amounts."""
+    import pyarrow as pa
 
-    Commutative, associative and idempotent, because minimum, maximum and the union of maps are.
-
-    Args:
-        stored: Alias of the stored row.
-        incoming: Alias of the incoming row.
-    """
-    combined = {
-        column: f"least({stored}.{column}, {incoming}.{column})"
-        for column in (*TIMES.values(), "currency", "customer_id")
-    }
-    for column in _AMOUNTS:
-        combined[column] = (
-            f"map_from_entries(array_distinct(concat(map_entries({stored}.{column}), map_entries({incoming}.{column}))))"
-        )
-    later = f"{incoming}.last_offset > {stored}.last_offset"
-    combined["last_event_id"] = (
-        f"CASE WHEN {later} THEN {incoming}.last_event_id ELSE {stored}.last_event_id END"
-    )
-    combined["last_offset"] = f"greatest({stored}.last_offset, {incoming}.last_offset)"
-    combined["updated_at"] = f"greatest({stored}.updated_at, {incoming}.updated_at)"
-    combined["order_status"] = status_sql(combined)
-    combined["order_total"] = total_sql(combined["order_amounts"])
-    combined["paid_total"] = total_sql(combined["paid_amounts"])
-    return combined
+    columns = {name: events.column(name) for name in (*KEY, "currency", "customer_id")}
+    for status, column in _TIMES.items():
+        is_reached = _call("equal", events.column("order_status"), status.value)
+        columns[column] = _call("if_else", is_reached, events.column("occurred_at"), None)
+    columns["last_event_id"] = events.column("event_id")
+    columns["last_offset"] = events.column("normalized_offset")
+    columns["updated_at"] = events.column("committed_at")
+    return pa.table(columns).select(list(_HOW))
 
 
-def changed_sql(stored: str, combined: dict[str, str]) -> str:
-    """Whether combining would change the stored row. Maps only ever grow, so their sizes tell."""
-    compared = [name for name in combined if name not in _AMOUNTS]
-    differs = [f"NOT ({stored}.{name} <=> {combined[name]})" for name in compared]
-    grown = [f"cardinality({stored}.{name}) < cardinality({combined[name]})" for name in _AMOUNTS]
-    return " OR ".join(differs + grown)
+def _orders(states: pa.Table) -> np.ndarray:
+    """For each row the number of its order, dense from 0."""
+    tenant, order = (states.column(name).combine_chunks().dictionary_encode() for name in KEY)
+    codes = tenant.indices.to_numpy().astype(np.int64) * len(order.dictionary) + order.indices.to_numpy()
+    return np.unique(codes, return_inverse=True)[1]
 
 
-def status_sql(expressions: dict[str, str]) -> str:
+def _folded(states: pa.Table, order: np.ndarray) -> pa.Table:
+    """One row an order, by its number, without what the amounts say."""
+    import pyarrow as pa
+
+    by_offset = np.argsort(states.column("last_offset").to_numpy(), kind="stable")
+    rows = states.append_column(_ORDER, pa.array(order)).take(pa.array(by_offset))
+    # One thread, so that the last one is the one with the highest offset.
+    found = rows.group_by(_ORDER, use_threads=False).aggregate(list(_HOW.items())).sort_by(_ORDER)
+    return found.select([f"{name}_{how}" for name, how in _HOW.items()]).rename_columns(list(_HOW))
+
+
+def _told(events: pa.Table, event_type: EventType, order: np.ndarray) -> pa.Table:
+    """The amounts that events of a type have."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_counted = (pc.field("event_type") == event_type.value) & pc.field("amount").is_valid()
+    return events.append_column(_ORDER, pa.array(order)).filter(is_counted).select(_ENTRY)
+
+
+def _known(maps: pa.ChunkedArray, order: np.ndarray) -> Iterator[pa.Table]:
+    """The amounts that maps have."""
+    import pyarrow as pa
+
+    for chunk in maps.chunks:
+        of_chunk, order = order[: len(chunk)], order[len(chunk) :]
+        offsets = chunk.offsets.to_numpy()
+        first, entries = offsets[0], offsets[-1] - offsets[0]
+        numbers = np.repeat(of_chunk, np.diff(offsets))
+        columns = [pa.array(numbers), chunk.keys.slice(first, entries), chunk.items.slice(first, entries)]
+        yield pa.table(columns, names=_ENTRY)
+
+
+def _each_once(entries: pa.Table) -> pa.Table:
+    """Each event of an order once, in order of the orders."""
+    once = entries.group_by(["order", "event_id"], use_threads=False).aggregate([("amount", "min")])
+    return once.rename_columns(_ENTRY).sort_by(_ORDER)
+
+
+def _maps(entries: pa.Table, orders: int) -> pa.MapArray:
+    """The map of each order."""
+    import pyarrow as pa
+
+    sizes = np.bincount(entries.column(_ORDER).to_numpy(), minlength=orders)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    event_ids, amounts = (entries.column(name).combine_chunks() for name in _ENTRY[1:])
+    return pa.MapArray.from_arrays(pa.array(offsets), event_ids, amounts)
+
+
+def _sums(entries: pa.Table, orders: int) -> pa.ChunkedArray:
+    """The sum of each order's amounts, 0.00 for none."""
+    import pyarrow as pa
+
+    sums = entries.group_by(_ORDER, use_threads=False).aggregate([("amount", "sum")])
+    place = np.full(orders, -1)
+    place[sums.column(_ORDER).to_numpy()] = np.arange(sums.num_rows)
+    found = sums.column("amount_sum").take(pa.array(place, mask=place < 0))
+    return _call("coalesce", found, pa.scalar(Decimal(0), found.type))
+
+
+def _status(rows: pa.Table) -> pa.ChunkedArray:
     """The highest status whose time is known."""
     ranked = sorted(OrderStatus, key=lambda status: status.rank, reverse=True)
-    cases = " ".join(
-        f"WHEN {expressions[TIMES[status]]} IS NOT NULL THEN '{status.value}'" for status in ranked
+    known = (_call("is_valid", rows.column(_TIMES[status])) for status in ranked)
+    each = (
+        _call("if_else", is_known, status.value, None) for is_known, status in zip(known, ranked, strict=True)
     )
-    return f"CASE {cases} END"
+    return _call("coalesce", *each)
 
 
-def total_sql(amounts: str) -> str:
-    """Sum of a map's amounts, 0.00 for none."""
-    return (
-        f"aggregate(map_values({amounts}), CAST(0 AS DECIMAL(28,2)),"
-        " (total, amount) -> CAST(total + amount AS DECIMAL(28,2)))"
-    )
+def _differ(stored: pa.Table, folded: pa.Table) -> np.ndarray:
+    """Row by row, whether they say something else. Maps only ever grow, so their sizes tell."""
+    differ = np.zeros(stored.num_rows, dtype=bool)
+    for name in _HOW:
+        before, after = stored.column(name), folded.column(name)
+        none = _call("and", _call("is_null", before), _call("is_null", after))
+        is_same = _call("coalesce", _call("equal", before, after), none)
+        differ |= ~is_same.to_numpy()
+    for name in _AMOUNTS:
+        differ |= _sizes(stored.column(name)) != _sizes(folded.column(name))
+    return differ
+
+
+def _sizes(maps: pa.ChunkedArray) -> np.ndarray:
+    """How many entries each map has."""
+    empty = np.empty(0, dtype=np.int64)
+    return np.concatenate([empty, *(np.diff(chunk.offsets.to_numpy()) for chunk in maps.chunks)])
+
+
+def _call(function: str, *values: Any) -> Any:
+    """A function of Arrow's by its name: those that are made when it is loaded are not known to type checkers."""
+    import pyarrow.compute as pc
+
+    return pc.call_function(function, list(values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etl_assets.contracts.tables import ALL_TABLES, DEAD_LETTERS, WAREHOUSE_ROWS
-from etl_assets.delta.upsert import METADATA_PREFIX, Combine, UpsertSpec, check_columns, insert_sql, merge_sql
+from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import ContractError
 
 COLUMNS = ("id", "value", "day", "batch_id")
@@ -64,12 +64,9 @@ def test_a_key_that_may_cross_days_is_looked_for_in_the_whole_table():
     )
 
 
-def test_a_combination_takes_the_place_of_the_replacement():
-    text = sql(
-        UpsertSpec(merge_key=("id",)),
-        combine=Combine(values={"value": "t.value + s.value"}, condition="TRUE"),
-    )
-    assert "WHEN MATCHED AND (TRUE) THEN UPDATE SET t.`value` = t.value + s.value\n" in text
+def test_rows_that_replace_are_not_compared():
+    text = sql(UpsertSpec(merge_key=("id",), ordering="value"), replace=True)
+    assert "WHEN MATCHED THEN UPDATE SET" in text
 
 
 def test_names_and_values_are_quoted():

@@ -1,0 +1,114 @@
+"""Data files of a table written anew without Delta's writer: files out and files in, in one log entry that is computed.
+
+What Delta's MERGE does, for who finds the files and makes the rows by himself. See `append.py`, which only adds files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets.delta.append import write_files
+from etl_assets.delta.commit import (
+    DEFAULT_LOCK_WAIT_SECONDS,
+    Commit,
+    Place,
+    Transaction,
+    commit_metadata,
+    committed_before,
+    moved_on,
+    put_entry,
+    report,
+    write_version,
+)
+from etl_assets.delta.content import StoredFile
+from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.new_entry import NewEntry
+from etl_assets.delta.session import running_driver_pid
+
+if TYPE_CHECKING:
+    from etl_assets.delta.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """What becomes of a table by files that were written: files that go for them, and figures in rows."""
+
+    removed: tuple[StoredFile, ...]
+    source_rows: int
+    inserted: int
+    updated: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """What to commit.
+
+    Attributes:
+        base_version: The table's version it was planned on; the commit becomes the next one.
+        write: Writes Parquet files with the contract's columns into a new folder, as of `write_files`. Called with the
+            table's lock held, once.
+        transaction: Identity of the write, as of `Write`.
+        cursors: What of its inputs the table has consumed with this commit.
+    """
+
+    base_version: int
+    write: Callable[[Path], Rewritten]
+    transaction: Transaction | None = None
+    cursors: Mapping[str, int] = field(default_factory=dict)
+
+
+def commit_rewrite(
+    table: Table, rewrite: Rewrite, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
+) -> Commit:
+    """Commit as the version after the base and make it durable, as `commit` does. The table must be one for `can_write_files`.
+
+    Raises:
+        CommitConflict: the table has moved past `base_version` by another write; nothing was written. Plan again.
+        TableBusy: another process held the table's lock for too long; nothing was written.
+        CommitUnverified: what is in the log is not what was to be written.
+    """
+    with writer_lock(
+        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=running_driver_pid()
+    ):
+        if (found := committed_before(table, rewrite.transaction)) is not None:
+            return found
+        if (current := table.version()) != rewrite.base_version:
+            raise moved_on(table, current=current, base=rewrite.base_version)
+        execute = partial(_execute, table, rewrite)
+        return report(table, write_version(None, table, rewrite.base_version + 1, execute))
+
+
+def _execute(table: Table, rewrite: Rewrite, place: Place, writer: str) -> None:
+    snapshot = table.snapshot(rewrite.base_version)
+    assert snapshot is not None  # else there would be no base
+    written: list[Rewritten] = []
+
+    def write(folder: Path) -> int:
+        written.append(rewrite.write(folder))
+        return 0
+
+    new = write_files(table, place.path, snapshot, write)
+    (done,) = written
+    transaction = rewrite.transaction
+    entry = NewEntry(
+        operation="MERGE",
+        base_version=rewrite.base_version,
+        metrics={
+            "numSourceRows": done.source_rows,
+            "numTargetRowsInserted": done.inserted,
+            "numTargetRowsUpdated": done.updated,
+            "numTargetRowsCopied": sum(file.rows for file in new.files) - done.inserted - done.updated,
+            "numOutputRows": sum(file.rows for file in new.files),
+            "numTargetFilesAdded": len(new.files),
+            "numTargetFilesRemoved": len(done.removed),
+        },
+        removed=done.removed,
+        added=new.files,
+        transactions={} if transaction is None else {transaction.app_id: transaction.version},
+        user_metadata=commit_metadata(place, writer, rewrite.cursors, {}),
+    )
+    put_entry(table, place, snapshot, entry)
