@@ -4,8 +4,8 @@ Only files with an order of the events are touched. Of a large one the other row
 small ones go together with what is new. So orders that still change gather in the newest file, and the rest is not
 written again.
 
-This process does it where few rows are moved. More are shared out among Spark's workers in three rounds: which files
-have orders of the events, rows put apart by order (a part has all rows of its orders), and each part folded.
+Many rows are folded in parts, of which each has all rows of its orders: one round puts rows apart, the next one folds the
+parts. This process does it, and Spark's workers where even that would take long.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 
 from etl_assets.delta.content import with_utc_times
 from etl_assets.delta.key_index import hashes_of
-from etl_assets.steps.worker_tasks import attempt_name, figures_of
-from etl_assets.transforms.order_status import EVENT_COLUMNS, KEY, fold_orders, view_schema
+from etl_assets.steps.worker_tasks import attempt_name, figures_here, figures_of
+from etl_assets.transforms.order_status import EVENT_COLUMNS, KEY, event_schema, fold_orders, view_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,10 +34,8 @@ ROWS_A_FILE = 100_000
 """Files of the view with so many rows are large."""
 ROWS_A_PART = 250_000
 """About so many rows are folded at once, and written as one file."""
-MOST_ROWS_HERE = 500_000
-"""So many rows are moved in this process."""
-MOST_ROWS_SEARCHED_HERE = 2_000_000
-"""In so many rows of the view orders are looked for in this process."""
+MOST_ROWS_HERE = 2_000_000
+"""So many rows are moved in this process, in some seconds; so many of the view are searched in less than one."""
 MOST_EVENTS_LOOKED_FOR = 5_000_000
 """Orders of more events are not looked for: any file may have one."""
 _REPEATING = ("tenant_id", "order_status", "currency")
@@ -53,12 +51,14 @@ class EventFile:
 
     def read(self, columns: Sequence[str] = EVENT_COLUMNS) -> Iterator[pa.Table]:
         """Some columns of the new ones, some rows at a time."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
+        schema = pa.schema([event_schema().field(name) for name in columns])
         names = list(columns) if self.after is None else [*columns, "batch_id"]
         for rows in _pieces(self.path, names):
             new = rows if self.after is None else rows.filter(pc.field("batch_id") > self.after)
-            yield with_utc_times(new.select(columns))
+            yield with_utc_times(new.select(columns)).cast(schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +134,10 @@ class FoldFiles:
         folder.mkdir(parents=True)
         orders = self._orders()
         touched = self._touched(orders, folder)
-        moved = self.events_at_most + sum(file.rows for file in touched)
-        if orders is not None and moved <= MOST_ROWS_HERE:
-            counts = self._fold_here(orders, touched, folder)
+        if (parts := ceil(self._moved_at_most(orders, touched) / ROWS_A_PART)) > 1:
+            counts = self._fold_parts(orders, touched, folder, parts)
         else:
-            counts = self._fold_in_workers(orders, touched, folder, parts=ceil(moved / ROWS_A_PART))
+            counts = self._fold_at_once(orders, touched, folder)
         if counts.inserted or counts.updated:
             return counts, touched
         for file in folder.iterdir():
@@ -146,10 +145,10 @@ class FoldFiles:
         return counts, ()
 
     def _orders(self) -> pa.Array | None:
-        """The ids of the events' orders; None where they are too many to look for."""
+        """The ids of the events' orders; None where nothing is looked for, or by too many."""
         import pyarrow as pa
 
-        if self.events_at_most > MOST_EVENTS_LOOKED_FOR:
+        if not self.view or self.events_at_most > MOST_EVENTS_LOOKED_FOR:
             return None
         found = [rows.column(0).unique() for file in self.events for rows in file.read([_ORDER_ID])]
         return pa.chunked_array(found, pa.string()).unique()
@@ -158,27 +157,35 @@ class FoldFiles:
         """The files of the view that have one of the orders."""
         if orders is None:
             return tuple(self.view)
-        if sum(file.rows for file in self.view) <= MOST_ROWS_SEARCHED_HERE:
-            return tuple(file for file in self.view if file.has_any(orders))
+        if not len(orders):
+            return ()
 
         def look(file: ViewFile) -> Iterator[pa.RecordBatch]:
             yield _one_row(path=file.path, has_any=file.has_any(_orders_in(ids)))
 
         ids = _put_orders(orders, folder)
-        found = figures_of(self.session(), self.view, look, "path STRING, has_any BOOLEAN")
+        rows = sum(file.rows for file in self.view)
+        found = self._figures(rows, self.view, look, "path STRING, has_any BOOLEAN")
         paths = {row["path"] for row in found if row["has_any"]}
         return tuple(file for file in self.view if file.path in paths)
 
-    def _fold_here(self, orders: pa.Array, touched: Sequence[ViewFile], folder: Path) -> Counts:
+    def _moved_at_most(self, orders: pa.Array | None, touched: Sequence[ViewFile]) -> int:
+        """How many rows are folded, or written with those that are."""
+        if orders is None:
+            return self.events_at_most + sum(file.rows for file in touched)
+        of_large = min(len(orders), sum(file.rows for file in touched if file.is_large))
+        return self.events_at_most + of_large + sum(file.rows for file in touched if not file.is_large)
+
+    def _fold_at_once(self, orders: pa.Array | None, touched: Sequence[ViewFile], folder: Path) -> Counts:
         events = [rows for file in self.events for rows in file.read()]
         maker = _Maker(folder, changed_only=self.changed_only)
         stored = [rows for file in touched for rows in maker.moved(file, orders)]
         return maker.fold(events, stored)
 
-    def _fold_in_workers(
-        self, orders: pa.Array | None, touched: Sequence[ViewFile], folder: Path, *, parts: int
+    def _fold_parts(
+        self, orders: pa.Array | None, touched: Sequence[ViewFile], folder: Path, parts: int
     ) -> Counts:
-        """The same in two rounds: rows put apart by order, so that a part has all rows of its orders, and each part folded."""
+        rows = self.events_at_most + sum(file.rows for file in touched)
         ids = None if orders is None else _put_orders(orders, folder)
         changed_only = self.changed_only
         attempts, apart = folder.with_name("attempts"), folder.with_name("apart")
@@ -188,10 +195,8 @@ class FoldFiles:
         def put_apart(source: EventFile | ViewFile) -> Iterator[pa.RecordBatch]:
             maker = _Maker(attempts, changed_only=changed_only)
             is_event = isinstance(source, EventFile)
-            rows = (
-                source.read() if is_event else maker.moved(source, None if ids is None else _orders_in(ids))
-            )
-            put = _put_apart(rows, apart, parts)
+            wanted = None if ids is None else _orders_in(ids)
+            put = _put_apart(source.read() if is_event else maker.moved(source, wanted), apart, parts)
             yield _one_row(is_event=is_event, apart=put, written=maker.written)
 
         def fold(part: int) -> Iterator[pa.RecordBatch]:
@@ -203,16 +208,18 @@ class FoldFiles:
             counts = maker.fold(events, stored)
             yield _one_row(**asdict(counts), written=maker.written)
 
-        spark, sources = self.session(), (*self.events, *touched)
-        moved = figures_of(
-            spark, sources, put_apart, "is_event BOOLEAN, apart ARRAY<STRING>, written ARRAY<STRING>"
+        moved = self._figures(
+            rows,
+            (*self.events, *touched),
+            put_apart,
+            "is_event BOOLEAN, apart ARRAY<STRING>, written ARRAY<STRING>",
         )
         names = {
             is_event: [name for row in moved if row["is_event"] is is_event for name in row["apart"]]
             for is_event in (True, False)
         }
-        folded = figures_of(
-            spark,
+        folded = self._figures(
+            rows,
             range(parts),
             fold,
             "orders BIGINT, inserted BIGINT, updated BIGINT, written ARRAY<STRING>",
@@ -223,6 +230,14 @@ class FoldFiles:
         return sum(
             (Counts(**{each.name: row[each.name] for each in fields(Counts)}) for row in folded), Counts()
         )
+
+    def _figures(
+        self, rows: int, tasks: Sequence[Any], work: Callable[[Any], Iterable[pa.RecordBatch]], schema: str
+    ) -> list[dict[str, Any]]:
+        """What `work` says of each task, for tasks on so many rows."""
+        if rows <= MOST_ROWS_HERE:
+            return figures_here(tasks, work)
+        return figures_of(self.session(), tasks, work, schema)
 
 
 class _Maker:

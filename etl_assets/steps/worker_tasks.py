@@ -70,8 +70,15 @@ def figures_of(
     before it, would be no faster.
     """
     if len(tasks) < 2:
-        return [row for task in tasks for batch in work(task) for row in batch.to_pylist()]
+        return figures_here(tasks, work)
     return [row.asDict() for row in in_workers(spark, tasks, work, schema).collect()]
+
+
+def figures_here(
+    tasks: Sequence[Task], work: Callable[[Task], Iterable[pa.RecordBatch]]
+) -> list[dict[str, Any]]:
+    """The same, by this process alone."""
+    return [row for task in tasks for batch in work(task) for row in batch.to_pylist()]
 
 
 def write_in_workers(
