@@ -109,9 +109,9 @@ def write_files(table: Table, path: Path, snapshot: Snapshot, write: Callable[[P
         table: The table, with a contract.
         path: Its folder.
         snapshot: The version they follow.
-        write: Writes the rows, with the contract's columns and no null in a nested one that may not be, as Parquet files into a folder that is not there yet, laid out
-            by the table's partition columns, and returns how many it left out. What it leaves beside that folder goes
-            with it.
+        write: Writes the rows as Parquet files into a folder that is not there yet, laid out by the table's partition
+            columns, and returns how many it left out. They have the contract's columns, and no null in a nested one that
+            must have values. What it leaves beside that folder goes with it.
 
     Raises:
         NullRefused: there is no value where the contract wants one; no file was added.

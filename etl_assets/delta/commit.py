@@ -4,7 +4,7 @@ Every write is an append or an upsert on a pinned base version; an upsert into n
 commit that finds its transaction id in the table does nothing and says so; one that finds the table past its planned
 base fails before it writes. With several failure domains a commit counts once it is acknowledged: held by a majority.
 
-Other commits are made by `write_version` as well: `records.py`, `compaction.py`, `replacement.py`.
+Other commits are made by `write_version` as well: `rewrite.py`, `records.py`, `compaction.py`, `replacement.py`.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
         if (current := table.version()) != write.base_version:
             raise moved_on(table, current=current, base=write.base_version)
         entry = write_version(spark, table, version, partial(_execute, spark, table, write))
-        return report(table, entry, write.upsert, write.facts)
+        return commit_report(table, entry, write.upsert, write.facts)
 
 
 def write_version(
@@ -385,7 +385,7 @@ def _verify(table: Table, path: Path, version: int, writer: str) -> LogEntry:
     return entry
 
 
-def report(
+def commit_report(
     table: Table,
     entry: LogEntry,
     upsert: UpsertSpec | None = None,

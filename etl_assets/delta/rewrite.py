@@ -11,26 +11,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.append import write_files
+from etl_assets.delta.append import can_write_files, write_files
 from etl_assets.delta.commit import (
     DEFAULT_LOCK_WAIT_SECONDS,
     Commit,
     Place,
     Transaction,
     commit_metadata,
+    commit_report,
     committed_before,
     moved_on,
     put_entry,
-    report,
     write_version,
 )
 from etl_assets.delta.content import StoredFile
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.new_entry import NewEntry
-from etl_assets.delta.session import running_driver_pid
 
 if TYPE_CHECKING:
-    from etl_assets.delta.table import Table
+    from etl_assets.delta.table import Snapshot, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,25 +60,29 @@ class Rewrite:
     cursors: Mapping[str, int] = field(default_factory=dict)
 
 
+def can_rewrite(table: Table, snapshot: Snapshot) -> bool:
+    """Whether files of a table can be replaced here. Otherwise Delta does it, or says why it must not be."""
+    return can_write_files(table, snapshot) and not snapshot.is_append_only
+
+
 def commit_rewrite(
     table: Table, rewrite: Rewrite, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 ) -> Commit:
-    """Commit as the version after the base and make it durable, as `commit` does. The table must be one for `can_write_files`.
+    """Commit as the version after the base and make it durable, as `commit` does. The table must be one for `can_rewrite`.
 
     Raises:
         CommitConflict: the table has moved past `base_version` by another write; nothing was written. Plan again.
         TableBusy: another process held the table's lock for too long; nothing was written.
         CommitUnverified: what is in the log is not what was to be written.
     """
-    with writer_lock(
-        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=running_driver_pid()
-    ):
+    # No JVM commits: what Spark's workers write counts only by the entry, which this process puts.
+    with writer_lock(table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=None):
         if (found := committed_before(table, rewrite.transaction)) is not None:
             return found
         if (current := table.version()) != rewrite.base_version:
             raise moved_on(table, current=current, base=rewrite.base_version)
         execute = partial(_execute, table, rewrite)
-        return report(table, write_version(None, table, rewrite.base_version + 1, execute))
+        return commit_report(table, write_version(None, table, rewrite.base_version + 1, execute))
 
 
 def _execute(table: Table, rewrite: Rewrite, place: Place, writer: str) -> None:

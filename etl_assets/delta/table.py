@@ -146,6 +146,11 @@ class Snapshot:
         """Whether each entry has to carry the time of its commit."""
         return self._property("delta.enableInCommitTimestamps") == "true"
 
+    @property
+    def is_append_only(self) -> bool:
+        """Whether its rows must not be replaced."""
+        return self._property("delta.appendOnly") == "true"
+
     def needs_only(self, features: Collection[str]) -> bool:
         """Whether a writer that knows these features of Delta's protocol, and no others, may write the table."""
         protocol = self._delta_table.protocol()
@@ -205,10 +210,10 @@ class Snapshot:
             rows[tuple(map(str, values))] += number or 0
         return dict(rows)
 
-    def rows_by_file(self) -> Iterator[tuple[str, int]]:
-        """Its data files and the rows of each, counted as none where the log does not tell."""
+    def rows_by_file(self) -> Iterator[tuple[str, int | None]]:
+        """Its data files and the rows of each; None where the log does not tell."""
         for path, rows in self._files("path", "num_records"):
-            yield unquote(path), rows or 0
+            yield unquote(path), rows
 
     def rows_by_day(self, days: Collection[dt.date]) -> dict[dt.date, int | None]:
         """Rows of each of some days, from file statistics; None where a file does not tell how many it has."""

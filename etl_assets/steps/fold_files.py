@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_A_FILE = 100_000
-"""Files of the view with so many rows are large."""
+"""Files of the view with so many rows are large; and as many are read at a time."""
 ROWS_A_PART = 250_000
 """About so many rows are folded at once, and written as one file."""
 MOST_ROWS_HERE = 2_000_000
-"""So many rows are moved in this process, in some seconds; so many of the view are searched in less than one."""
+"""So many rows this process reads by itself: it takes some seconds to write them again, and less than one to look for orders."""
 MOST_EVENTS_LOOKED_FOR = 5_000_000
 """Orders of more events are not looked for: any file may have one."""
+_KEYS_AT_ONCE = 1_000_000
 _REPEATING = ("tenant_id", "order_status", "currency")
 _ORDER_ID = KEY[-1]
 
@@ -49,61 +50,130 @@ class EventFile:
     path: str
     after: int | None = None
 
-    def read(self, columns: Sequence[str] = EVENT_COLUMNS) -> Iterator[pa.Table]:
+    def read(self, columns: Sequence[str] = EVENT_COLUMNS, at_once: int = ROWS_A_FILE) -> Iterator[pa.Table]:
         """Some columns of the new ones, some rows at a time."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         schema = pa.schema([event_schema().field(name) for name in columns])
-        names = list(columns) if self.after is None else [*columns, "batch_id"]
-        for rows in _pieces(self.path, names):
-            new = rows if self.after is None else rows.filter(pc.field("batch_id") > self.after)
-            yield with_utc_times(new.select(columns)).cast(schema)
+        if self.after is None:
+            yield from _pieces(self.path, schema, at_once=at_once)
+            return
+        batch = pa.field("batch_id", pa.int64())
+        for rows in _pieces(self.path, schema.append(batch), at_once=at_once):
+            yield rows.filter(pc.field(batch.name) > self.after).select(columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewFile:
-    """A Parquet file with rows of the view."""
+    """A Parquet file with rows of the view, and between which order ids they are, where that is known."""
 
     path: str
     rows: int
+    lowest: str | None = None
+    highest: str | None = None
 
     @property
     def is_large(self) -> bool:
         """Whether the rows that stay as they are get a file of their own."""
         return self.rows >= ROWS_A_FILE
 
-    def has_any(self, orders: pa.Array) -> bool:
-        """Whether it has any of some orders, by their ids alone: two tenants may have the same."""
-        import pyarrow.compute as pc
-
-        bounds = pc.call_function("min_max", [orders]).as_py()
-        return any(
-            rows.filter(pc.field(_ORDER_ID).isin(orders)).num_rows
-            for rows in _pieces(self.path, [_ORDER_ID], within=(bounds["min"], bounds["max"]))
-        )
-
     def read(self) -> Iterator[pa.Table]:
         """Its rows with the view's columns, some at a time."""
-        schema = view_schema()
-        for rows in _pieces(self.path, schema.names):
-            yield with_utc_times(rows.select(schema.names)).cast(schema)
+        return _pieces(self.path, view_schema())
+
+    def may_have(self, orders: Orders) -> bool:
+        """Whether it may have one of some orders, by its bounds."""
+        low, high = orders.bounds
+        return (self.lowest is None or self.lowest <= high) and (self.highest is None or low <= self.highest)
+
+    def count(self, orders: Orders) -> int:
+        """How many of some orders it has."""
+        import pyarrow as pa
+
+        schema = pa.schema([view_schema().field(name) for name in KEY])
+        pieces = _pieces(self.path, schema, at_once=_KEYS_AT_ONCE, between=orders.bounds)
+        return sum(int(orders.among(rows).sum()) for rows in pieces)
+
+
+class Orders:
+    """The keys of some orders, to find them among rows."""
+
+    def __init__(self, keys: pa.Table) -> None:
+        import pyarrow.compute as pc
+
+        self.keys = keys
+        self._ids = keys.column(_ORDER_ID).unique()
+        self._hashes = _hashes(keys)
+        self.bounds: tuple[str, str] = tuple(pc.call_function("min_max", [self._ids]).as_py().values())
+
+    def __len__(self) -> int:
+        return self.keys.num_rows
+
+    def among(self, rows: pa.Table) -> np.ndarray:
+        """Which rows are of one of them: by the order's id, and of those that have one by tenant and id together.
+
+        Some other order may be taken for one, which is read in vain.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        options = pc.SetLookupOptions(value_set=self._ids)
+        found = pc.call_function("is_in", [rows.column(_ORDER_ID)], options).to_numpy()
+        (places,) = np.nonzero(found)
+        found[places] = np.isin(_hashes(rows.select(KEY).take(pa.array(places))), self._hashes)
+        return found
+
+
+def _hashes(keys: pa.Table) -> np.ndarray:
+    """A number for each key, the same in every process. Two keys may have the same."""
+    tenants, orders = (hashes_of(keys.column(name)) for name in KEY)
+    return tenants * np.uint64(31) + orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What became of some orders: of those the events are of, how many the view did not have, or had otherwise."""
+    """What became of orders: how many the events are of, and of these how many the view did not have, or had otherwise."""
 
-    orders: int = 0
+    read: int = 0
     inserted: int = 0
     updated: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
-            orders=self.orders + other.orders,
+            read=self.read + other.read,
             inserted=self.inserted + other.inserted,
             updated=self.updated + other.updated,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What a fold is to do.
+
+    Attributes:
+        orders: The events' orders, None where any file may have one.
+        keys: File with them, for workers.
+        events: How many events there are, at most.
+        touched: The files of the view that have one of the orders.
+        moved: How many rows of these are folded, or written with those that are.
+    """
+
+    orders: Orders | None
+    keys: str | None
+    events: int
+    touched: tuple[ViewFile, ...]
+    moved: int
+
+    @property
+    def rows(self) -> int:
+        """Rows that are read."""
+        return self.events + sum(file.rows for file in self.touched)
+
+    @property
+    def parts(self) -> int:
+        """Parts to fold."""
+        return max(1, ceil((self.events + self.moved) / ROWS_A_PART))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +183,8 @@ class FoldFiles:
     Attributes:
         session: Gives the Spark session, where workers are wanted.
         events: Files with the events.
-        events_at_most: How many events those are at most.
-        view: Files of the view that may have orders of theirs.
+        events_at_most: How many rows those have, new or not.
+        view: Files of the view.
         changed_only: Write the rows that the view does not have so, and no others.
     """
 
@@ -132,62 +202,65 @@ class FoldFiles:
             nothing changes.
         """
         folder.mkdir(parents=True)
-        orders = self._orders()
-        touched = self._touched(orders, folder)
-        if (parts := ceil(self._moved_at_most(orders, touched) / ROWS_A_PART)) > 1:
-            counts = self._fold_parts(orders, touched, folder, parts)
+        plan = self._plan(folder)
+        if plan.parts == 1 and plan.rows <= MOST_ROWS_HERE:
+            counts = self._fold_at_once(plan, folder)
         else:
-            counts = self._fold_at_once(orders, touched, folder)
+            counts = self._fold_parts(plan, folder)
         if counts.inserted or counts.updated:
-            return counts, touched
+            return counts, plan.touched
         for file in folder.iterdir():
             file.unlink()
         return counts, ()
 
-    def _orders(self) -> pa.Array | None:
-        """The ids of the events' orders; None where nothing is looked for, or by too many."""
+    def _plan(self, folder: Path) -> _Plan:
+        found = self._orders() if self.view else None
+        if found is None:
+            rows = sum(file.rows for file in self.view)
+            return _Plan(
+                orders=None, keys=None, events=self.events_at_most, touched=tuple(self.view), moved=rows
+            )
+        orders, events = found
+        if not events:
+            return _Plan(orders=orders, keys=None, events=0, touched=(), moved=0)
+        view = [file for file in self.view if file.may_have(orders)]
+        keys = str(_put(orders.keys, folder.with_name("orders.arrow")))
+        counted = self._count(view, orders, keys)
+        touched = tuple(file for file in view if counted[file.path])
+        moved = sum(counted[file.path] if file.is_large else file.rows for file in touched)
+        return _Plan(orders=orders, keys=keys, events=events, touched=touched, moved=moved)
+
+    def _orders(self) -> tuple[Orders, int] | None:
+        """The events' orders, and how many events there are; None where those are too many to look for their orders."""
         import pyarrow as pa
 
-        if not self.view or self.events_at_most > MOST_EVENTS_LOOKED_FOR:
-            return None
-        found = [rows.column(0).unique() for file in self.events for rows in file.read([_ORDER_ID])]
-        return pa.chunked_array(found, pa.string()).unique()
+        events, found = 0, [event_schema().empty_table().select(KEY)]
+        for file in self.events:
+            for rows in file.read(KEY, at_once=_KEYS_AT_ONCE):
+                if (events := events + rows.num_rows) > MOST_EVENTS_LOOKED_FOR:
+                    return None
+                found.append(_distinct(rows))
+        return Orders(_distinct(pa.concat_tables(found))), events
 
-    def _touched(self, orders: pa.Array | None, folder: Path) -> tuple[ViewFile, ...]:
-        """The files of the view that have one of the orders."""
-        if orders is None:
-            return tuple(self.view)
-        if not len(orders):
-            return ()
+    def _count(self, view: Sequence[ViewFile], orders: Orders, keys: str) -> dict[str, int]:
+        """How many of the orders each of some files has."""
+        if (rows := sum(file.rows for file in view)) <= MOST_ROWS_HERE:
+            return {file.path: file.count(orders) for file in view}
 
         def look(file: ViewFile) -> Iterator[pa.RecordBatch]:
-            yield _one_row(path=file.path, has_any=file.has_any(_orders_in(ids)))
+            yield _one_row(path=file.path, orders=file.count(_orders_in(keys)))
 
-        ids = _put_orders(orders, folder)
-        rows = sum(file.rows for file in self.view)
-        found = self._figures(rows, self.view, look, "path STRING, has_any BOOLEAN")
-        paths = {row["path"] for row in found if row["has_any"]}
-        return tuple(file for file in self.view if file.path in paths)
+        found = self._figures(rows, view, look, "path STRING, orders BIGINT")
+        return {row["path"]: row["orders"] for row in found}
 
-    def _moved_at_most(self, orders: pa.Array | None, touched: Sequence[ViewFile]) -> int:
-        """How many rows are folded, or written with those that are."""
-        if orders is None:
-            return self.events_at_most + sum(file.rows for file in touched)
-        of_large = min(len(orders), sum(file.rows for file in touched if file.is_large))
-        return self.events_at_most + of_large + sum(file.rows for file in touched if not file.is_large)
-
-    def _fold_at_once(self, orders: pa.Array | None, touched: Sequence[ViewFile], folder: Path) -> Counts:
+    def _fold_at_once(self, plan: _Plan, folder: Path) -> Counts:
         events = [rows for file in self.events for rows in file.read()]
         maker = _Maker(folder, changed_only=self.changed_only)
-        stored = [rows for file in touched for rows in maker.moved(file, orders)]
+        stored = [rows for file in plan.touched for rows in maker.moved(file, plan.orders)]
         return maker.fold(events, stored)
 
-    def _fold_parts(
-        self, orders: pa.Array | None, touched: Sequence[ViewFile], folder: Path, parts: int
-    ) -> Counts:
-        rows = self.events_at_most + sum(file.rows for file in touched)
-        ids = None if orders is None else _put_orders(orders, folder)
-        changed_only = self.changed_only
+    def _fold_parts(self, plan: _Plan, folder: Path) -> Counts:
+        parts, keys, changed_only = plan.parts, plan.keys, self.changed_only
         attempts, apart = folder.with_name("attempts"), folder.with_name("apart")
         for each in (attempts, apart):
             each.mkdir()
@@ -195,7 +268,7 @@ class FoldFiles:
         def put_apart(source: EventFile | ViewFile) -> Iterator[pa.RecordBatch]:
             maker = _Maker(attempts, changed_only=changed_only)
             is_event = isinstance(source, EventFile)
-            wanted = None if ids is None else _orders_in(ids)
+            wanted = None if keys is None else _orders_in(keys)
             put = _put_apart(source.read() if is_event else maker.moved(source, wanted), apart, parts)
             yield _one_row(is_event=is_event, apart=put, written=maker.written)
 
@@ -209,8 +282,8 @@ class FoldFiles:
             yield _one_row(**asdict(counts), written=maker.written)
 
         moved = self._figures(
-            rows,
-            (*self.events, *touched),
+            plan.rows,
+            (*self.events, *plan.touched),
             put_apart,
             "is_event BOOLEAN, apart ARRAY<STRING>, written ARRAY<STRING>",
         )
@@ -219,10 +292,10 @@ class FoldFiles:
             for is_event in (True, False)
         }
         folded = self._figures(
-            rows,
+            plan.rows,
             range(parts),
             fold,
-            "orders BIGINT, inserted BIGINT, updated BIGINT, written ARRAY<STRING>",
+            "read BIGINT, inserted BIGINT, updated BIGINT, written ARRAY<STRING>",
         )
         for row in (*moved, *folded):
             for name in row["written"]:
@@ -248,45 +321,41 @@ class _Maker:
         self._folder = folder
         self._changed_only = changed_only
 
-    def moved(self, file: ViewFile, orders: pa.Array | None) -> Iterator[pa.Table]:
-        """The rows of a file that are to go together with new events, of some orders or of any.
+    def moved(self, file: ViewFile, orders: Orders | None) -> Iterator[pa.Table]:
+        """The rows of a file that are to go together with new events: of a large one those of some orders.
 
         The other rows of a large one are written to a file of their own.
         """
-        import pyarrow.compute as pc
+        import pyarrow as pa
 
         if orders is None or not file.is_large:
             yield from file.read()
             return
-        is_moved = pc.field(_ORDER_ID).isin(orders)
         with self._new_file() as writer:
             for rows in file.read():
-                yield rows.filter(is_moved)
-                rest = rows.filter(~is_moved)
+                is_moved = orders.among(rows)
+                yield rows.filter(pa.array(is_moved))
                 # A row group without rows would cost the file its statistics; without any the file does not count.
-                if rest.num_rows and not self._changed_only:
-                    writer.write_table(rest)
+                if not (is_moved.all() or self._changed_only):
+                    writer.write_table(rows.filter(pa.array(~is_moved)))
 
     def fold(self, events: Sequence[pa.Table], stored: Sequence[pa.Table]) -> Counts:
         """Fold events with the rows that the view has of their orders, and write what comes of it with the other rows."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        news = pa.concat_tables([event_schema().empty_table(), *events])
         rows = pa.concat_tables([view_schema().empty_table(), *stored])
-        counts = Counts()
-        if events:
-            new = pa.concat_tables(events)
-            has_news = pc.field(_ORDER_ID).isin(new.column(_ORDER_ID).unique())
-            folded = fold_orders(new, rows.filter(has_news))
-            others = rows.filter(~has_news)
-            rows = pa.concat_tables([others, folded.rows])
-            counts = Counts(orders=folded.orders, inserted=folded.inserted, updated=folded.updated)
-            if self._changed_only:
-                rows = folded.rows.filter(pa.array(folded.is_changed))
+        has_news = pc.field(_ORDER_ID).isin(news.column(_ORDER_ID).unique())
+        folded = fold_orders(news, rows.filter(has_news))
+        if self._changed_only:
+            rows = folded.rows.filter(pa.array(folded.is_changed))
+        else:
+            rows = pa.concat_tables([rows.filter(~has_news), folded.rows])
         if rows.num_rows:
             with self._new_file() as writer:
                 writer.write_table(rows, ROWS_A_FILE)
-        return counts
+        return Counts(read=folded.read, inserted=folded.inserted, updated=folded.updated)
 
     def _new_file(self) -> pq.ParquetWriter:
         import pyarrow.parquet as pq
@@ -303,31 +372,41 @@ class _Maker:
         )
 
 
-def _pieces(path: str, columns: Sequence[str], within: tuple[str, str] | None = None) -> Iterator[pa.Table]:
-    """Some columns of a Parquet file, as many rows at a time as a worker may hold.
+def _pieces(
+    path: str, schema: pa.Schema, *, at_once: int = ROWS_A_FILE, between: tuple[str, str] | None = None
+) -> Iterator[pa.Table]:
+    """Some columns of a Parquet file, some rows at a time.
 
     Args:
         path: The file.
-        columns: The columns.
-        within: Row groups are left out whose first column has nothing between these, as their statistics tell.
+        schema: The columns. One that the file is older than has no values.
+        at_once: So many rows.
+        between: Row groups are left out that have no order id between these, as their statistics tell.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    # Buffered ahead, all of the file would stay in memory until it is closed.
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        there = [name for name in schema.names if name in file.schema_arrow.names]
         groups = [
             number
             for number in range(file.num_row_groups)
-            if within is None or _may_have(file, number, columns[0], within)
+            if between is None or _may_have(file, number, _ORDER_ID, between)
         ]
-        for rows in file.iter_batches(row_groups=groups, columns=list(columns), batch_size=ROWS_A_FILE):
-            yield pa.Table.from_batches([rows]).select(columns)
+        for batch in file.iter_batches(row_groups=groups, columns=there, batch_size=at_once):
+            rows = with_utc_times(pa.Table.from_batches([batch]))
+            columns = [
+                rows.column(field.name) if field.name in there else pa.nulls(rows.num_rows, field.type)
+                for field in schema
+            ]
+            yield pa.table(columns, names=schema.names).cast(schema)
 
 
-def _may_have(file: pq.ParquetFile, group: int, column: str, within: tuple[str, str]) -> bool:
+def _may_have(file: pq.ParquetFile, group: int, column: str, between: tuple[str, str]) -> bool:
     names = (file.metadata.schema.column(number).path for number in range(file.metadata.num_columns))
     known = file.metadata.row_group(group).column(list(names).index(column)).statistics
-    return known is None or not known.has_min_max or (known.min <= within[1] and within[0] <= known.max)
+    return known is None or not known.has_min_max or (known.min <= between[1] and between[0] <= known.max)
 
 
 def _put_apart(pieces: Iterable[pa.Table], folder: Path, parts: int) -> list[str]:
@@ -367,22 +446,26 @@ def _of_part(file: Path, part: int, parts: int) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([reader.get_batch(number)])
 
 
-def _put_orders(orders: pa.Array, folder: Path) -> str:
-    """Put ids where workers find them; returns the file."""
+def _put(rows: pa.Table, file: Path) -> Path:
+    """Put rows where workers find them."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    file = folder.with_name("orders.parquet")
-    pq.write_table(pa.table({_ORDER_ID: orders}), file)
-    return str(file)
+    with pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows)
+    return file
 
 
 @lru_cache(maxsize=1)
-def _orders_in(file: str) -> pa.Array:
-    """The ids in a file. Read once for each fold that a process works on."""
-    import pyarrow.parquet as pq
+def _orders_in(file: str) -> Orders:
+    """The orders in a file. Read once for each fold that a worker has tasks of."""
+    import pyarrow as pa
 
-    return pq.read_table(file).column(0).combine_chunks()
+    with pa.memory_map(file) as source, pa.ipc.open_file(source) as reader:
+        return Orders(reader.read_all())
+
+
+def _distinct(keys: pa.Table) -> pa.Table:
+    return keys.group_by(list(KEY)).aggregate([])
 
 
 def _one_row(**values: Any) -> pa.RecordBatch:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.contracts.tables import ORDER_STATUS_VIEW, WAREHOUSE_ROWS
-from etl_assets.delta.append import can_write_files
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.content import content_of
 from etl_assets.delta.create import base_of
 from etl_assets.delta.cursor import advance, read_cursors
-from etl_assets.delta.rewrite import Rewrite, Rewritten, commit_rewrite
+from etl_assets.delta.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
 from etl_assets.delta.rows import files_with
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.steps.fold_files import EventFile, FoldFiles, ViewFile
@@ -26,6 +25,7 @@ from etl_assets.transforms.order_status import EVENT_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from etl_assets.delta.content import StoredFile
     from etl_assets.delta.table import Snapshot, Table
 
 
@@ -99,19 +99,19 @@ class _Fold:
         stands = self.table.snapshot(self.base)
         assert stands is not None  # the base is its version
         with staging_folder(self.table, self.base + 1) as staging:
-            if can_write_files(self.table, stands):
+            if can_rewrite(self.table, stands):
                 return self._rewrite(stands, staging)
-            return self._merge(staging)
+            return self._merge(stands, staging)
 
     def _rewrite(self, stands: Snapshot, staging: Path) -> Commit:
         stored = {str(self.table.path / file.path): file for file in content_of(stands).values()}
-        view = [ViewFile(path=path, rows=file.rows) for path, file in stored.items()]
+        view = [_view_file(path, file) for path, file in stored.items()]
 
         def write(folder: Path) -> Rewritten:
             counts, replaced = self._files(view, staging).write(folder)
             return Rewritten(
                 removed=tuple(stored[file.path] for file in replaced),
-                source_rows=counts.orders,
+                source_rows=counts.read,
                 inserted=counts.inserted,
                 updated=counts.updated,
             )
@@ -121,13 +121,18 @@ class _Fold:
         )
         return commit_rewrite(self.table, rewrite, wait_seconds=self.context.lock_wait_seconds)
 
-    def _merge(self, staging: Path) -> Commit:
-        """The same by Delta, of a view whose protocol asks for more than files, or that has other columns."""
+    def _merge(self, stands: Snapshot, staging: Path) -> Commit:
+        """The same by Delta, of a view that has more to it than files with the contract's columns."""
         spark, changed = self.context.spark, staging / "changed"
-        view = _staged(self.table.read(spark, self.base), staging / "view")
-        files = [ViewFile(path=path, rows=rows) for path, rows in view.items()]
-        self._files(files, staging, changed_only=True).write(changed)
-        return commit(
+        if stands.is_plain:
+            view = [
+                _view_file(str(self.table.path / file.path), file) for file in content_of(stands).values()
+            ]
+        else:
+            staged = _staged(self.table.read(spark, self.base), staging / "view")
+            view = [ViewFile(path=path, rows=rows) for path, rows in staged.items()]
+        counts, _ = self._files(view, staging, changed_only=True).write(changed)
+        done = commit(
             self.table,
             Write(
                 rows=spark.read.schema(struct_type(ORDER_STATUS_VIEW)).parquet(str(changed)),
@@ -140,15 +145,17 @@ class _Fold:
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )
+        return done if done.repeated else replace(done, source_rows=counts.read)
 
     def _files(self, view: Sequence[ViewFile], staging: Path, *, changed_only: bool = False) -> FoldFiles:
         if self.rows.is_plain:
             wanted = set(files_with(self.rows, self.after))
-            rows = {
-                str(self.source.path / path): rows
+            found = (
+                (str(self.source.path / path), rows)
                 for path, rows in self.rows.rows_by_file()
                 if path in wanted
-            }
+            )
+            rows = {path: _row_count(path, told) for path, told in found}
             events = [EventFile(path=path, after=self.after) for path in rows]
         else:
             news = self.source.read(self.context.spark, self.rows.version, after=self.after)
@@ -163,9 +170,26 @@ class _Fold:
         )
 
 
-def _staged(rows: DataFrame, folder: Path) -> dict[str, int]:
-    """Write rows as Parquet files; how many each of them has."""
+def _view_file(path: str, file: StoredFile) -> ViewFile:
+    lowest, highest = (
+        file.statistics.get(bounds, {}).get("order_id") for bounds in ("minValues", "maxValues")
+    )
+    return ViewFile(
+        path=path,
+        rows=_row_count(path, file.statistics.get("numRecords")),
+        lowest=lowest,
+        highest=highest,
+    )
+
+
+def _row_count(path: str, told: int | None) -> int:
+    """Rows of a data file: as the log tells, or as its footer does."""
     import pyarrow.parquet as pq
 
+    return pq.read_metadata(path).num_rows if told is None else told
+
+
+def _staged(rows: DataFrame, folder: Path) -> dict[str, int]:
+    """Write rows as Parquet files; how many each of them has."""
     rows.write.parquet(str(folder))
-    return {str(file): pq.read_metadata(file).num_rows for file in sorted(folder.glob("*.parquet"))}
+    return {str(file): _row_count(str(file), None) for file in sorted(folder.glob("*.parquet"))}

@@ -60,13 +60,13 @@ class Folded:
 
     Attributes:
         rows: order_status_view's columns, one row for each `tenant_id, order_id`.
-        orders: How many of them the events are of.
+        read: How many of them the events are of.
         is_changed: For each of them whether the view does not have it, or has it otherwise.
         inserted: How many the view does not have.
     """
 
     rows: pa.Table
-    orders: int
+    read: int
     is_changed: np.ndarray
     inserted: int
 
@@ -120,7 +120,7 @@ def fold_orders(events: pa.Table, stored: pa.Table) -> Folded:
     is_changed[of_stored] = _differ(stored, rows.take(pa.array(of_stored)))
     return Folded(
         rows=rows,
-        orders=len(np.unique(of_events)),
+        read=len(np.unique(of_events)),
         is_changed=is_changed,
         inserted=rows.num_rows - len(of_stored),
     )
@@ -182,7 +182,7 @@ def _known(maps: pa.ChunkedArray, order: np.ndarray) -> Iterator[pa.Table]:
 
 def _each_once(entries: pa.Table) -> pa.Table:
     """Each event of an order once, in order of the orders."""
-    once = entries.group_by(["order", "event_id"], use_threads=False).aggregate([("amount", "min")])
+    once = entries.group_by(list(_ENTRY[:2]), use_threads=False).aggregate([("amount", "min")])
     return once.rename_columns(_ENTRY).sort_by(_ORDER)
 
 
@@ -220,7 +220,7 @@ def _status(rows: pa.Table) -> pa.ChunkedArray:
 def _differ(stored: pa.Table, folded: pa.Table) -> np.ndarray:
     """Row by row, whether they say something else. Maps only ever grow, so their sizes tell."""
     differ = np.zeros(stored.num_rows, dtype=bool)
-    for name in _HOW:
+    for name in (name for name in ORDER_STATUS_VIEW.names if name not in _AMOUNTS):
         before, after = stored.column(name), folded.column(name)
         none = _call("and", _call("is_null", before), _call("is_null", after))
         is_same = _call("coalesce", _call("equal", before, after), none)

@@ -138,6 +138,40 @@ def test_workers_fold_as_this_process_does(pipeline, folded_here, monkeypatch):
     assert orders_of(elsewhere) == folded_here
 
 
+def test_files_that_delta_has_written_are_folded_on(pipeline, folded_here, spark):
+    path = f"delta.`{pipeline.context.table('order_status_view').path}`"
+    spark.sql(f"OPTIMIZE {path}")
+    pipeline.land([paid(8, of=1)], name="c.jsonl")
+    pipeline.run(only=STEPS)
+    now = orders_of(pipeline)
+    assert now[0]["paid_total"] == Decimal("8.00")
+    assert now[1:] == folded_here[1:]
+
+
+def test_a_view_with_a_change_feed_is_merged_by_delta(pipeline, folded_here, spark):
+    table = pipeline.context.table("order_status_view")
+    path = f"delta.`{table.path}`"
+    spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    pipeline.land([paid(8, of=1), paid(1_000, of=1_000), event(3)], name="c.jsonl")
+    report = pipeline.run(only=STEPS)["order_status_view"]
+    assert report.total() == {"read": 2, "inserted": 1, "updated": 1}
+    changes = spark.read.format("delta").option("readChangeFeed", "true")
+    told = changes.option("startingVersion", table.version()).load(str(table.path)).collect()
+    assert sorted(row["_change_type"] for row in told) == ["insert", "update_postimage", "update_preimage"]
+
+
+def test_a_view_that_may_only_grow_is_not_changed(pipeline, folded_here, spark):
+    table = pipeline.context.table("order_status_view")
+    version = table.version()
+    spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    pipeline.land([paid(8, of=1)], name="c.jsonl")
+    pipeline.run(only=STEPS[:-1])
+    with pytest.raises(Exception, match="DELTA_CANNOT_MODIFY_APPEND_ONLY"):
+        pipeline.run(only=STEPS[-1:])
+    assert table.version() == version + 1
+    assert orders_of(pipeline) == folded_here
+
+
 @pytest.mark.parametrize("table", ["order_status_view", "warehouse_rows"])
 def test_a_table_whose_log_says_more_than_its_files_is_left_to_delta(pipeline, folded_here, spark, table):
     path = f"delta.`{pipeline.context.table(table).path}`"

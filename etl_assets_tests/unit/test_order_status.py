@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -102,9 +102,23 @@ def test_a_fold_in_two_goes_in_whatever_order_is_a_fold_of_all(rows, cut, again)
     known = folded(rows[:cut])
     assert result.inserted == len(expected.keys() - known.keys())
     assert result.updated == sum(expected[key] != known[key] for key in known)
-    assert result.orders == len(folded(rows[min(cut, again) :]))
+    assert result.read == len(folded(rows[min(cut, again) :]))
     changed = by_key(result.rows.filter(pa.array(result.is_changed)))
     assert changed.keys() == {key for key in expected if expected[key] != known.get(key)}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"order_status": "created"}, {"order_total": Decimal(1)}, {"paid_total": Decimal(1)}]
+)
+def test_what_a_former_rule_left_is_made_right_and_counts_as_changed(wrong):
+    rows = table([event("a", 1), event("b", 2)])
+    right = fold_orders(rows, view_schema().empty_table()).rows
+    stored = pa.Table.from_pylist(
+        [row | wrong if row["order_id"] == "a" else row for row in right.to_pylist()], schema=view_schema()
+    )
+    result = fold_orders(rows, stored)
+    assert by_key(result.rows) == by_key(right)
+    assert (result.inserted, result.updated) == (0, 1)
 
 
 def put(rows: pa.Table, file: Path) -> Path:
@@ -135,7 +149,10 @@ class View:
             )
         out = self.folder / f"fold-{self._folds}" / "rows"
         fold = FoldFiles(
-            session=_no_session, events=files, events_at_most=sum(map(len, rows)), view=self.files
+            session=lambda: cast("Any", None),
+            events=files,
+            events_at_most=sum(map(len, rows)),
+            view=self.files,
         )
         counts, replaced = fold.write(out)
         kept = tuple(file for file in self.files if file not in replaced)
@@ -148,8 +165,11 @@ class View:
         return pa.concat_tables([view_schema().empty_table(), *pieces])
 
 
-def _no_session() -> Any:
-    raise AssertionError("it wants Spark")
+def _work_here(spark: Any, tasks: Any, work: Any, schema: str) -> list[dict[str, Any]]:
+    """What workers do, in this process; the rows are such as Spark would take."""
+    rows = [row for task in tasks for batch in work(task) for row in batch.to_pylist()]
+    assert all(list(row) == [field.split()[0] for field in schema.split(", ")] for row in rows)
+    return rows
 
 
 def _in_pieces(rows: list[Any], size: int) -> Iterator[list[Any]]:
@@ -162,13 +182,18 @@ def _in_pieces(rows: list[Any], size: int) -> Iterator[list[Any]]:
     st.sampled_from([1, 3, 100]),
     st.sampled_from([1, 3, 100]),
     st.sampled_from([0, 100]),
+    st.sampled_from([2, 100]),
 )
-def test_files_have_each_order_once_however_they_are_cut(tmp_path_factory, batches, large, part, looked_for):
+def test_files_have_each_order_once_however_they_are_cut(
+    tmp_path_factory, batches, large, part, looked_for, here
+):
     view, seen = View(tmp_path_factory.mktemp("view")), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fold_files, "ROWS_A_FILE", large)
         patch.setattr(fold_files, "ROWS_A_PART", part)
         patch.setattr(fold_files, "MOST_EVENTS_LOOKED_FOR", looked_for)
+        patch.setattr(fold_files, "MOST_ROWS_HERE", here)
+        patch.setattr(fold_files, "figures_of", _work_here)
         for number, batch in enumerate(batches):
             offset = 100 * number
             rows = [
@@ -185,7 +210,7 @@ def test_files_have_each_order_once_however_they_are_cut(tmp_path_factory, batch
             after = folded(seen)
             assert by_key(view.rows()) == after
             assert counts == Counts(
-                orders=len(folded(rows)),
+                read=len(folded(rows)),
                 inserted=len(after.keys() - before.keys()),
                 updated=sum(after[key] != before[key] for key in before),
             )
@@ -229,5 +254,50 @@ def test_events_that_the_view_has_change_no_file(tmp_path, monkeypatch, part):
     rows = [event(order, number) for number, order in enumerate("abc")]
     view.fold([rows])
     files = view.files
-    assert view.fold([rows, rows[:1]]) == (Counts(orders=3), set())
+    assert view.fold([rows, rows[:1]]) == (Counts(read=3), set())
     assert view.files == files
+
+
+def test_an_order_of_another_tenant_with_the_same_id_is_not_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(fold_files, "ROWS_A_FILE", 1)
+    view = View(tmp_path)
+    view.fold([[event("1", 1) | {"tenant_id": tenant} for tenant in "abc"]])
+    before = view.files
+    assert view.fold([[event("1", 2) | {"tenant_id": "d"}]]) == (Counts(read=1, inserted=1), set())
+    assert set(before) < set(view.files)
+
+
+def test_many_rows_that_stay_are_written_by_workers(tmp_path, monkeypatch):
+    view = View(tmp_path)
+    view.fold([[event(order, number) for number, order in enumerate("abcdef")]])
+    monkeypatch.setattr(fold_files, "ROWS_A_FILE", 2)
+    monkeypatch.setattr(fold_files, "MOST_ROWS_HERE", 5)
+    shared: list[int] = []
+
+    def work(spark: Any, tasks: Any, *args: Any) -> list[dict[str, Any]]:
+        shared.append(len(tasks))
+        return _work_here(spark, tasks, *args)
+
+    monkeypatch.setattr(fold_files, "figures_of", work)
+    view.fold([[event("a", 7)]])
+    assert shared == [1, 2, 1]  # the file is searched, it and the events are put apart, one part is folded
+    assert len(by_key(view.rows())) == 6
+
+
+def test_a_file_that_is_older_than_a_column_has_no_values_of_it(tmp_path):
+    view = View(tmp_path)
+    view.fold([[event("a", 1), event("b", 2)]])
+    (file,) = view.files
+    pq.write_table(pq.read_table(file.path).drop_columns(["customer_id", "paid_at"]), file.path)
+    view.fold([[event("a", 3)]])
+    assert by_key(view.rows()) == folded([event("a", 1), event("b", 2), event("a", 3)])
+
+
+def test_bounds_leave_a_file_out(tmp_path):
+    view = View(tmp_path)
+    view.fold([[event("m", 1)]])
+    (file,) = view.files
+    Path(file.path).write_bytes(b"not to be read")
+    view.files = (ViewFile(path=file.path, rows=1, lowest="m", highest="m"),)
+    assert view.fold([[event("n", 2)], [event("p", 3)]])[0].inserted == 2
+    assert view.fold([[event("a", 4), event("b", 5)]])[0].inserted == 2
