@@ -1,4 +1,4 @@
-"""Rows into a table without Delta's writer: Spark writes Parquet files, and the log entry that names them is computed.
+"""Rows into a table without Delta's writer: Parquet files are written, and the log entry that names them is computed.
 
 Delta plans a write by loading the table's log in Spark jobs, and loads it again after: a second and more for each table and
 process on a slow machine, however few the rows are. All that an append needs of the log is read already, without Spark. What
@@ -12,7 +12,7 @@ import datetime as dt
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 STAGING = "_append"
 """Folder of a table for files that no entry names yet. Delta ignores it for its underscore."""
 _FEATURES = frozenset({"appendOnly", "invariants", "inCommitTimestamp"})
-"""Writer features of Delta's protocol that an append of plain files satisfies, or that are satisfied here."""
+"""Writer features of Delta's protocol that an append of plain files satisfies, or that are satisfied here. Who takes files out
+looks at appendOnly's property too (`rewrite.py`)."""
 _WRITE_SETTINGS = {
     # Of Spark's default, INT96, a footer says neither bounds nor nulls.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -136,7 +137,7 @@ def write_files(table: Table, path: Path, snapshot: Snapshot, write: Callable[[P
 
 @contextmanager
 def _staging(path: Path) -> Generator[Path]:
-    """A folder for one append, gone afterwards; what a killed one left goes first.
+    """A folder for one write, gone afterwards; what a killed one left goes first.
 
     Its name is its own: the job of a killed run may still be at work in an engine that goes on without that run, and what
     it writes then must not be taken for ours.
@@ -192,7 +193,7 @@ def _count(file: Path) -> int:
 def _staged(
     staging: Path, name: str, *, contract: TableContract, statistics: Sequence[str] | None
 ) -> StoredFile:
-    """What the log is to say of a file that Spark has written."""
+    """What the log is to say of a file that was written."""
     import pyarrow.parquet as pq
 
     partition = dict(_partition_values(Path(name).parent.parts))
@@ -227,6 +228,14 @@ def _null_refused(contract: TableContract, column: Column) -> NullRefused:
         fix=f"give every row its {column.name}, or declare the column nullable",
         table=contract.name,
         column=column.name,
+    )
+
+
+def partition_folder(partition: Mapping[str, str | None], columns: Iterable[str]) -> str:
+    """The folder of a Delta partition's data files, as Spark names it."""
+    values = ((column, partition[column]) for column in columns)
+    return "/".join(
+        f"{column}={_NO_VALUE if value is None else quote(value, safe='')}" for column, value in values
     )
 
 

@@ -8,21 +8,37 @@ so many that readers feel it.
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.sql_text import delta_table
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, write_settings, write_version
+from etl_assets.delta.append import can_write_files, partition_folder, write_files
+from etl_assets.delta.commit import (
+    DEFAULT_LOCK_WAIT_SECONDS,
+    Place,
+    commit_metadata,
+    put_entry,
+    write_settings,
+    write_version,
+)
+from etl_assets.delta.content import content_of
+from etl_assets.delta.data_files import ROWS_AT_ONCE, new_data_file, pieces_of
 from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.rows import DAY_COLUMN
 from etl_assets.delta.session import driver_pid, scoped_settings
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from etl_assets.delta.content import StoredFile
     from etl_assets.delta.log import LogEntry
     from etl_assets.delta.table import Snapshot, Table
 
@@ -34,6 +50,8 @@ TIERS = (4 << 20, SMALL_BYTES)
 """Where files keep coming, small ones are made one, and later these: what is large is not written anew each time."""
 CROWDED_FILES = 100
 """So many small ones in one partition are written anew though more will come: each time costs at most `SMALL_BYTES` more."""
+MOST_BYTES_HERE = 32 << 20
+"""Small files of so many bytes together are written anew by this process, within a second or two."""
 DAYS_A_COMMIT = 10
 BYTES_A_COMMIT = 512 << 20
 """What a killed compaction loses at most, and for how long others wait for the table's lock. One day may have more bytes."""
@@ -137,7 +155,7 @@ def _batches(days: Iterable[dt.date], bytes_of: Mapping[dt.date, int]) -> Iterat
 
 
 def commit_compaction(
-    spark: SparkSession,
+    session: Callable[[], SparkSession],
     table: Table,
     compaction: Compaction,
     *,
@@ -145,7 +163,14 @@ def commit_compaction(
 ) -> LogEntry | None:
     """Write rows of small files anew, in fewer files, as the newest version. No row changes, and none is new.
 
-    What was planned holds for whatever version is the newest by now: others may commit all the time.
+    What was planned holds for whatever version is the newest by now: others may commit all the time. Few bytes are written by
+    this process, since Delta's OPTIMIZE takes seconds however few they are, in which nobody else can commit.
+
+    Args:
+        session: Gives the Spark session, where it is wanted.
+        table: The table.
+        compaction: What to write anew.
+        wait_seconds: How long to wait for the table's lock.
 
     Returns:
         The commit; None if somebody else did it meanwhile.
@@ -155,22 +180,104 @@ def commit_compaction(
         CommitUnverified: another program writes the table.
         Fenced, QuorumUnavailable: of a mirrored table; see `mirroring`.
     """
+    planned_on = table.snapshot()
+    if planned_on is None or not _still_due(compaction, planned_on):
+        return None
+    spark = None if _is_little(compaction, table, planned_on) else session()
     with writer_lock(
-        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
+        table.lock_path,
+        table=table.name,
+        wait_seconds=wait_seconds,
+        driver_pid=None if spark is None else driver_pid(spark),
     ):
         if (mirrored := table.replication) is not None:
             mirrored.lead()  # pushes what a dead process left, so that the newest version stays it
         newest = table.snapshot()
         if newest is None or not _still_due(compaction, newest):
             return None
-        return write_version(spark, table, newest.version + 1, partial(_optimize, spark, compaction))
+        if spark is None:
+            execute = partial(_write_anew, compaction, table, newest)
+        else:
+            execute = partial(_optimize, spark, compaction)
+        return write_version(spark, table, newest.version + 1, execute)
+
+
+def _is_little(compaction: Compaction, table: Table, snapshot: Snapshot) -> bool:
+    files = (file for some in _small_together(compaction, snapshot) for file in some)
+    return can_write_files(table, snapshot) and sum(file.size for file in files) <= MOST_BYTES_HERE
+
+
+def _small_together(compaction: Compaction, snapshot: Snapshot) -> Iterator[tuple[StoredFile, ...]]:
+    """Small files that become one: those of a partition, where there are several."""
+    found: defaultdict[tuple[str | None, ...], list[StoredFile]] = defaultdict(list)
+    for file in content_of(snapshot).values():
+        if file.size < compaction.smaller_than and (not compaction.days or file.day in compaction.days):
+            found[tuple(file.partition[column] for column in snapshot.partition_columns())].append(file)
+    yield from (tuple(files) for files in found.values() if len(files) > 1)
+
+
+def _write_anew(compaction: Compaction, table: Table, snapshot: Snapshot, place: Place, writer: str) -> None:
+    import pyarrow as pa
+
+    contract = table.contract
+    assert contract is not None  # else `can_write_files` is false
+    columns = arrow_schema(contract, without=snapshot.partition_columns())
+    schema = pa.schema([column.with_nullable(True) for column in columns])
+    together = tuple(_small_together(compaction, snapshot))
+
+    def write(folder: Path) -> int:
+        for files in together:
+            target = folder / partition_folder(files[0].partition, snapshot.partition_columns())
+            target.mkdir(parents=True)
+            with new_data_file(target / f"part-{uuid.uuid4()}.zstd.parquet", schema) as data_file:
+                for rows in _fewer(
+                    piece for file in files for piece in pieces_of(place.path / file.path, schema)
+                ):
+                    data_file.write_table(rows)
+        return 0
+
+    new = write_files(table, place.path, snapshot, write)
+    removed = tuple(file for files in together for file in files)
+    entry = NewEntry(
+        operation="OPTIMIZE",
+        base_version=snapshot.version,
+        metrics={
+            "numRemovedFiles": len(removed),
+            "numRemovedBytes": sum(file.size for file in removed),
+            "numAddedFiles": len(new.files),
+            "numAddedBytes": sum(file.size for file in new.files),
+        },
+        removed=removed,
+        added=new.files,
+        user_metadata=commit_metadata(place, writer, {}, _facts(compaction)),
+        changes_rows=False,
+    )
+    put_entry(table, place, snapshot, entry)
+
+
+def _fewer(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Pieces put together to row groups: of many files of some rows each there would be as many."""
+    import pyarrow as pa
+
+    held: list[pa.Table] = []
+    for piece in pieces:
+        held.append(piece)
+        if sum(each.num_rows for each in held) >= ROWS_AT_ONCE:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
 
 
 def _optimize(spark: SparkSession, compaction: Compaction, place: Place, writer: str) -> None:
     settings = {
-        **write_settings(place, writer, {}, {"compacted_days": len(compaction.days)}),
+        **write_settings(place, writer, {}, _facts(compaction)),
         "spark.databricks.delta.optimize.minFileSize": str(compaction.smaller_than),
         "spark.databricks.delta.optimize.maxFileSize": str(compaction.up_to),
     }
     with scoped_settings(spark, settings):
         spark.sql(compaction.sql(delta_table(place.path)))
+
+
+def _facts(compaction: Compaction) -> dict[str, int]:
+    return {"compacted_days": len(compaction.days)}

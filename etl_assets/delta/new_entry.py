@@ -1,7 +1,7 @@
 """A log entry that is computed instead of being written by Spark: files out, files in, transaction ids, notes; or a table's first.
 
 Belongs here: what an entry says, and putting it in place. Does not belong here: which files it names (`append.py`,
-`replacement.py`), and what makes it count (`commit.py`).
+`rewrite.py`, `replacement.py`), and what makes it count (`commit.py`).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class NewEntry:
         added: Files that come, or come back.
         transactions: Transaction ids that are set, also to lower versions: the last one in the log counts.
         user_metadata: What the platform notes with the commit.
+        changes_rows: Whether the table has other rows afterwards, or the same in other files.
     """
 
     operation: str
@@ -52,6 +53,7 @@ class NewEntry:
     removed: tuple[StoredFile, ...] = ()
     added: tuple[StoredFile, ...] = ()
     transactions: Mapping[str, int] = field(default_factory=dict)
+    changes_rows: bool = True
 
     def as_bytes(self, *, at: int, in_commit_timestamp: int | None) -> bytes:
         """The entry as Delta writes it: an action a line, the commit's own first.
@@ -60,14 +62,15 @@ class NewEntry:
             at: Time of the commit in milliseconds.
             in_commit_timestamp: The same, of a table whose entries carry it.
         """
+        data_change = {"dataChange": self.changes_rows}
         lines = [
             {"commitInfo": self._commit_info(at, in_commit_timestamp)},
             *(
                 {"txn": {"appId": app_id, "version": version, "lastUpdated": at}}
                 for app_id, version in self.transactions.items()
             ),
-            *({"remove": _remove(file, at)} for file in self.removed),
-            *({"add": _add(file)} for file in self.added),
+            *({"remove": _remove(file, at) | data_change} for file in self.removed),
+            *({"add": _add(file) | data_change} for file in self.added),
         ]
         return as_lines(lines)
 
@@ -170,7 +173,6 @@ def _add(file: StoredFile) -> dict[str, Any]:
         "partitionValues": dict(file.partition),
         "size": file.size,
         "modificationTime": file.modified,
-        "dataChange": True,
         "stats": json.dumps(file.statistics, separators=(",", ":")),
     }
 
@@ -179,7 +181,6 @@ def _remove(file: StoredFile, at: int) -> dict[str, Any]:
     return {
         "path": file.name,
         "deletionTimestamp": at,
-        "dataChange": True,
         "extendedFileMetadata": True,
         "partitionValues": dict(file.partition),
         "size": file.size,

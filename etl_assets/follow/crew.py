@@ -106,7 +106,7 @@ class Crew:
             with self._turns().take_if_free(table) as is_free:
                 if is_free:
                     commit_compaction(
-                        self.session(),
+                        self.session,
                         written,
                         crowded,
                         wait_seconds=self.settings.runs.lock_wait_seconds,

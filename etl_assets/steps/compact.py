@@ -54,7 +54,7 @@ class Compact:
         for compaction in self._due(table, self.context.clock().date()):
             with self.context.turn(table.name):
                 commit_compaction(
-                    self.context.spark, table, compaction, wait_seconds=self.context.lock_wait_seconds
+                    self.context.session, table, compaction, wait_seconds=self.context.lock_wait_seconds
                 )
             time.sleep(2 * POLL_SECONDS)  # whoever waits for the table's lock gets it before the next commit
         return before, extent(table)

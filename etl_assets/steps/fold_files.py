@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etl_assets.delta.content import with_utc_times
+from etl_assets.delta.data_files import new_data_file, pieces_of
 from etl_assets.delta.key_index import hashes_of
 from etl_assets.steps.worker_tasks import attempt_name, figures_here, figures_of
 from etl_assets.transforms.order_status import EVENT_COLUMNS, KEY, event_schema, fold_orders, view_schema
@@ -57,10 +57,10 @@ class EventFile:
 
         schema = pa.schema([event_schema().field(name) for name in columns])
         if self.after is None:
-            yield from _pieces(self.path, schema, at_once=at_once)
+            yield from pieces_of(self.path, schema, at_once=at_once)
             return
         batch = pa.field("batch_id", pa.int64())
-        for rows in _pieces(self.path, schema.append(batch), at_once=at_once):
+        for rows in pieces_of(self.path, schema.append(batch), at_once=at_once):
             yield rows.filter(pc.field(batch.name) > self.after).select(columns)
 
 
@@ -80,7 +80,7 @@ class ViewFile:
 
     def read(self) -> Iterator[pa.Table]:
         """Its rows with the view's columns, some at a time."""
-        return _pieces(self.path, view_schema())
+        return pieces_of(self.path, view_schema(), at_once=ROWS_A_FILE)
 
     def may_have(self, orders: Orders) -> bool:
         """Whether it may have one of some orders, by its bounds."""
@@ -92,7 +92,7 @@ class ViewFile:
         import pyarrow as pa
 
         schema = pa.schema([view_schema().field(name) for name in KEY])
-        pieces = _pieces(self.path, schema, at_once=_KEYS_AT_ONCE, between=orders.bounds)
+        pieces = pieces_of(self.path, schema, at_once=_KEYS_AT_ONCE, between=(_ORDER_ID, *orders.bounds))
         return sum(int(orders.among(rows).sum()) for rows in pieces)
 
 
@@ -358,55 +358,9 @@ class _Maker:
         return Counts(read=folded.read, inserted=folded.inserted, updated=folded.updated)
 
     def _new_file(self) -> pq.ParquetWriter:
-        import pyarrow.parquet as pq
-
         name = f"part-{attempt_name()}.zstd.parquet"
         self.written.append(name)
-        return pq.ParquetWriter(
-            self._folder / name,
-            view_schema(),
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=list(_REPEATING),
-            store_schema=False,
-        )
-
-
-def _pieces(
-    path: str, schema: pa.Schema, *, at_once: int = ROWS_A_FILE, between: tuple[str, str] | None = None
-) -> Iterator[pa.Table]:
-    """Some columns of a Parquet file, some rows at a time.
-
-    Args:
-        path: The file.
-        schema: The columns. One that the file is older than has no values.
-        at_once: So many rows.
-        between: Row groups are left out that have no order id between these, as their statistics tell.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # Buffered ahead, all of the file would stay in memory until it is closed.
-    with pq.ParquetFile(path, pre_buffer=False) as file:
-        there = [name for name in schema.names if name in file.schema_arrow.names]
-        groups = [
-            number
-            for number in range(file.num_row_groups)
-            if between is None or _may_have(file, number, _ORDER_ID, between)
-        ]
-        for batch in file.iter_batches(row_groups=groups, columns=there, batch_size=at_once):
-            rows = with_utc_times(pa.Table.from_batches([batch]))
-            columns = [
-                rows.column(field.name) if field.name in there else pa.nulls(rows.num_rows, field.type)
-                for field in schema
-            ]
-            yield pa.table(columns, names=schema.names).cast(schema)
-
-
-def _may_have(file: pq.ParquetFile, group: int, column: str, between: tuple[str, str]) -> bool:
-    names = (file.metadata.schema.column(number).path for number in range(file.metadata.num_columns))
-    known = file.metadata.row_group(group).column(list(names).index(column)).statistics
-    return known is None or not known.has_min_max or (known.min <= between[1] and between[0] <= known.max)
+        return new_data_file(self._folder / name, view_schema(), repeating=_REPEATING)
 
 
 def _put_apart(pieces: Iterable[pa.Table], folder: Path, parts: int) -> list[str]:

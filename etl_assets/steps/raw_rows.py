@@ -17,6 +17,7 @@ import numpy as np
 
 from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.tables import RAW_EVENTS
+from etl_assets.delta.data_files import new_data_file
 from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
 from etl_assets.steps.placed_blocks import PlacedBlock, RowGroup, row_groups
 from etl_assets.steps.stage_lines import Kind
@@ -151,18 +152,8 @@ class _RowMaker:
 
     def write(self, task: RowsTask, folder: Path) -> str:
         """Write the rows of a task into a file of this attempt's own; returns its name."""
-        import pyarrow.parquet as pq
-
         name = f"part-{attempt_name()}.zstd.parquet"
-        writer = pq.ParquetWriter(
-            folder / name,
-            _data_schema(),
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=_REPEATING,
-            store_schema=False,
-        )
-        with writer:
+        with new_data_file(folder / name, _data_schema(), repeating=_REPEATING) as writer:
             for rows in self.rows_of(task):
                 writer.write_table(rows)
         return name

@@ -1,1 +1,1 @@
-"""DataFrame to DataFrame, pure: no reads, no writes, no clock. Knows no Dagster."""
+"""Rows to rows, of Spark's frames or Arrow's tables, pure: no reads, no writes, no clock. Knows no Dagster."""

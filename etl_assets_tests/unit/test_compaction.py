@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
@@ -25,6 +26,7 @@ from etl_assets.delta.compaction import (
 )
 from etl_assets.delta.lock import POLL_SECONDS, writer_lock
 from etl_assets.delta.log import entry_path
+from etl_assets.delta.records import commit_rows
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.errors import NotFound
 from etl_assets.mirroring.locator import Role
@@ -204,8 +206,54 @@ def test_what_somebody_else_has_done_meanwhile_is_not_done_again(domain, name, r
     (plan,) = planned(table)
     DeltaTable(str(table.path)).optimize.compact()
     write_table(domain, name, [{"partition_date": dt.date(2026, 3, 2)}] if name == "raw_events" else [])
-    no_spark: Any = None
-    assert commit_compaction(no_spark, table, plan) is None
+    assert commit_compaction(_no_session, table, plan) is None
+
+
+def _no_session() -> Any:
+    raise AssertionError("it wants Spark")
+
+
+def test_few_bytes_are_written_anew_without_spark(domain):
+    table = platform_table("raw_events_exceptions", domain)
+    contract = table.contract
+    assert contract is not None
+    values = {"STRING": "x", "INT": 1, "BIGINT": 1, "TIMESTAMP": dt.datetime(2026, 3, 1, tzinfo=dt.UTC)}
+    row = {column.name: values.get(column.type) for column in contract.columns}
+    for number in range(4):
+        days = ({"partition_date": dt.date(2026, 3, day), "batch_id": number} for day in (1, 2))
+        outcome = {"outcome": ("a b", "c/d")[number % 2]}
+        commit_rows(table, [row | day | outcome for day in days], base_version=table.version())
+    before = sorted(map(str, DeltaTable(str(table.path)).to_pyarrow_table().to_pylist()))
+    (plan,) = planned(table)
+    entry = commit_compaction(_no_session, table, plan)
+    assert entry is not None
+    assert (len(entry.removed), len(entry.added)) == (8, 4)
+    assert not any(file.changes_rows for file in (*entry.removed, *entry.added))
+    after = DeltaTable(str(table.path))
+    assert sorted(map(str, after.to_pyarrow_table().to_pylist())) == before
+    assert after.to_pyarrow_dataset().to_table().num_rows == 8
+    for filters, number in (
+        ([("outcome", "=", "c/d")], 4),
+        ([("outcome", "=", "a b")], 4),
+        ([("batch_id", "=", 3)], 2),
+    ):
+        assert after.to_pyarrow_table(filters=cast("Any", filters)).num_rows == number
+    assert commit_compaction(_no_session, table, plan) is None
+
+
+def test_many_bytes_are_left_to_spark(domain, monkeypatch):
+    for _ in range(2):
+        write_table(domain, "raw_events", rows_of(1))
+    monkeypatch.setattr(compaction, "MOST_BYTES_HERE", 0)
+    table = platform_table("raw_events", domain)
+    with pytest.raises(AssertionError, match="it wants Spark"):
+        commit_compaction(_no_session, table, planned(table)[0])
+
+
+def test_pieces_of_many_files_become_few_row_groups(monkeypatch):
+    monkeypatch.setattr(compaction, "ROWS_AT_ONCE", 4)
+    pieces = [pa.table({"a": [number] * 3}) for number in range(5)]
+    assert [rows.num_rows for rows in compaction._fewer(iter(pieces))] == [6, 6, 3]
 
 
 def test_what_a_dead_process_left_in_the_home_log_comes_before_it(tmp_path, monkeypatch):
@@ -219,8 +267,7 @@ def test_what_a_dead_process_left_in_the_home_log_comes_before_it(tmp_path, monk
     table = Table(name="events", domain=FailureDomain(name="a", root=tmp_path / "a", sites=sites))
     written: list[int] = []
     monkeypatch.setattr(compaction, "write_version", lambda _, __, version, ___: written.append(version))
-    no_spark: Any = None
-    commit_compaction(no_spark, table, planned(table)[0])
+    commit_compaction(lambda: cast("Any", None), table, planned(table)[0])
     assert written == [newest + 2]
 
 

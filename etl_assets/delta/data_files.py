@@ -1,0 +1,78 @@
+"""Data files read and written by pyarrow: some rows at a time, in the form that all of the platform's data files have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets.delta.content import with_utc_times
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+ROWS_AT_ONCE = 100_000
+
+
+def pieces_of(
+    path: str | Path,
+    schema: pa.Schema,
+    *,
+    at_once: int = ROWS_AT_ONCE,
+    between: tuple[str, str, str] | None = None,
+) -> Iterator[pa.Table]:
+    """Some columns of a Parquet file, some rows at a time.
+
+    Args:
+        path: The file.
+        schema: The columns. One that the file is older than has no values.
+        at_once: So many rows.
+        between: A column, lowest and highest: row groups are left out that have none of it between, as their statistics tell.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Buffered ahead, all of the file would stay in memory until it is closed.
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        there = [name for name in schema.names if name in file.schema_arrow.names]
+        groups = [
+            number
+            for number in range(file.num_row_groups)
+            if between is None or _may_have(file, number, *between)
+        ]
+        for batch in file.iter_batches(row_groups=groups, columns=there, batch_size=at_once):
+            rows = with_utc_times(pa.Table.from_batches([batch]))
+            columns = [
+                rows.column(field.name) if field.name in there else pa.nulls(rows.num_rows, field.type)
+                for field in schema
+            ]
+            yield pa.table(columns, names=schema.names).cast(schema)
+
+
+def _may_have(file: pq.ParquetFile, group: int, column: str, lowest: str, highest: str) -> bool:
+    names = (file.metadata.schema.column(number).path for number in range(file.metadata.num_columns))
+    known = file.metadata.row_group(group).column(list(names).index(column)).statistics
+    return known is None or not known.has_min_max or (known.min <= highest and lowest <= known.max)
+
+
+def new_data_file(
+    path: Path, schema: pa.Schema, *, repeating: Sequence[str] | bool = True
+) -> pq.ParquetWriter:
+    """A data file to be filled.
+
+    Args:
+        path: The file.
+        schema: Its columns, all nullable, as Spark writes them.
+        repeating: Columns with few values, for which a dictionary pays; True: found out as it is written.
+    """
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=repeating if isinstance(repeating, bool) else list(repeating),
+        store_schema=False,
+    )
