@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 STAGING = "_append"
 """Folder of a table for files that no entry names yet. Delta ignores it for its underscore."""
 _FEATURES = frozenset({"appendOnly", "invariants", "inCommitTimestamp"})
-"""Writer features of Delta's protocol that an append of plain files satisfies, or that are satisfied here. Who takes files out
+"""Writer features of Delta's protocol that an append of plain files satisfies, or that are satisfied here. Who changes rows
 looks at appendOnly's property too (`rewrite.py`)."""
 _WRITE_SETTINGS = {
     # Of Spark's default, INT96, a footer says neither bounds nor nulls.

@@ -52,6 +52,9 @@ CROWDED_FILES = 100
 """So many small ones in one partition are written anew though more will come: each time costs at most `SMALL_BYTES` more."""
 MOST_BYTES_HERE = 32 << 20
 """Small files of so many bytes together are written anew by this process, within a second or two."""
+_ROWS_READ_AT_ONCE = 500
+_BYTES_AT_ONCE = 64 << 20
+"""What is held at a time: rows may be long, and a megabyte on the disk may be thousands in memory."""
 DAYS_A_COMMIT = 10
 BYTES_A_COMMIT = 512 << 20
 """What a killed compaction loses at most, and for how long others wait for the table's lock. One day may have more bytes."""
@@ -195,6 +198,8 @@ def commit_compaction(
         newest = table.snapshot()
         if newest is None or not _still_due(compaction, newest):
             return None
+        if spark is None and not _is_little(compaction, table, newest):
+            return None  # It is no longer for this process to do: planned anew, Delta does it.
         if spark is None:
             execute = partial(_write_anew, compaction, table, newest)
         else:
@@ -203,17 +208,32 @@ def commit_compaction(
 
 
 def _is_little(compaction: Compaction, table: Table, snapshot: Snapshot) -> bool:
-    files = (file for some in _small_together(compaction, snapshot) for file in some)
-    return can_write_files(table, snapshot) and sum(file.size for file in files) <= MOST_BYTES_HERE
+    """Whether this process may do it, and within a second or two."""
+    # Where the log does not say which columns it keeps bounds of, Delta keeps those of times as well.
+    if not can_write_files(table, snapshot) or snapshot.statistics_columns() is None:
+        return False
+    files = [file for some in _small_together(compaction, snapshot) for file in some]
+    return all(file.tells_rows for file in files) and sum(file.size for file in files) <= MOST_BYTES_HERE
 
 
 def _small_together(compaction: Compaction, snapshot: Snapshot) -> Iterator[tuple[StoredFile, ...]]:
-    """Small files that become one: those of a partition, where there are several."""
+    """Small files that become one: those of a partition, where there are several, the older ones first."""
+
+    def is_due(action: Mapping[str, Any]) -> bool:
+        if action["size_bytes"] >= compaction.smaller_than:
+            return False
+        return not compaction.days or _day(action[f"partition.{DAY_COLUMN}"]) in compaction.days
+
     found: defaultdict[tuple[str | None, ...], list[StoredFile]] = defaultdict(list)
-    for file in content_of(snapshot).values():
-        if file.size < compaction.smaller_than and (not compaction.days or file.day in compaction.days):
-            found[tuple(file.partition[column] for column in snapshot.partition_columns())].append(file)
-    yield from (tuple(files) for files in found.values() if len(files) > 1)
+    for file in content_of(snapshot, is_due).values():
+        found[tuple(file.partition[column] for column in snapshot.partition_columns())].append(file)
+    for files in found.values():
+        if len(files) > 1:
+            yield tuple(sorted(files, key=_age))
+
+
+def _age(file: StoredFile) -> tuple[int, int]:
+    return file.statistics["minValues"].get("batch_id", -1), file.modified
 
 
 def _write_anew(compaction: Compaction, table: Table, snapshot: Snapshot, place: Place, writer: str) -> None:
@@ -231,13 +251,18 @@ def _write_anew(compaction: Compaction, table: Table, snapshot: Snapshot, place:
             target.mkdir(parents=True)
             with new_data_file(target / f"part-{uuid.uuid4()}.zstd.parquet", schema) as data_file:
                 for rows in _fewer(
-                    piece for file in files for piece in pieces_of(place.path / file.path, schema)
+                    piece
+                    for file in files
+                    for piece in pieces_of(place.path / file.path, schema, at_once=_ROWS_READ_AT_ONCE)
                 ):
                     data_file.write_table(rows)
         return 0
 
     new = write_files(table, place.path, snapshot, write)
     removed = tuple(file for files in together for file in files)
+    before, after = sum(file.rows for file in removed), sum(file.rows for file in new.files)
+    if before != after:
+        raise RuntimeError(f"{before} rows of {table.name} became {after} when written anew")
     entry = NewEntry(
         operation="OPTIMIZE",
         base_version=snapshot.version,
@@ -260,11 +285,14 @@ def _fewer(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     held: list[pa.Table] = []
+    rows = size = 0
     for piece in pieces:
         held.append(piece)
-        if sum(each.num_rows for each in held) >= ROWS_AT_ONCE:
+        rows += piece.num_rows
+        size += piece.nbytes
+        if rows >= ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
             yield pa.concat_tables(held)
-            held = []
+            held, rows, size = [], 0, 0
     if held:
         yield pa.concat_tables(held)
 

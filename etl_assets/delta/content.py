@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,11 @@ class StoredFile:
         return unquote(self.name)
 
     @property
+    def tells_rows(self) -> bool:
+        """Whether the log says how many rows it has."""
+        return self.statistics.get("numRecords") is not None
+
+    @property
     def day(self) -> dt.date | None:
         """The day it is of; None in a table without days."""
         value = self.partition.get("partition_date")
@@ -61,9 +66,11 @@ class StoredFile:
             return False
 
 
-def content_of(snapshot: Snapshot) -> dict[str, StoredFile]:
-    """The data files of a version by name."""
-    files = (_stored_file(action) for action in snapshot.add_actions())
+def content_of(
+    snapshot: Snapshot, wanted: Callable[[Mapping[str, Any]], bool] = lambda action: True
+) -> dict[str, StoredFile]:
+    """The data files of a version by name; of all, those that are wanted by what the log says of them (`add_actions`)."""
+    files = (_stored_file(action) for action in snapshot.add_actions() if wanted(action))
     return {file.name: file for file in files}
 
 

@@ -1,10 +1,10 @@
-"""Data files read and written by pyarrow: some rows at a time, in the form that all of the platform's data files have."""
+"""Data files read and written by pyarrow, some rows at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.content import with_utc_times
 
@@ -20,7 +20,7 @@ def pieces_of(
     schema: pa.Schema,
     *,
     at_once: int = ROWS_AT_ONCE,
-    between: tuple[str, str, str] | None = None,
+    between: tuple[str, Any, Any] | None = None,
 ) -> Iterator[pa.Table]:
     """Some columns of a Parquet file, some rows at a time.
 
@@ -33,8 +33,9 @@ def pieces_of(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Buffered ahead, all of the file would stay in memory until it is closed.
-    with pq.ParquetFile(path, pre_buffer=False) as file:
+    # Buffered ahead, all of the file would stay in memory until it is closed. Times of Spark's old form would be read as
+    # nanoseconds, which reach from 1677 to 2262.
+    with pq.ParquetFile(path, pre_buffer=False, coerce_int96_timestamp_unit="us") as file:
         there = [name for name in schema.names if name in file.schema_arrow.names]
         groups = [
             number
@@ -50,7 +51,7 @@ def pieces_of(
             yield pa.table(columns, names=schema.names).cast(schema)
 
 
-def _may_have(file: pq.ParquetFile, group: int, column: str, lowest: str, highest: str) -> bool:
+def _may_have(file: pq.ParquetFile, group: int, column: str, lowest: Any, highest: Any) -> bool:
     names = (file.metadata.schema.column(number).path for number in range(file.metadata.num_columns))
     known = file.metadata.row_group(group).column(list(names).index(column)).statistics
     return known is None or not known.has_min_max or (known.min <= highest and lowest <= known.max)

@@ -11,6 +11,7 @@ parts. This process does it, and Spark's workers where even that would take long
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from itertools import chain, pairwise
@@ -60,7 +61,8 @@ class EventFile:
             yield from pieces_of(self.path, schema, at_once=at_once)
             return
         batch = pa.field("batch_id", pa.int64())
-        for rows in pieces_of(self.path, schema.append(batch), at_once=at_once):
+        new = (batch.name, self.after + 1, np.iinfo(np.int64).max)
+        for rows in pieces_of(self.path, schema.append(batch), at_once=at_once, between=new):
             yield rows.filter(pc.field(batch.name) > self.after).select(columns)
 
 
@@ -104,7 +106,7 @@ class Orders:
 
         self.keys = keys
         self._ids = keys.column(_ORDER_ID).unique()
-        self._hashes = _hashes(keys)
+        self._hashes = np.unique(_hashes(keys))
         self.bounds: tuple[str, str] = tuple(pc.call_function("min_max", [self._ids]).as_py().values())
 
     def __len__(self) -> int:
@@ -118,6 +120,10 @@ class Orders:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        if len(self) > rows.num_rows:  # to make a table of the ids for this would take longer
+            hashes = _hashes(rows)
+            places = np.searchsorted(self._hashes, hashes)
+            return self._hashes[np.minimum(places, len(self._hashes) - 1)] == hashes
         options = pc.SetLookupOptions(value_set=self._ids)
         found = pc.call_function("is_in", [rows.column(_ORDER_ID)], options).to_numpy()
         (places,) = np.nonzero(found)
@@ -207,6 +213,7 @@ class FoldFiles:
             counts = self._fold_at_once(plan, folder)
         else:
             counts = self._fold_parts(plan, folder)
+        _orders_in.cache_clear()  # a process that goes on for long would keep them
         if counts.inserted or counts.updated:
             return counts, plan.touched
         for file in folder.iterdir():
@@ -308,7 +315,7 @@ class FoldFiles:
         self, rows: int, tasks: Sequence[Any], work: Callable[[Any], Iterable[pa.RecordBatch]], schema: str
     ) -> list[dict[str, Any]]:
         """What `work` says of each task, for tasks on so many rows."""
-        if rows <= MOST_ROWS_HERE:
+        if rows <= MOST_ROWS_HERE or len(tasks) < 2:
             return figures_here(tasks, work)
         return figures_of(self.session(), tasks, work, schema)
 
@@ -331,12 +338,12 @@ class _Maker:
         if orders is None or not file.is_large:
             yield from file.read()
             return
-        with self._new_file() as writer:
+        with nullcontext() if self._changed_only else self._new_file() as writer:
             for rows in file.read():
                 is_moved = orders.among(rows)
                 yield rows.filter(pa.array(is_moved))
                 # A row group without rows would cost the file its statistics; without any the file does not count.
-                if not (is_moved.all() or self._changed_only):
+                if writer is not None and not is_moved.all():
                     writer.write_table(rows.filter(pa.array(~is_moved)))
 
     def fold(self, events: Sequence[pa.Table], stored: Sequence[pa.Table]) -> Counts:

@@ -179,7 +179,7 @@ def test_a_step_killed_and_run_again_gives_the_tables_of_an_undisturbed_run(
     assert pipeline.run(DAYS, only=[step])[step].commits == 0
 
 
-def test_a_compaction_killed_before_and_after_its_commit_is_finished_by_the_next(pipeline, kill):
+def test_a_compaction_killed_before_in_and_after_its_commit_is_finished_by_the_next(pipeline, kill):
     for number in range(2):
         pipeline.land([event(number)], name=f"{number}.jsonl")
         pipeline.run([DAY], only=["raw_events"])
@@ -187,6 +187,8 @@ def test_a_compaction_killed_before_and_after_its_commit_is_finished_by_the_next
     before = extent(table)
     assert before.files == 2
     kill(pipeline, "raw_events", f"{Failpoint.TABLE_BEFORE_COMMIT}@raw_events", run=dying_run.compact)
+    assert extent(table) == before
+    kill(pipeline, "raw_events", f"{Failpoint.TABLE_DURING_COMMIT}@raw_events", run=dying_run.compact)
     assert extent(table) == before
     kill(pipeline, "raw_events", f"{Failpoint.TABLE_AFTER_COMMIT}@raw_events", run=dying_run.compact)
     was, now = Compact(context=pipeline.context, table="raw_events").run()

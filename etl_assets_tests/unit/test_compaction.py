@@ -24,6 +24,7 @@ from etl_assets.delta.compaction import (
     plan_compactions,
     plan_crowded,
 )
+from etl_assets.delta.create import ensure_table
 from etl_assets.delta.lock import POLL_SECONDS, writer_lock
 from etl_assets.delta.log import entry_path
 from etl_assets.delta.records import commit_rows
@@ -217,6 +218,7 @@ def test_few_bytes_are_written_anew_without_spark(domain):
     table = platform_table("raw_events_exceptions", domain)
     contract = table.contract
     assert contract is not None
+    ensure_table(table)
     values = {"STRING": "x", "INT": 1, "BIGINT": 1, "TIMESTAMP": dt.datetime(2026, 3, 1, tzinfo=dt.UTC)}
     row = {column.name: values.get(column.type) for column in contract.columns}
     for number in range(4):
@@ -250,6 +252,23 @@ def test_many_bytes_are_left_to_spark(domain, monkeypatch):
         commit_compaction(_no_session, table, planned(table)[0])
 
 
+def test_what_is_no_longer_for_this_process_is_left(domain, monkeypatch):
+    for _ in range(2):
+        write_table(domain, "raw_events", rows_of(1))
+    table = platform_table("raw_events", domain)
+    before = table.version()
+    looks = iter([True, False])
+    monkeypatch.setattr(compaction, "_is_little", lambda *_: next(looks))
+    assert commit_compaction(_no_session, table, planned(table)[0]) is None
+    assert table.version() == before
+
+
+def test_long_rows_are_not_held_together(monkeypatch):
+    monkeypatch.setattr(compaction, "_BYTES_AT_ONCE", 100)
+    pieces = [pa.table({"a": ["x" * 60]}) for _ in range(4)]
+    assert [rows.num_rows for rows in compaction._fewer(iter(pieces))] == [2, 2]
+
+
 def test_pieces_of_many_files_become_few_row_groups(monkeypatch):
     monkeypatch.setattr(compaction, "ROWS_AT_ONCE", 4)
     pieces = [pa.table({"a": [number] * 3}) for number in range(5)]
@@ -267,7 +286,7 @@ def test_what_a_dead_process_left_in_the_home_log_comes_before_it(tmp_path, monk
     table = Table(name="events", domain=FailureDomain(name="a", root=tmp_path / "a", sites=sites))
     written: list[int] = []
     monkeypatch.setattr(compaction, "write_version", lambda _, __, version, ___: written.append(version))
-    commit_compaction(lambda: cast("Any", None), table, planned(table)[0])
+    commit_compaction(lambda: cast("Any", object()), table, planned(table)[0])
     assert written == [newest + 2]
 
 

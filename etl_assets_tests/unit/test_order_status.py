@@ -280,7 +280,7 @@ def test_many_rows_that_stay_are_written_by_workers(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fold_files, "figures_of", work)
     view.fold([[event("a", 7)]])
-    assert shared == [1, 2, 1]  # the file is searched, it and the events are put apart, one part is folded
+    assert shared == [2]  # the file and the events are put apart
     assert len(by_key(view.rows())) == 6
 
 

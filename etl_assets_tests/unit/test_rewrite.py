@@ -29,7 +29,7 @@ def view(tmp_path):
     return view
 
 
-def rewrite(view, base, orders, *, transaction=None, lacks=None):
+def rewrite(view, base, orders, *, transaction=None, lacks=None, wrong=0):
     """A rewrite of all files by some orders."""
     snapshot = view.snapshot(base)
     rows = fold_orders(table([event(order, 1) for order in orders]), view_schema().empty_table()).rows
@@ -42,7 +42,8 @@ def rewrite(view, base, orders, *, transaction=None, lacks=None):
             kept = kept.set_column(position, lacks, pa.nulls(kept.num_rows, pa.string()))
         pq.write_table(kept, folder / f"part-{uuid.uuid4()}.parquet", store_schema=False)
         removed = tuple(content_of(snapshot).values())
-        return Rewritten(removed=removed, source_rows=5, inserted=len(orders), updated=1)
+        before = sum(file.rows for file in removed)
+        return Rewritten(removed=removed, source_rows=5, inserted=len(orders) - before + wrong, updated=1)
 
     transaction = None if transaction is None else Transaction(app_id="source", version=transaction)
     return Rewrite(base_version=base, write=write, transaction=transaction, cursors={"source": base})
@@ -57,7 +58,7 @@ def test_files_go_and_files_come_in_one_entry(view):
     assert can_rewrite(view, view.snapshot())
     commit_rewrite(view, rewrite(view, 0, "ab"))
     done = commit_rewrite(view, rewrite(view, 1, "cde"))
-    assert (done.version, done.source_rows, done.inserted, done.updated, done.ignored) == (2, 5, 3, 1, 1)
+    assert (done.version, done.source_rows, done.inserted, done.updated, done.ignored) == (2, 5, 1, 1, 3)
     assert orders_in(view) == ["c", "d", "e"]
     entry = read_entry(view.path, 2)
     assert (len(entry.added), len(entry.removed)) == (1, 1)
@@ -96,6 +97,13 @@ def test_a_row_without_what_it_must_have_is_refused(view):
         commit_rewrite(view, rewrite(view, 0, "a", lacks="last_event_id"))
     assert view.version() == 0
     assert not list(view.path.rglob("*.parquet"))
+
+
+def test_a_rewrite_that_lost_a_row_is_not_committed(view):
+    commit_rewrite(view, rewrite(view, 0, "ab"))
+    with pytest.raises(RuntimeError, match="2 rows of order_status_view became 1 when written anew"):
+        commit_rewrite(view, rewrite(view, 1, "ab", wrong=1))
+    assert view.version() == 1
 
 
 def test_checkpoints_come_as_with_delta(view):
