@@ -59,8 +59,9 @@ LONG_LIVED = {
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "500",
     "spark.sql.ui.retainedExecutions": "10",
-    # Broadcasts and shuffles are let go when the JVM collects what refers to them; an idle one collects nothing by itself.
-    "spark.cleaner.periodicGC.interval": "10min",
+    # Broadcasts and shuffles are let go when the JVM collects what refers to them; an idle one collects nothing by itself, and a
+    # busy one takes all of the heap that it may before it does.
+    "spark.cleaner.periodicGC.interval": "2min",
 }
 """More settings, of an engine that runs for weeks."""
 
