@@ -36,6 +36,13 @@ def arrow_schema(contract: TableContract, *, without: Sequence[str] = ()) -> pa.
     )
 
 
+def data_file_schema(contract: TableContract, *, without: Sequence[str] = ()) -> pa.Schema:
+    """The same as a data file has them: all nullable, as Spark writes them."""
+    import pyarrow as pa
+
+    return pa.schema([column.with_nullable(True) for column in arrow_schema(contract, without=without)])
+
+
 def arrow_type(type_: ColumnType) -> pa.DataType:
     """A column type."""
     import pyarrow as pa

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.arrow_types import arrow_schema
+from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.append import can_write_files, partition_folder, write_files
 from etl_assets.delta.commit import (
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from etl_assets.delta.content import StoredFile
     from etl_assets.delta.log import LogEntry
     from etl_assets.delta.table import Snapshot, Table
+
+    _Together = Sequence[Sequence[StoredFile]]
 
 SMALL_BYTES = 64 << 20
 """A file of so many bytes or more stays as it is."""
@@ -186,7 +188,8 @@ def commit_compaction(
     planned_on = table.snapshot()
     if planned_on is None or not _still_due(compaction, planned_on):
         return None
-    spark = None if _is_little(compaction, table, planned_on) else session()
+    is_little = _is_little(table, planned_on, _small_together(compaction, planned_on))
+    spark = None if is_little else session()
     with writer_lock(
         table.lock_path,
         table=table.name,
@@ -198,25 +201,25 @@ def commit_compaction(
         newest = table.snapshot()
         if newest is None or not _still_due(compaction, newest):
             return None
-        if spark is None and not _is_little(compaction, table, newest):
+        if spark is not None:
+            return write_version(spark, table, newest.version + 1, partial(_optimize, spark, compaction))
+        together = _small_together(compaction, newest)
+        if not _is_little(table, newest, together):
             return None  # It is no longer for this process to do: planned anew, Delta does it.
-        if spark is None:
-            execute = partial(_write_anew, compaction, table, newest)
-        else:
-            execute = partial(_optimize, spark, compaction)
-        return write_version(spark, table, newest.version + 1, execute)
+        execute = partial(_write_anew, compaction, together, table, newest)
+        return write_version(None, table, newest.version + 1, execute)
 
 
-def _is_little(compaction: Compaction, table: Table, snapshot: Snapshot) -> bool:
+def _is_little(table: Table, snapshot: Snapshot, together: _Together) -> bool:
     """Whether this process may do it, and within a second or two."""
     # Where the log does not say which columns it keeps bounds of, Delta keeps those of times as well.
     if not can_write_files(table, snapshot) or snapshot.statistics_columns() is None:
         return False
-    files = [file for some in _small_together(compaction, snapshot) for file in some]
+    files = [file for some in together for file in some]
     return all(file.tells_rows for file in files) and sum(file.size for file in files) <= MOST_BYTES_HERE
 
 
-def _small_together(compaction: Compaction, snapshot: Snapshot) -> Iterator[tuple[StoredFile, ...]]:
+def _small_together(compaction: Compaction, snapshot: Snapshot) -> _Together:
     """Small files that become one: those of a partition, where there are several, the older ones first."""
 
     def is_due(action: Mapping[str, Any]) -> bool:
@@ -227,23 +230,24 @@ def _small_together(compaction: Compaction, snapshot: Snapshot) -> Iterator[tupl
     found: defaultdict[tuple[str | None, ...], list[StoredFile]] = defaultdict(list)
     for file in content_of(snapshot, is_due).values():
         found[tuple(file.partition[column] for column in snapshot.partition_columns())].append(file)
-    for files in found.values():
-        if len(files) > 1:
-            yield tuple(sorted(files, key=_age))
+    return [sorted(files, key=_age) for files in found.values() if len(files) > 1]
 
 
 def _age(file: StoredFile) -> tuple[int, int]:
     return file.statistics["minValues"].get("batch_id", -1), file.modified
 
 
-def _write_anew(compaction: Compaction, table: Table, snapshot: Snapshot, place: Place, writer: str) -> None:
-    import pyarrow as pa
-
+def _write_anew(
+    compaction: Compaction,
+    together: _Together,
+    table: Table,
+    snapshot: Snapshot,
+    place: Place,
+    writer: str,
+) -> None:
     contract = table.contract
     assert contract is not None  # else `can_write_files` is false
-    columns = arrow_schema(contract, without=snapshot.partition_columns())
-    schema = pa.schema([column.with_nullable(True) for column in columns])
-    together = tuple(_small_together(compaction, snapshot))
+    schema = data_file_schema(contract, without=snapshot.partition_columns())
 
     def write(folder: Path) -> int:
         for files in together:

@@ -274,9 +274,11 @@ class FoldFiles:
 
         def put_apart(source: EventFile | ViewFile) -> Iterator[pa.RecordBatch]:
             maker = _Maker(attempts, changed_only=changed_only)
-            is_event = isinstance(source, EventFile)
-            wanted = None if keys is None else _orders_in(keys)
-            put = _put_apart(source.read() if is_event else maker.moved(source, wanted), apart, parts)
+            if is_event := isinstance(source, EventFile):
+                rows = source.read()
+            else:
+                rows = maker.moved(source, None if keys is None else _orders_in(keys))
+            put = _put_apart(rows, apart, parts)
             yield _one_row(is_event=is_event, apart=put, written=maker.written)
 
         def fold(part: int) -> Iterator[pa.RecordBatch]:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etl_assets.contracts.arrow_types import arrow_schema
+from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.tables import RAW_EVENTS_EXCEPTIONS
+from etl_assets.delta.data_files import new_data_file
 from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
 from etl_assets.steps.exceptions import Stamps
 from etl_assets.steps.placed_blocks import PlacedBlock, RowGroup, row_groups
@@ -284,18 +285,9 @@ class _Files:
             self._writer(outcome, of_outcome.schema).write_table(of_outcome)
 
     def _writer(self, outcome: str, schema: pa.Schema) -> pq.ParquetWriter:
-        import pyarrow.parquet as pq
-
         if outcome not in self._writers:
             name = self.names[outcome] = f"part-{attempt_name()}.zstd.parquet"
-            self._writers[outcome] = pq.ParquetWriter(
-                self._folder / name,
-                schema,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=_REPEATING,
-                store_schema=False,
-            )
+            self._writers[outcome] = new_data_file(self._folder / name, schema, repeating=_REPEATING)
         return self._writers[outcome]
 
 
@@ -318,8 +310,5 @@ def _unknown(rows: pa.Table, known: Sequence[str]) -> pa.Table:
 
 
 def _schema() -> pa.Schema:
-    """The columns of raw_events_exceptions but the day, all nullable, as Spark writes them."""
-    import pyarrow as pa
-
-    columns = arrow_schema(RAW_EVENTS_EXCEPTIONS, without=[DAY_COLUMN])
-    return pa.schema([each.with_nullable(True) for each in columns])
+    """The columns of raw_events_exceptions but the day."""
+    return data_file_schema(RAW_EVENTS_EXCEPTIONS, without=[DAY_COLUMN])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etl_assets.contracts.arrow_types import arrow_schema
+from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.delta.data_files import new_data_file
 from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
@@ -225,7 +225,5 @@ def repeated_ordinals(files: tuple[str, ...]) -> np.ndarray:
 
 
 def _data_schema() -> pa.Schema:
-    """The columns of raw_events as a data file has them: without the day, and all nullable, as Spark writes them."""
-    import pyarrow as pa
-
-    return pa.schema([each.with_nullable(True) for each in arrow_schema(RAW_EVENTS, without=[DAY_COLUMN])])
+    """The columns of raw_events but the day."""
+    return data_file_schema(RAW_EVENTS, without=[DAY_COLUMN])

@@ -5,22 +5,20 @@ Plain columns in, plain columns out, by pyarrow: the step's process does it for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etl_assets.contracts.arrow_types import arrow_schema
+from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.events import EventType
 from etl_assets.contracts.order_status import OrderStatus
 from etl_assets.contracts.tables import ORDER_STATUS_VIEW, WAREHOUSE_ROWS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from etl_assets.contracts.columns import TableContract
 
 KEY = ORDER_STATUS_VIEW.merge_key
 EVENT_COLUMNS = (
@@ -77,20 +75,16 @@ class Folded:
 
 
 def view_schema() -> pa.Schema:
-    """order_status_view's columns as a data file has them: all nullable, as Spark writes them."""
-    return _nullable(ORDER_STATUS_VIEW, ORDER_STATUS_VIEW.names)
+    """order_status_view's columns as a data file has them."""
+    return data_file_schema(ORDER_STATUS_VIEW)
 
 
 def event_schema() -> pa.Schema:
     """`EVENT_COLUMNS`, likewise."""
-    return _nullable(WAREHOUSE_ROWS, EVENT_COLUMNS)
-
-
-def _nullable(contract: TableContract, columns: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
-    schema = arrow_schema(contract)
-    return pa.schema([schema.field(name).with_nullable(True) for name in columns])
+    schema = data_file_schema(WAREHOUSE_ROWS)
+    return pa.schema([schema.field(name) for name in EVENT_COLUMNS])
 
 
 def fold_orders(events: pa.Table, stored: pa.Table) -> Folded:
