@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,14 +43,13 @@ class KeyIndex:
         self._column = column
         self._folder = table.domain.index_path(table.name) / column
 
-    def days_of(self, keys: Iterable[pa.ChunkedArray], version: int) -> list[dt.date]:
+    def days_of(self, hashes: Hashes, version: int) -> list[dt.date]:
         """The days of a table's version in which any of the keys may be.
 
         Args:
-            keys: Text; nulls are left out.
+            hashes: `hashes_of` the keys.
             version: A version of the table, not below -1.
         """
-        hashes = np.concatenate([np.empty(0, dtype=np.uint64), *map(hashes_of, keys)])
         if version < 0 or not len(hashes):
             return []
         with self._alone():

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from etl_assets.delta.session import frame_of
 from etl_assets.delta.staged import STAGED_FILE, STAGED_ROW
 
 if TYPE_CHECKING:
@@ -126,9 +127,8 @@ def deal_offsets(rows: DataFrame, runs: Sequence[Run], key: Sequence[str], first
 
     spark = rows.sparkSession
     schema = ", ".join([f"{STAGED_FILE} STRING", *(f"{name} BIGINT" for name in key), "__shift BIGINT"])
-    by_run = spark.createDataFrame(
-        [(file, *values, shift) for (file, values), shift in shifts(runs, first_offset).items()], schema
-    )
+    rows_by_run = ((file, *values, shift) for (file, values), shift in shifts(runs, first_offset).items())
+    by_run = frame_of(spark, rows_by_run, schema)
     placed = rows.join(F.broadcast(by_run), [STAGED_FILE, *key]).withColumn(
         "__place", F.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
+from etl_assets.delta.session import frame_of
 from etl_assets.delta.within import Within, condition
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _by_name(
         return None
     schema = struct_type(table.contract)
     if not files:
-        return spark.createDataFrame([], schema)
+        return frame_of(spark, [], schema)
     # The base path is where the folders of Delta's partitions begin, whose values are columns too.
     reader = spark.read.schema(schema).option("basePath", str(table.path))
     rows = reader.parquet(*(str(table.path / file) for file in files))

@@ -22,6 +22,7 @@ from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import base_of
 from etl_assets.delta.rows import whole_days
+from etl_assets.delta.session import frame_of
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.delta.within import Ranges, Within
 from etl_assets.steps.changes import Changes, read_changes
@@ -108,7 +109,7 @@ class Audit:
     def _refused_before(self, readings: dict[str, Changes]) -> DataFrame:
         spark, reading = self.context.spark, readings[NORMALIZED_ORDERS_EXCEPTIONS.name]
         if reading.version < 0:
-            return spark.createDataFrame([], "event_id STRING, attempt INT")
+            return frame_of(spark, [], "event_id STRING, attempt INT")
         days = readings[NORMALIZED_ORDERS.name].days
         rows = reading.source.read(spark, reading.version, whole_days(days))
         return audit_exceptions(rows).select("event_id", "attempt")

@@ -16,6 +16,7 @@ from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import base_of
 from etl_assets.delta.rows import After, whole_days
+from etl_assets.delta.session import frame_of
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.changes import Changes, read_changes
@@ -108,5 +109,5 @@ class CollectDeadLetters:
         """The days' rows of a stage's table, new or not; none when the table does not exist yet."""
         spark = self.context.spark
         if reading.version < 0:
-            return spark.createDataFrame([], ", ".join(f"{name} STRING" for name in columns))
+            return frame_of(spark, [], ", ".join(f"{name} STRING" for name in columns))
         return reading.source.read(spark, reading.version, after).select(*columns)

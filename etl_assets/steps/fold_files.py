@@ -106,7 +106,7 @@ class Orders:
 
         self.keys = keys
         self._ids = keys.column(_ORDER_ID).unique()
-        self._hashes = np.unique(_hashes(keys))
+        self._hashes = np.sort(_hashes(keys))
         self.bounds: tuple[str, str] = tuple(pc.call_function("min_max", [self._ids]).as_py().values())
 
     def __len__(self) -> int:

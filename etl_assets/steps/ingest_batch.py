@@ -25,6 +25,8 @@ from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.key_index import KeyIndex
 from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.rows import rows_here, whole_days
+from etl_assets.delta.session import frame_of
+from etl_assets.delta.sorted_runs import Hashes
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
 from etl_assets.retry_policy import disk_is_full
@@ -179,12 +181,13 @@ class IngestBatch:
         schema = (
             "file_index INT, block_start BIGINT, lines_before BIGINT, source STRING, file_position STRING"
         )
-        return F.broadcast(self.context.spark.createDataFrame(rows, schema))
+        return F.broadcast(frame_of(self.context.spark, rows, schema))
 
     def _find_repeats(self, staged: Staged) -> Repeats:
         """Look among the events that can be repeats: with history all of them, without it those with the hash of another."""
-        days, folder = self._days_of_history(staged), self.staging / "repeats"
-        twice, suspects = (None, sum(block.events for block in staged.blocks)) if days else _twice(staged)
+        hashes, folder = staged.id_hashes(), self.staging / "repeats"
+        days = KeyIndex(self.table, "event_id").days_of(hashes, self.plan.batch_id - 1)
+        twice, suspects = (None, len(hashes)) if days else _twice(hashes)
         if not suspects:
             return Repeats(folder=None)
         if suspects <= MOST_EVENTS_HERE and (known := self._known_here(staged, days)) is not None:
@@ -210,7 +213,7 @@ class IngestBatch:
 
     def _find_repeats_here(
         self,
-        suspects: Iterable[pa.Table],
+        suspects: Iterable[pa.RecordBatch],
         staged: Staged,
         known: Mapping[str, Mapping[str, Any]],
         folder: Path,
@@ -239,16 +242,13 @@ class IngestBatch:
         pq.write_table(pa.table(arrays, schema=schema), folder / "repeats.parquet")
         return Repeats(folder=folder)
 
-    def _frame_of(self, hashes: np.ndarray) -> DataFrame:
-        import pandas as pd
+    def _frame_of(self, hashes: Hashes) -> DataFrame:
+        import pyarrow as pa
         from pyspark.sql import functions as F
 
-        return F.broadcast(self.context.spark.createDataFrame(pd.DataFrame({"id_hash": hashes})))
-
-    def _days_of_history(self, staged: Staged) -> list[dt.date]:
-        """The days in which events that the batch may repeat have been accepted, by the index of ids."""
-        ids_by_piece = (piece.column(0) for piece in staged.columns(["event_id"]))
-        return KeyIndex(self.table, "event_id").days_of(ids_by_piece, self.plan.batch_id - 1)
+        # As Spark has them.
+        signed = pa.table({"id_hash": hashes.view(np.int64)})
+        return F.broadcast(self.context.spark.createDataFrame(signed))
 
     def _history(self, staged: Staged, days: Sequence[dt.date]) -> DataFrame | None:
         """The accepted events of some days that the batch may repeat: those between its lowest and highest id.
@@ -365,8 +365,7 @@ def committed_batch(table: Table) -> int:
     return -1 if snapshot is None else snapshot.transaction_version(FILES)
 
 
-def _twice(staged: Staged) -> tuple[np.ndarray, int]:
+def _twice(hashes: Hashes) -> tuple[Hashes, int]:
     """The hashes that more than one event of the batch has for its id, and how many events those are."""
-    pieces = [piece.column(0).to_numpy() for piece in staged.columns(["id_hash"])]
-    hashes, events = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *pieces]), return_counts=True)
-    return hashes[events > 1], int(events[events > 1].sum())
+    different, events = np.unique(hashes, return_counts=True)
+    return different[events > 1], int(events[events > 1].sum())

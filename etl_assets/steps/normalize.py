@@ -23,7 +23,7 @@ from etl_assets.delta.offsets import (
     next_offset,
 )
 from etl_assets.delta.rows import files_with, whole_days
-from etl_assets.delta.session import scoped_settings
+from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.staged import StagedRows
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import handed_in_events
@@ -124,7 +124,8 @@ class Normalize:
         handed_in = handed_in_events(self.context.domain, days)
         if not handed_in:
             return events
-        replays = self.context.spark.createDataFrame(
+        replays = frame_of(
+            self.context.spark,
             [(each.event_id, each.payload, REPLAYS, each.source_position) for each in handed_in],
             "event_id STRING, __payload STRING, __source STRING, __source_position STRING",
         )

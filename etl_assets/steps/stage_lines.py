@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.envelope import Limits
 from etl_assets.delta.key_index import hashes_of
+from etl_assets.delta.session import frame_of
+from etl_assets.delta.sorted_runs import Hashes
 from etl_assets.sources.lines import Block, blocks_of, read_lines
 from etl_assets.steps.worker_tasks import attempt_name, figures_of
 from etl_assets.transforms.parse_events import (
@@ -26,7 +28,6 @@ from etl_assets.transforms.parse_events import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 TASK_BYTES = 8 << 20
 """Input of one task; a larger file that is not compressed is cut into blocks of that size."""
 STAGED_EVENTS_SCHEMA = f"{EVENTS_SCHEMA}, id_hash BIGINT"
-"""`id_hash` is `hashes_of` the event id."""
+"""`id_hash` is `hashes_of` the event id, its highest bit the sign."""
 _PIECE_BYTES = 4 << 20
 _PIECE_LINES = 1 << 16
 """Lines of about so many bytes, or so many short ones, are held as Python objects by a worker, and make a row group."""
@@ -123,22 +124,30 @@ class Staged:
         """The events: `STAGED_EVENTS_SCHEMA`."""
         files = [str(staged_file(self.folder, Kind.EVENTS, part)) for part in self.parts]
         reader = spark.read.schema(STAGED_EVENTS_SCHEMA)
-        return reader.parquet(*files) if files else spark.createDataFrame([], STAGED_EVENTS_SCHEMA)
+        return reader.parquet(*files) if files else frame_of(spark, [], STAGED_EVENTS_SCHEMA)
 
-    def columns(self, names: Sequence[str], among: np.ndarray | None = None) -> Iterator[pa.Table]:
+    def id_hashes(self) -> Hashes:
+        """`hashes_of` the ids of the events, without Spark."""
+        import numpy as np
+
+        signed = (piece.column(0).to_numpy() for piece in self.columns(["id_hash"]))
+        return np.concatenate([np.empty(0, dtype=np.int64), *signed]).view(np.uint64)
+
+    def columns(self, names: Sequence[str], among: Hashes | None = None) -> Iterator[pa.RecordBatch]:
         """Some columns of the events, or of those with some values of `id_hash`, without Spark."""
         import numpy as np
         import pyarrow as pa
-        import pyarrow.parquet as pq
+        import pyarrow.dataset
 
-        for part in self.parts:
-            file = staged_file(self.folder, Kind.EVENTS, part)
-            if among is None:
-                yield pq.read_table(file, columns=list(names))
-            else:
-                piece = pq.read_table(file, columns=[*names, "id_hash"])
-                wanted = np.isin(piece.column("id_hash").to_numpy(), among)
-                yield piece.filter(pa.array(wanted)).select(list(names))
+        if not self.parts:
+            return
+        files = [str(staged_file(self.folder, Kind.EVENTS, part)) for part in self.parts]
+        wanted = (
+            None if among is None else pyarrow.dataset.field("id_hash").isin(pa.array(among.view(np.int64)))
+        )
+        yield from pyarrow.dataset.dataset(files, format="parquet").to_batches(
+            columns=list(names), filter=wanted
+        )
 
 
 def staged_file(folder: Path, kind: Kind, part: str) -> Path:

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from etl_assets.delta.session import frame_of
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +59,7 @@ def in_workers(
                 yield from work(tasks[number])
 
     if not tasks:
-        return spark.createDataFrame([], schema)
+        return frame_of(spark, [], schema)
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work_on_each, schema)
 
 

@@ -114,7 +114,7 @@ def fold_orders(events: pa.Table, stored: pa.Table) -> Folded:
     is_changed[of_stored] = _differ(stored, rows.take(pa.array(of_stored)))
     return Folded(
         rows=rows,
-        read=len(np.unique(of_events)),
+        read=int(np.count_nonzero(np.bincount(of_events))),
         is_changed=is_changed,
         inserted=rows.num_rows - len(of_stored),
     )

@@ -40,7 +40,9 @@ def append(table: Table, rows: dict[str, dt.date]) -> int:
 
 def days_of(table: Table, *keys: str | None, version: int | None = None) -> list[dt.date]:
     asked = pa.chunked_array([pa.array(keys, pa.string())])
-    return KeyIndex(table, "event_id").days_of([asked], table.version() if version is None else version)
+    return KeyIndex(table, "event_id").days_of(
+        hashes_of(asked), table.version() if version is None else version
+    )
 
 
 def test_a_key_is_found_in_every_day_it_is_in_and_an_unknown_one_in_none(table):

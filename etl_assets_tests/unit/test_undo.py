@@ -27,7 +27,7 @@ from etl_assets.cli.trace import trace
 from etl_assets.delta.commit import Place, commit_metadata, write_version
 from etl_assets.delta.content import content_of
 from etl_assets.delta.cursor import read_cursors, taken_back
-from etl_assets.delta.key_index import KeyIndex
+from etl_assets.delta.key_index import KeyIndex, hashes_of
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import read_entry
 from etl_assets.delta.new_entry import NewEntry
@@ -420,7 +420,7 @@ def test_files_that_come_back_are_in_the_index_of_keys(domain):
     index = KeyIndex(raw, "event_id")
 
     def found(key: str) -> list[dt.date]:
-        return index.days_of([pa.chunked_array([[key]])], raw.version())
+        return index.days_of(hashes_of(pa.chunked_array([[key]])), raw.version())
 
     snapshot = raw.snapshot()
     assert snapshot is not None
