@@ -43,7 +43,28 @@ class NotOnce(Exception):
 
 
 def run(options: Options) -> list[Figure]:
-    """Measure the case; it takes `--seconds`, the warm-up and half a minute."""
+    """Measure the case; each run takes `--seconds`, the warm-up and half a minute."""
+    runs = []
+    for number in range(options.runs):
+        print(f"  run {number + 1} of {options.runs} ...", file=sys.stderr, flush=True)
+        runs.append(_run_once(options))
+    return [_median(of_metric) for of_metric in zip(*runs, strict=True)]
+
+
+def _median(runs: Sequence[Figure]) -> Figure:
+    """A figure of several runs: the median of both sides, whose ratio is judged."""
+    one = runs[0]
+    return figure(
+        CASE,
+        one.metric,
+        statistics.median(each.ours for each in runs),
+        None if one.other is None else statistics.median(each.other or 0.0 for each in runs),
+        load=statistics.median(each.load for each in runs),
+        target=one.target,
+    )
+
+
+def _run_once(options: Options) -> list[Figure]:
     home = empty_folder(options.folder / CASE)
     files = WARM_SECONDS + options.seconds
     settings: dict[str, Any] = {

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from subprocess import TimeoutExpired
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.processes import is_there
 
@@ -53,7 +53,8 @@ def frame_of(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: StructT
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    declared = schema if isinstance(schema, StructType) else cast("StructType", StructType.fromDDL(schema))
+    # Asked of this session: `StructType.fromDDL` asks the first one that the thread had, which a server may have ended.
+    declared = schema if isinstance(schema, StructType) else spark.createDataFrame([], schema).schema
     columns = to_arrow_schema(declared, timezone="UTC")
     named = [dict(zip(columns.names, row, strict=True)) for row in rows]
     # pyspark's types know Arrow tables without a schema only.

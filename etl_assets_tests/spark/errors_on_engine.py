@@ -1,12 +1,13 @@
 """What errors mean on the engine that `ETL_ASSETS_SPARK_MASTER` names: what the engine tests start.
 
-`errors_on_engine FOLDER`: prints as JSON which of three days failed and how (one is bad), and as what a commit fails that
-another commit came before.
+`errors_on_engine FOLDER`: prints as JSON which of three days failed and how (one is bad), as what a commit fails that
+another commit came before, and what a new session makes of a row once the one before it has ended.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -71,6 +72,19 @@ def overtaken(spark: Any, folder: Path) -> dict[str, Any]:
     raise AssertionError("the table was altered, and rows were added nevertheless")
 
 
+def renewed(spark: Any) -> list[int]:
+    """The server ends the session, and another one gets a few rows of this process."""
+    from pyspark.sql import SparkSession
+
+    from etl_assets.delta.session import frame_of
+
+    spark.client.release_session()
+    other = SparkSession.builder.remote(os.environ["ETL_ASSETS_SPARK_MASTER"]).create()
+    found = [row["id"] for row in frame_of(other, [(7,)], "id BIGINT").collect()]
+    other.stop()
+    return found
+
+
 def _wait_for(file: Path) -> None:
     deadline = time.monotonic() + 60
     while not file.exists():
@@ -84,8 +98,12 @@ def main(folder: Path) -> None:
     from etl_assets.settings import load_settings
 
     spark = SparkResource(spark_config=spark_config(load_settings().spark)).spark_session
-    json.dump({"days": days_apart(spark, folder), "overtaken": overtaken(spark, folder)}, sys.stdout)
-    spark.stop()
+    said = {
+        "days": days_apart(spark, folder),
+        "overtaken": overtaken(spark, folder),
+        "renewed": renewed(spark),
+    }
+    json.dump(said, sys.stdout)
 
 
 if __name__ == "__main__":

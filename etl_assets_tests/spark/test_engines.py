@@ -119,6 +119,7 @@ def test_errors_of_a_connect_server_mean_what_they_mean_in_this_process(connect:
             "stored": ["2026-01-01", "2026-01-03"],
         },
         "overtaken": {"error": "MetadataChangedException", "decision": "retry"},
+        "renewed": [7],
     }
 
 
