@@ -50,8 +50,9 @@ class Measured:
     def cpu_seconds(self, until: str, since: str = STARTED) -> float:
         return self.marks[until].cpu_seconds - self.marks[since].cpu_seconds
 
-    def peak_resident_bytes(self, until: str) -> int:
-        return max((size for clock, size in self.resident if clock <= self.marks[until].clock), default=0)
+    def peak_resident_mib(self, until: str) -> float:
+        sizes = (size for clock, size in self.resident if clock <= self.marks[until].clock)
+        return max(sizes, default=0) / (1 << 20)
 
 
 class Load:

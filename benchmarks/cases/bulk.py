@@ -24,7 +24,6 @@ WARM = "customers"
 """Both sides are compared from here: Spark runs, and has done a small merge."""
 OURS, OTHER = "platform", "by hand"
 _SCRIPT = "bulk_by_hand"
-MIB = 1 << 20
 BY_HAND = tuple(
     (name, since)
     for since, name in pairwise(
@@ -126,7 +125,7 @@ def _figures(ours: list[Measured], other: list[Measured]) -> list[Figure]:
         compare("cpu_seconds_after_start", lambda run: run.cpu_seconds("tables", "session")),
         compare("wall_seconds", lambda run: run.wall_seconds("tables")),
         compare("wall_seconds_after_start", lambda run: run.wall_seconds("tables", "session")),
-        compare("peak_resident_mib", lambda run: run.peak_resident_bytes("tables") / MIB),
+        compare("peak_resident_mib", lambda run: run.peak_resident_mib("tables")),
         compare("start_cpu_seconds", lambda run: run.cpu_seconds("session", STARTED)),
     ]
     for name, since in BY_HAND:
@@ -138,5 +137,5 @@ def _figures(ours: list[Measured], other: list[Measured]) -> list[Figure]:
         rows.append(alone(f"{name}_cpu_seconds", lambda run, a=before, b=name: run.cpu_seconds(b, a)))
         rows.append(alone(f"{name}_wall_seconds", lambda run, a=before, b=name: run.wall_seconds(b, a)))
     last = DERIVED[-1]
-    rows.append(alone("peak_resident_mib_all", lambda run: run.peak_resident_bytes(last) / MIB))
+    rows.append(alone("peak_resident_mib_all", lambda run: run.peak_resident_mib(last)))
     return rows

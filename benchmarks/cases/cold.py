@@ -24,7 +24,6 @@ OURS, UNKNOWN, OTHER = "platform", "platform, size unknown", "default"
 ROWS, KNOWN, NEW = 1_000, 5, 5
 _SCHEMA = "order_id STRING, amount DOUBLE, updated_at TIMESTAMP"
 _FIRST, _SECOND = dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
-MIB = 1 << 20
 
 
 class WrongRows(Exception):
@@ -106,7 +105,7 @@ def _figures(ours: list[Measured], unknown: list[Measured], other: list[Measured
         compare("wall_seconds", lambda run: run.wall_seconds("merged"), WALL_TARGET),
         compare("session_cpu_seconds", lambda run: run.cpu_seconds("session")),
         compare("session_wall_seconds", lambda run: run.wall_seconds("session")),
-        compare("peak_resident_mib", lambda run: run.peak_resident_bytes("merged") / MIB),
+        compare("peak_resident_mib", lambda run: run.peak_resident_mib("merged")),
         figure(CASE, "cpu_seconds_size_unknown", *both(lambda run: run.cpu_seconds("merged")), load=load),
         figure(CASE, "wall_seconds_size_unknown", *both(lambda run: run.wall_seconds("merged")), load=load),
     ]

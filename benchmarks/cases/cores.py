@@ -84,7 +84,10 @@ def _plain_python(cores: Collection[int]) -> Measured:
 def _figures(engine: str, two: list[Measured], one: list[Measured]) -> list[Figure]:
     """Wall seconds judge; CPU seconds beside them tell how much of a miss is the same work costing more."""
     stages = (("raw", "raw_events"), ("raw_to_warehouse", DATA_PATH[-1]))
-    return [row for name, until in stages for row in _both(f"{engine}_{name}", two, one, WARM, until, TARGET)]
+    rows = [row for name, until in stages for row in _both(f"{engine}_{name}", two, one, WARM, until, TARGET)]
+    load = median([*two, *one], lambda run: run.load)
+    peaks = (median(runs, lambda run: run.peak_resident_mib(DATA_PATH[-1])) for runs in (two, one))
+    return [*rows, figure(CASE, f"{engine}_peak_resident_mib", *peaks, load=load)]
 
 
 def _ceiling(two: list[Measured], one: list[Measured]) -> list[Figure]:

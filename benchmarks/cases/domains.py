@@ -44,6 +44,7 @@ def _figures(three: list[Measured], one: list[Measured]) -> list[Figure]:
     rows = [
         compare("wall_seconds", lambda run: run.wall_seconds(LAST, "session"), TARGET),
         compare("cpu_seconds", lambda run: run.cpu_seconds(LAST, "session"), TARGET),
+        compare("peak_resident_mib", lambda run: run.peak_resident_mib(LAST)),
     ]
     for before, name in pairwise(("session", *DATA_PATH, *DERIVED)):
         start = "tables" if before == DATA_PATH[-1] else before

@@ -38,6 +38,7 @@ _SCRIPTS = {
     Peer.DELTA_RS: "delta_rs_merge",
     Peer.DAGSTER: "dagster_io_manager",
 }
+_JUDGED = ("wall_seconds", "cpu_seconds")
 LOAD, UPSERT, NOTHING = "load", "upsert", "nothing"
 
 
@@ -167,8 +168,9 @@ def _figures(measured: Mapping[str, list[Measured]]) -> list[Figure]:
         for metric, value in (
             ("wall_seconds", lambda run: run.wall_seconds("done")),
             ("cpu_seconds", lambda run: run.cpu_seconds("done")),
+            ("peak_resident_mib", lambda run: run.peak_resident_mib("done")),
         ):
-            target = NOTHING_TARGET if work == NOTHING else None
+            target = NOTHING_TARGET if work == NOTHING and metric in _JUDGED else None
             label = f"{work}_{metric}_{name.replace('-', '_')}"
             rows.append(
                 figure(CASE, label, median(ours, value), median(runs, value), load=load, target=target)
