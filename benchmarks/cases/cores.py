@@ -2,8 +2,9 @@
 
 Local: everything of the process is pinned to one core with `local[1]`, or to two with `local[2]`. Cluster: a master and one or
 two workers of one core each; driver, master and workers share the machine's two cores, so that the second worker gets what
-they leave: this part tells the least that a second worker brings, not what it brings on a machine of its own. What the workers
-use counts as the case's own work.
+they leave: this part tells the least that a second worker brings, not what it brings on a machine of its own. So one worker is
+also measured with all of its cluster, driver and master too, on one of the cores: what the engine makes of twice the machine.
+What the workers use counts as the case's own work.
 
 In turns with them plain Python work that shares nothing, by one process and by two pinned to a core each: the machine's own
 ceiling, which on a virtual machine is less than twice as much. It has no target.
@@ -11,8 +12,10 @@ ceiling, which on a virtual machine is less than twice as much. It has no target
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +31,7 @@ TARGET = round(1 / 1.7, 3)
 """The most that the time with two may be of the time with one: rows a second are 1.7 times as many."""
 ONE, TWO = "one core", "two cores"
 ONE_WORKER, TWO_WORKERS = "one worker", "two workers"
+ON_ONE_CORE = "one worker, all on one core"
 PLAIN_ONE, PLAIN_TWO = "plain Python on one core", "plain Python on two cores"
 
 
@@ -38,8 +42,9 @@ def run(options: Options) -> list[Figure]:
     sides = {
         ONE: _local(options, given, work / "one", {0}),
         TWO: _local(options, given, work / "two", {0, 1}),
-        ONE_WORKER: _cluster(options, given, work / "one-worker", 1),
-        TWO_WORKERS: _cluster(options, given, work / "two-workers", 2),
+        ONE_WORKER: _cluster(options, given, work / "one-worker", 1, {0, 1}),
+        TWO_WORKERS: _cluster(options, given, work / "two-workers", 2, {0, 1}),
+        ON_ONE_CORE: _cluster(options, given, work / "on-one-core", 1, {0}),
         PLAIN_ONE: lambda: _plain_python({0}),
         PLAIN_TWO: lambda: _plain_python({0, 1}),
     }
@@ -48,6 +53,7 @@ def run(options: Options) -> list[Figure]:
     return [
         *_figures("local", measured[TWO], measured[ONE]),
         *_figures("cluster", measured[TWO_WORKERS], measured[ONE_WORKER]),
+        *_figures("doubled_cluster", measured[TWO_WORKERS], measured[ON_ONE_CORE]),
         *_ceiling(measured[PLAIN_TWO], measured[PLAIN_ONE]),
     ]
 
@@ -60,21 +66,35 @@ def _local(
     )
 
 
-def _cluster(options: Options, given: BulkInput, folder: Path, workers: int) -> Callable[[], Measured]:
+def _cluster(
+    options: Options, given: BulkInput, folder: Path, workers: int, cores: Collection[int]
+) -> Callable[[], Measured]:
     from etl_assets_tests.spark.engines import standalone_cluster
 
     def run_side() -> Measured:
         logs = empty_folder(folder.with_name(f"{folder.name}-engine"))
-        with standalone_cluster(logs, workers=workers) as cluster:
+        with _on(cores), standalone_cluster(logs, workers=workers) as cluster:
             return bulk_side(
                 replace(options, master=cluster.master),
                 given,
                 folder,
                 "bulk_by_platform",
+                cores=cores,
                 servers=[worker.pid for worker in cluster.workers],
             )()
 
     return run_side
+
+
+@contextmanager
+def _on(cores: Collection[int]) -> Generator[None]:
+    """Have what is started meanwhile run on some cores only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _plain_python(cores: Collection[int]) -> Measured:
