@@ -79,7 +79,6 @@ def _cluster(
                 given,
                 folder,
                 "bulk_by_platform",
-                cores=cores,
                 servers=[worker.pid for worker in cluster.workers],
             )()
 
@@ -88,7 +87,7 @@ def _cluster(
 
 @contextmanager
 def _on(cores: Collection[int]) -> Generator[None]:
-    """Have what is started meanwhile run on some cores only."""
+    """Have what this thread starts meanwhile, and all that starts, run on some cores only."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:

@@ -194,7 +194,7 @@ class IngestBatch:
             return self._find_repeats_here(staged.columns(_LOOKED_AT, twice), staged, known, folder)
         events = staged.events(self.context.spark)
         if twice is not None:
-            events = events.join(self._frame_of(twice), "id_hash", "left_semi")
+            events = events.join(self._hashes_for_spark(twice), "id_hash", "left_semi")
         located = events.join(self._positions(staged), list(RUN_KEY)).select(
             "event_id", "fingerprint", ordinal(), "source", source_position()
         )
@@ -242,11 +242,11 @@ class IngestBatch:
         pq.write_table(pa.table(arrays, schema=schema), folder / "repeats.parquet")
         return Repeats(folder=folder)
 
-    def _frame_of(self, hashes: Hashes) -> DataFrame:
+    def _hashes_for_spark(self, hashes: Hashes) -> DataFrame:
         import pyarrow as pa
         from pyspark.sql import functions as F
 
-        # As Spark has them.
+        # Signed, as Spark has all numbers; already in one array, so not by `frame_of`, which takes rows.
         signed = pa.table({"id_hash": hashes.view(np.int64)})
         return F.broadcast(self.context.spark.createDataFrame(signed))
 
