@@ -40,7 +40,11 @@ TARGETS = (
     ),
     Target(work="The whole path, three local domains beside one", case="domains"),
     Target(work="10,000 events into a history ten times as long", case="increment", metrics=".*_grown"),
-    Target(work="... beside dlt's upsert", case="increment", metrics=".*_dlt"),
+    Target(
+        work="... by a step in a warm session, beside dlt's upsert in a fresh process",
+        case="increment",
+        metrics=".*_dlt",
+    ),
     Target(work="An increment after 10,000 files of 1,000 days", case="history", metrics="run_.*"),
     Target(work="Nothing to do: the sensor's tick", case="history", metrics="tick_.*"),
     Target(work="Nothing to do: a fresh process beside dlt's", case="loaders", metrics="nothing_.*"),

@@ -78,7 +78,7 @@ def run(options: Options) -> list[Figure]:
         for table, found in list(sides.items())[:: 1 if turn % 2 else -1]:
             found += _milliseconds(table, 1)
     gone = _recovery_seconds(work, _gone)
-    hung = _recovery_seconds(work, hanging)
+    hung = _recovery_seconds(work, hanging) if _may_mount(work) else []
     checkpoints = _checkpoint_milliseconds(_table(work, "a", "long"))
     opened, replayed = _opening_milliseconds(_table(work, "a", "long"), work / "without")
     shutil.rmtree(work, ignore_errors=True)
@@ -141,29 +141,36 @@ def _table(work: Path, home: str, name: str) -> Replication:
 def _gone(root: Path) -> Generator[None]:
     """Take a folder away until the end of the block."""
     away = root.rename(root.with_name("away"))
-    yield
-    away.rename(root)
+    try:
+        yield
+    finally:
+        away.rename(root)
+
+
+def _may_mount(work: Path) -> bool:
+    """Whether a folder can be made to hang here: it takes the right to mount."""
+    try:
+        with hanging(empty_folder(work / "mount")):
+            return True
+    except OSError:
+        return False
 
 
 def _recovery_seconds(work: Path, lost: Callable[[Path], AbstractContextManager[None]]) -> list[float]:
     """Lose the leader's folder, again and again; how long until another domain has a commit acknowledged.
 
-    The loss is found out by the placement, as by a step that is begun. Where nothing may be mounted no folder can be made to
-    hang, and there are no figures.
+    The loss is found out by the placement, as by a step that is begun.
     """
     found = []
     for loss in range(_LOSSES):
         leader = _NAMES[loss % len(_NAMES)]
         _milliseconds(_table(work, leader, "long"), 1)
-        try:
-            with lost(work / leader):
-                began = time.perf_counter()
-                successor = _placement(work).place(Stage.TRANSFORM, leader=leader)
-                table = _table(work, successor.name, "long")
-                _milliseconds(table, 1)
-                found.append(time.perf_counter() - began)
-        except (PermissionError, FileNotFoundError):
-            return []
+        with lost(work / leader):
+            began = time.perf_counter()
+            successor = _placement(work).place(Stage.TRANSFORM, leader=leader)
+            table = _table(work, successor.name, "long")
+            _milliseconds(table, 1)
+            found.append(time.perf_counter() - began)
         _placement(work).heal(leader)
         table.follow()
     return found

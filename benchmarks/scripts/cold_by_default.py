@@ -15,6 +15,7 @@ def main() -> None:
         SparkSession.builder.config("spark.jars", told["jars"])
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config(map=told["spark"])
         .getOrCreate()
     )
     mark("session")

@@ -32,6 +32,7 @@ from etl_assets.engine.handing import Asked, listening, read_message, send_messa
 from etl_assets.engine.parent import die_with
 from etl_assets.engine.run import NOT_BEGUN, SUCCEEDED, at_engine, execute
 from etl_assets.engine.spark_server import SparkServer
+from etl_assets.resources.jvm import works_here
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
 from etl_assets.settings import Settings, SparkSettings
 
@@ -64,7 +65,7 @@ class Engine:
         self._settings, self._say = settings, say
         self._config = LONG_LIVED | spark_config(settings.spark)
         self._scratch = settings.home.absolute() / "engine"
-        self._local = settings.spark.master.startswith("local")
+        self._local = works_here(self._config)
         self._heap = _bytes(settings.spark.driver_memory)
         self._children: dict[int, Child] = {}
         self._spark: SparkServer | None = None

@@ -23,8 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from etl_assets.engine.parent import die_with
-from etl_assets.resources.jvm import driver_options, option_string
-from etl_assets.resources.spark import class_path
+from etl_assets.resources.jvm import jvm_settings
 from etl_assets.runtime.java import find_java
 
 _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
@@ -96,14 +95,15 @@ class SparkServer:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _command(self, config: Mapping[str, str]) -> list[str]:
-        options = driver_options(find_java(), config, os.environ, quick=False)
+        of_the_jvm = jvm_settings(find_java(), config, self._environment(), quick=False)
+        # A JVM without memory is replaced; one that goes on half-dead would have to be found out.
+        options = f"-XX:+ExitOnOutOfMemoryError {of_the_jvm['spark.driver.defaultJavaOptions']}"
         settings = {
             "spark.local.dir": str(self._scratch),
             "spark.sql.warehouse.dir": str(self._scratch / "warehouse"),
-            **class_path(config),
-            # A JVM without memory is replaced; one that goes on half-dead would have to be found out.
-            "spark.driver.defaultJavaOptions": option_string(["-XX:+ExitOnOutOfMemoryError", *options]),
             **config,
+            **of_the_jvm,
+            "spark.driver.defaultJavaOptions": options,
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),
         }

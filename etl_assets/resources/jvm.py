@@ -1,11 +1,13 @@
-"""How the JVMs of a session are started: options of the driver, and of the small JVM before it that puts its command together.
+"""How the JVMs of an engine are started: options and class path of the driver, jars for executors, and options of the small JVM
+before them that puts the driver's command together.
 
-Belongs here: the platform's options, and that those of the user win. Does not belong here: Spark's settings (`spark.py`),
-and what the archive of classes is (`etl_assets.runtime.classes`).
+Belongs here: what the platform sets, and that it does not take away what the user has set. Does not belong here: Spark's settings
+(`spark.py`), and what the archive of classes is (`etl_assets.runtime.classes`).
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +20,7 @@ from etl_assets.settings import JvmStart
 _LOG4J = Path(__file__).with_name("log4j2.properties").absolute()
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _ARCHIVE = re.compile(r"-XX:(SharedArchiveFile|ArchiveClassesAtExit)=|-Xshare:")
+_DEFAULT = re.compile(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*\S)\s*")
 _NOT_PLAIN = re.compile(r"[\s'\"\\]")
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """The first of the JVM's two compilers only, and the collector without threads: in the first minute the second compiler takes
@@ -33,6 +36,25 @@ def starts_quickly(start: JvmStart, input_bytes: int | None) -> bool:
     return start is JvmStart.QUICK
 
 
+def jvm_settings(
+    java: Java, config: Mapping[str, str], environ: Mapping[str, str], *, quick: bool
+) -> dict[str, str]:
+    """The settings by which Spark starts the JVMs of an engine: the driver's options, and Delta's jars for all.
+
+    What `config` or an administrator's `spark-defaults.conf` has of the same settings comes in them after the platform's. By itself
+    Spark takes one value of each, a session's before the file's.
+    """
+    given = {**_spark_defaults(environ), **config}
+    jars = tuple(map(str, delta_jars()))
+    ours = {
+        "spark.driver.defaultJavaOptions": driver_options(java, given, environ, quick=quick),
+        "spark.driver.extraClassPath": jars,
+    }
+    if not works_here(given):
+        ours["spark.jars"] = jars  # the driver sends them
+    return {key: _followed_by(given.get(key, ""), key, parts) for key, parts in ours.items()}
+
+
 def driver_options(
     java: Java, config: Mapping[str, str], environ: Mapping[str, str], *, quick: bool
 ) -> tuple[str, ...]:
@@ -40,15 +62,19 @@ def driver_options(
 
     Two that a JVM refuses to have twice, the collector and the archive of classes, are left out where the user has one.
     """
-    given = " ".join([config.get("spark.driver.extraJavaOptions", ""), _for_every_jvm(environ)])
+    of_driver = (value for key, value in config.items() if key.startswith("spark.driver."))
+    given = " ".join([*of_driver, _for_every_jvm(environ)])
     options = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"]
-    if not config.get("spark.master", "local").startswith("local"):
-        return tuple(options)
     if not _ARCHIVE.search(given):
         options += archive_options(java, delta_jars())
-    if quick:
+    if quick and works_here(config):
         options += _unless_given(_QUICK, given)
     return tuple(options)
+
+
+def works_here(config: Mapping[str, str]) -> bool:
+    """Whether the driver's JVM, started by this machine, is also the one that works: no cluster, and no Connect server."""
+    return "spark.remote" not in config and config.get("spark.master", "local").startswith("local")
 
 
 def launcher_options(environ: Mapping[str, str]) -> str:
@@ -59,6 +85,26 @@ def launcher_options(environ: Mapping[str, str]) -> str:
 def option_string(options: Iterable[str]) -> str:
     """Options as one setting, which Spark's launcher takes apart at spaces that are not within quotes."""
     return " ".join(_quoted(option) if _NOT_PLAIN.search(option) else option for option in options)
+
+
+def _followed_by(theirs: str, key: str, ours: tuple[str, ...]) -> str:
+    if key.endswith("JavaOptions"):
+        return f"{option_string(ours)} {theirs}".strip()
+    separator = "," if key == "spark.jars" else os.pathsep
+    return separator.join([*ours, *(part for part in theirs.split(separator) if part and part not in ours)])
+
+
+def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """What an administrator has set for all Spark that is started from this machine."""
+    home = environ.get("SPARK_HOME")
+    folder = environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
+    if not folder:
+        return {}
+    try:
+        lines = Path(folder, "spark-defaults.conf").read_text("utf-8", errors="replace").splitlines()
+    except OSError:  # there is none, or it is not for this user: Spark cannot read it either
+        return {}
+    return {found[1]: found[2] for line in lines if (found := _DEFAULT.fullmatch(line))}
 
 
 def _quoted(option: str) -> str:

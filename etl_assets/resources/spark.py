@@ -19,8 +19,7 @@ from pydantic import PrivateAttr
 from etl_assets.delta.session import lost_driver_pid
 from etl_assets.errors import SettingsError
 from etl_assets.resources.cancellation import cancel_on_interrupt
-from etl_assets.resources.jvm import driver_options, launcher_options, option_string, starts_quickly
-from etl_assets.runtime.jars import delta_jars
+from etl_assets.resources.jvm import jvm_settings, launcher_options, starts_quickly, works_here
 from etl_assets.runtime.java import find_java
 from etl_assets.settings import JvmStart
 
@@ -77,7 +76,7 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
         **STATIC,
         **PER_SESSION,
     }
-    if settings.master.startswith("local"):
+    if works_here(config):
         config |= {**LOCAL, "spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
     return config | settings.config
 
@@ -155,7 +154,7 @@ def _session(config: Mapping[str, str], *, quick: bool) -> SparkSession:
     """A session that nobody else has: on a Connect server, or on the engine of this process, started if need be."""
     if "spark.remote" in config:
         session = _connect(config)
-    elif _engine.address is not None and config.get("spark.master", "local").startswith("local"):
+    elif _engine.address is not None and works_here(config):
         # All other settings the engine was started with.
         session = _connect({"spark.remote": _engine.address, **PER_SESSION})
         _engine.sessions.append(session)
@@ -189,9 +188,7 @@ def _start(config: Mapping[str, str], *, quick: bool) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _forget_lost_engine()
     builder = SparkSession.builder
-    options = driver_options(java, config, os.environ, quick=quick)
-    java_options = {"spark.driver.defaultJavaOptions": option_string(options)}
-    for key, value in {**class_path(config), **java_options, **config}.items():
+    for key, value in {**config, **jvm_settings(java, config, os.environ, quick=quick)}.items():
         builder = builder.config(key, value)
     with _own_signal_handlers():
         return builder.getOrCreate()
@@ -209,15 +206,6 @@ def _forget_lost_engine() -> None:
         context.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     SparkContext._gateway = SparkContext._jvm = None
-
-
-def class_path(config: Mapping[str, str]) -> dict[str, str]:
-    """Delta's jars for the driver, and for executors on other machines, which get them from the driver."""
-    jars = [str(jar) for jar in delta_jars()]
-    settings = {"spark.driver.extraClassPath": os.pathsep.join(jars)}
-    if not config.get("spark.master", "local").startswith("local"):
-        settings["spark.jars"] = ",".join(jars)
-    return settings
 
 
 @contextmanager

@@ -123,7 +123,8 @@ def _key(java: Java, jars: tuple[Path, ...]) -> str:
 def _facts(jars: Iterable[Path]) -> Iterator[str]:
     for jar in jars:
         found = jar.stat()
-        yield f"{jar} {found.st_size} {found.st_mtime_ns}"
+        # In seconds, as the JVM compares it, and as a layer of a container image keeps it.
+        yield f"{jar} {found.st_size} {int(found.st_mtime)}"
 
 
 def _spark_jars() -> Iterator[Path]:

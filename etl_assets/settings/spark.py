@@ -15,6 +15,7 @@ OWNED_SPARK_SETTINGS = (
     "spark.sql.extensions",
     "spark.sql.catalog.spark_catalog",
     "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
 )
 _SECRET = re.compile(
     r"secret|password|passphrase|token|(access|account|private|encryption)[._-]?key|\.sas\.", re.IGNORECASE

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1_200)]
 LINES = 800_000
 """Enough for Spark to be at work for some seconds."""
 
+INTERRUPT_SECONDS = 1.0
+"""What Dagster takes at most to have a run's process interrupted, once it has said that it will."""
+
 
 def test_a_cancelled_run_stops_spark_and_a_killed_one_is_noticed_and_made_up_for(
     home: Path, record_property: Callable[[str, object], None]
@@ -27,7 +31,9 @@ def test_a_cancelled_run_stops_spark_and_a_killed_one_is_noticed_and_made_up_for
         land(home, FIRST, LINES)
 
         run_id, driver = launch_and_wait_for_work(api, home)
-        assert api.cancel(run_id)["__typename"] == "TerminateRunSuccess"
+        with paused(driver):
+            assert api.cancel(run_id)["__typename"] == "TerminateRunSuccess"
+            time.sleep(INTERRUPT_SECONDS)
         assert api.wait_for_run(run_id, seconds=60) == "CANCELED"
         wait(lambda: not runs(driver), seconds=30, what="the end of the cancelled run's Spark", every=0.2)
         assert not committed(home)
@@ -57,6 +63,16 @@ def launch_and_wait_for_work(api: DagsterApi, home: Path) -> tuple[str, int]:
     )
     (driver,) = drivers_of(home) - before
     return run_id, driver
+
+
+@contextmanager
+def paused(spark: int) -> Generator[None]:
+    """Spark does nothing meanwhile: however fast the machine, a run is not over before it is told to end."""
+    os.kill(spark, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(spark, signal.SIGCONT)
 
 
 def retry_of(api: DagsterApi, run_id: str) -> str | None:

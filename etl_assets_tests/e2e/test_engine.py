@@ -12,7 +12,7 @@ from etl_assets.engine.handing import status
 from etl_assets.processes import started_at
 from etl_assets_tests.e2e.dagster_ui import DagsterApi, dagster_ui, wait
 from etl_assets_tests.e2e.installation import FIRST, SECOND, land, rows_by_day
-from etl_assets_tests.e2e.test_ended_runs import retry_of
+from etl_assets_tests.e2e.test_ended_runs import paused, retry_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1_200)]
 LINES = 300_000
@@ -31,7 +31,8 @@ def test_runs_at_the_engine_may_end_in_any_way_and_so_may_the_engine(home: Path)
         assert spark_of(home) == first_spark, "a run that succeeds leaves Spark to the next one"
 
         run_id, child = launch_and_wait_for_work(api, home)
-        assert api.cancel(run_id)["__typename"] == "TerminateRunSuccess"
+        with paused(first_spark):
+            assert api.cancel(run_id)["__typename"] == "TerminateRunSuccess"
         assert api.wait_for_run(run_id, seconds=60) == "CANCELED"
         wait(lambda: started_at(child) is None, seconds=30, what="the end of the child", every=0.2)
         wait(

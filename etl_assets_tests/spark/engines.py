@@ -84,6 +84,16 @@ def connect_server(folder: Path) -> Generator[str]:
         yield f"sc://127.0.0.1:{port}"
 
 
+def parents_of_who_maps(file: Path) -> set[int]:
+    """Parents of all processes that have mapped a file: of a driver, the process of its session."""
+    parents = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if str(file) in (process / "maps").read_text(errors="replace"):
+                parents.add(int((process / "stat").read_text().rpartition(")")[2].split()[1]))
+    return parents
+
+
 def free_port() -> int:
     """A port that nothing listened on a moment ago."""
     with socket.socket() as probe:

@@ -9,14 +9,18 @@ import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import yaml
 
 from etl_assets.contracts.tables import ALL_TABLES, EFFECTS, REPLAYS
+from etl_assets.runtime.classes import archive_file
+from etl_assets.runtime.jars import delta_jars
+from etl_assets.runtime.java import find_java
 from etl_assets.steps.stage_lines import TASK_BYTES
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
-from etl_assets_tests.spark.engines import connect_server, standalone_cluster
+from etl_assets_tests.spark.engines import connect_server, parents_of_who_maps, standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -80,6 +84,10 @@ def end_well(run: subprocess.Popen[str]) -> str:
     return printed
 
 
+def not_here() -> NoReturn:
+    pytest.fail("it runs elsewhere")
+
+
 def tasks_shared_out(printed: str) -> int:
     """How often a run of `run_on_engine` shared out tasks among workers."""
     return int(printed.split()[-1])
@@ -111,6 +119,23 @@ def test_the_tables_are_the_same_on_another_engine(local: Pipeline, tmp_path: Pa
     assert tables(there) == expected
 
 
+def test_the_driver_of_a_cluster_maps_the_archive_of_classes(tmp_path: Path):
+    archive = archive_file(find_java(), delta_jars())
+    if not archive.is_file():
+        pytest.skip(f"{archive} is not there: `make setup` records it")
+    pipeline = Pipeline(root=tmp_path / "data", landing=tmp_path / "landing", session=not_here)
+    pipeline.land([event(1)])
+    with standalone_cluster(tmp_path / "engine", workers=1) as cluster:
+        run = running_on(cluster.master, "run_on_engine", pipeline.root, pipeline.landing, "raw_events")
+        seen, before = parents_of_who_maps(archive), set[int]()
+        # A JVM maps the archive and then finds out whether it holds: it has to be there a second later as well.
+        while run.poll() is None and run.pid not in seen & before:
+            time.sleep(1)
+            seen, before = parents_of_who_maps(archive), seen
+        end_well(run)
+    assert run.pid in seen & before
+
+
 def test_errors_of_a_connect_server_mean_what_they_mean_in_this_process(connect: str, tmp_path: Path):
     said = json.loads(end_well(running_on(connect, "errors_on_engine", tmp_path)))
     assert said == {
@@ -125,7 +150,7 @@ def test_errors_of_a_connect_server_mean_what_they_mean_in_this_process(connect:
 
 def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_doubles_none(tmp_path: Path):
     root, landing = tmp_path / "data", tmp_path / "landing"
-    pipeline = Pipeline(root=root, landing=landing, session=lambda: pytest.fail("it runs elsewhere"))
+    pipeline = Pipeline(root=root, landing=landing, session=not_here)
     files, events = 8, 3_000
     # A line of white space is no record, and makes of each file a task of its own: more than the workers do at once.
     filler = " " * TASK_BYTES

@@ -9,20 +9,28 @@ import pytest
 
 from etl_assets.placement.policy import Stage
 from etl_assets.resources import jvm
-from etl_assets.resources.jvm import driver_options, launcher_options, option_string, starts_quickly
+from etl_assets.resources.jvm import (
+    driver_options,
+    jvm_settings,
+    launcher_options,
+    option_string,
+    starts_quickly,
+    works_here,
+)
 from etl_assets.resources.platform import input_bytes
 from etl_assets.runtime.java import Java
 from etl_assets.settings import JvmStart, Settings
 
 JAVA = Java(home=Path("/usr/lib/jvm/some"), version=17, release="17.0.15")
 ARCHIVE = ("-XX:SharedArchiveFile=/cache/classes-1.jsa",)
+JARS = "/jars/a.jar,/jars/b.jar"
 OWN = "spark.driver.extraJavaOptions"
 SERIAL, FIRST_COMPILER = "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"
 
 
 @pytest.fixture(autouse=True)
 def _archive(monkeypatch):
-    monkeypatch.setattr(jvm, "delta_jars", tuple)
+    monkeypatch.setattr(jvm, "delta_jars", lambda: tuple(map(Path, JARS.split(","))))
     monkeypatch.setattr(jvm, "archive_options", lambda *_: ARCHIVE)
 
 
@@ -78,9 +86,63 @@ def test_a_runs_input_is_what_lies_in_the_landing_folders_of_its_days(tmp_path):
     assert input_bytes(settings, domain, []) is None
 
 
-def test_executors_elsewhere_get_none_of_it():
-    (only,) = driver_options(JAVA, {"spark.master": "spark://host:7077"}, {}, quick=True)
-    assert only.startswith("-Dlog4j2")
+CLUSTER = {"spark.master": "spark://host:7077"}
+OPTIONS, CLASS_PATH = "spark.driver.defaultJavaOptions", "spark.driver.extraClassPath"
+
+
+def settings_of(config, environ=None):
+    return jvm_settings(JAVA, config, environ or {}, quick=True)
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host:443"])
+def test_a_clusters_driver_uses_the_archive_and_compiles_as_ever_and_executors_are_sent_jars(master):
+    settings = settings_of({"spark.master": master})
+    assert set(settings) == {OPTIONS, CLASS_PATH, "spark.jars"}
+    assert set(ARCHIVE) <= set(settings[OPTIONS].split())
+    assert not {SERIAL, FIRST_COMPILER} & set(settings[OPTIONS].split())
+    assert settings["spark.jars"] == JARS
+
+
+def test_an_engine_in_this_process_has_no_executors_to_send_to():
+    assert set(settings_of({})) == {OPTIONS, CLASS_PATH}
+
+
+@pytest.mark.parametrize(
+    ("config", "here"),
+    [({}, True), ({"spark.master": "local[2]"}, True), (CLUSTER, False), ({"spark.remote": "sc://h"}, False)],
+)
+def test_neither_a_cluster_nor_a_connect_server_works_here(config, here):
+    assert works_here(config) is here
+
+
+def test_jars_of_the_user_come_after_deltas_and_do_not_take_their_place():
+    settings = settings_of({**CLUSTER, "spark.jars": "/opt/x.jar,/jars/b.jar", CLASS_PATH: "/opt/*"})
+    assert settings["spark.jars"] == f"{JARS},/opt/x.jar"
+    assert settings[CLASS_PATH] == "/jars/a.jar:/jars/b.jar:/opt/*"
+
+
+@pytest.mark.parametrize("where", ["SPARK_CONF_DIR", "SPARK_HOME"])
+def test_what_an_administrator_has_set_stays(tmp_path, where):
+    folder = tmp_path if where == "SPARK_CONF_DIR" else tmp_path / "conf"
+    folder.mkdir(exist_ok=True)
+    (folder / "spark-defaults.conf").write_text(
+        f"# {OPTIONS} -Dnot.this\n\n"
+        f"{OPTIONS}   -Dproxy=p -XX:OnOutOfMemoryError='kill -9 %p' \n"
+        f"{CLASS_PATH}=/opt/vendor/*\n"
+        f"spark.jars : /opt/vendor.jar\n"
+        f"spark.driver.extraJavaOptions: -XX:+UseZGC\n",
+        "utf-8",
+    )
+    environ = {where: str(tmp_path)}
+    settings = settings_of(CLUSTER, environ)
+    assert settings[OPTIONS].endswith(f"{ARCHIVE[0]} -Dproxy=p -XX:OnOutOfMemoryError='kill -9 %p'")
+    assert settings[CLASS_PATH].endswith(":/opt/vendor/*")
+    assert settings["spark.jars"] == f"{JARS},/opt/vendor.jar"
+    assert "-Dnot.this" not in settings[OPTIONS]
+    assert FIRST_COMPILER in (local := settings_of({}, environ))[OPTIONS]
+    assert SERIAL not in local[OPTIONS], "there is a collector, of the administrator's"
+    of_the_session = settings_of({**CLUSTER, OPTIONS: "-Dmine"}, environ)[OPTIONS]
+    assert of_the_session.endswith(f"{ARCHIVE[0]} -Dmine"), "a session's own setting comes before the file's"
 
 
 def test_an_option_with_a_space_in_it_stays_one_option():

@@ -98,6 +98,13 @@ def test_jars_in_a_folder_for_reading_only_need_no_archive(jars, monkeypatch):
     assert "Permission denied" in said[-1]
 
 
+def test_the_archive_of_a_container_image_is_the_same_where_its_layers_were_unpacked(jars):
+    os.utime(jars[0], ns=(0, 1_700_000_000_123_456_789))
+    recorded = archive_file(JAVA, jars)
+    os.utime(jars[0], ns=(0, 1_700_000_000_000_000_000))  # all that a layer keeps
+    assert archive_file(JAVA, jars) == recorded
+
+
 @pytest.mark.usefixtures("recorded")
 def test_archives_of_earlier_installations_go_but_for_those_used_last(jars):
     folder = jars[0].parent
