@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ SMALL_BYTES = 64 << 20
 FILE_BYTES = 256 << 20
 """Up to this many bytes become one file. Two small ones always fit, so that whatever is planned is done."""
 TIERS = (4 << 20, SMALL_BYTES)
-"""Where files keep coming, small ones are made one, and later these: what is large is not written anew each time."""
+"""Where files keep coming, those smaller than the first are made one, and later what became of them, up to the second."""
 CROWDED_FILES = 100
 """So many small ones in one partition are written anew though more will come: each time costs at most `SMALL_BYTES` more."""
 MOST_BYTES_HERE = 32 << 20
@@ -107,9 +108,12 @@ def plan_compactions(
 
 
 def plan_crowded(snapshot: Snapshot, most_files: int) -> Compaction | None:
-    """The compaction of a partition that has more than `most_files` small files of one tier, its day over or not."""
-    for smaller_than in TIERS:
-        small = _small_files(snapshot, smaller_than)
+    """The compaction of a partition that has more than `most_files` small files of one tier, its day over or not.
+
+    Each tier counts by itself: what became of the smallest is not written anew because more of them came.
+    """
+    for at_least, smaller_than in pairwise((0, *TIERS)):
+        small = _small_files(snapshot, smaller_than, at_least)
         day, files = max(small.items(), key=lambda item: item[1], default=(None, 0))
         if files > most_files:
             return Compaction(days=() if day is None else (day,), smaller_than=smaller_than)
@@ -122,10 +126,10 @@ def _still_due(compaction: Compaction, snapshot: Snapshot) -> bool:
     return any(small[day] > 1 for day in compaction.days or (None,))
 
 
-def _small_files(snapshot: Snapshot, smaller_than: int) -> Counter[dt.date | None]:
+def _small_files(snapshot: Snapshot, smaller_than: int, at_least: int = 0) -> Counter[dt.date | None]:
     """For each day how many small files its fullest partition has; under None those of a table without days."""
     columns = snapshot.partition_columns()
-    small = Counter(values for size, values in snapshot.sizes_by(*columns) if size < smaller_than)
+    small = Counter(values for size, values in snapshot.sizes_by(*columns) if at_least <= size < smaller_than)
     fullest: Counter[dt.date | None] = Counter()
     for values, files in small.items():
         day = _day(values[columns.index(DAY_COLUMN)]) if DAY_COLUMN in columns else None

@@ -66,7 +66,7 @@ class Engine:
         self._config = LONG_LIVED | spark_config(settings.spark)
         self._scratch = settings.home.absolute() / "engine"
         self._local = works_here(self._config)
-        self._heap = _bytes(settings.spark.driver_memory)
+        self._heap = settings.spark.driver_memory_bytes
         self._children: dict[int, Child] = {}
         self._spark: SparkServer | None = None
         self._retired: list[SparkServer] = []
@@ -366,8 +366,3 @@ def _same_user(connection: socket.socket) -> bool:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, user, _ = struct.unpack("3i", credentials)
     return user == os.geteuid()
-
-
-def _bytes(memory: str) -> int:
-    """Of `2g` or `512m`."""
-    return int(memory[:-1]) << {"m": 20, "g": 30}[memory[-1]]

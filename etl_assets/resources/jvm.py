@@ -19,12 +19,16 @@ from etl_assets.settings import JvmStart
 
 _LOG4J = Path(__file__).with_name("log4j2.properties").absolute()
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+_OF_COLLECTOR = re.compile(r"-XX:(\+Use\w+GC\b|GC)")
 _ARCHIVE = re.compile(r"-XX:(SharedArchiveFile|ArchiveClassesAtExit)=|-Xshare:")
 _DEFAULT = re.compile(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*\S)\s*")
 _NOT_PLAIN = re.compile(r"[\s'\"\\]")
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """The first of the JVM's two compilers only, and the collector without threads: in the first minute the second compiler takes
 more than it gives."""
+_LEVEL = ("-XX:GCTimeRatio=3",)
+"""A quarter of the time for the collector, of which it takes a twentieth, before it takes more of the heap. By default it takes
+more and more while little is in use, up to all that it may: what it counts is the pauses of the last seconds."""
 _SMALL_INPUT_BYTES = 32 << 20
 _FOR_EVERY_JVM = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 
@@ -67,8 +71,8 @@ def driver_options(
     options = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"]
     if not _ARCHIVE.search(given):
         options += archive_options(java, delta_jars())
-    if quick and works_here(config):
-        options += _unless_given(_QUICK, given)
+    if works_here(config):
+        options += _unless_given(_QUICK if quick else _LEVEL, given)
     return tuple(options)
 
 
@@ -117,5 +121,5 @@ def _for_every_jvm(environ: Mapping[str, str]) -> str:
 
 
 def _unless_given(options: Iterable[str], given: str) -> list[str]:
-    """Without a collector if there is one."""
-    return [each for each in options if not (_COLLECTOR.search(each) and _COLLECTOR.search(given))]
+    """Without a collector, and what is meant for ours, if there is one."""
+    return [each for each in options if not (_OF_COLLECTOR.match(each) and _COLLECTOR.search(given))]

@@ -51,6 +51,9 @@ LOCAL = {
     # No Derby database, no folder beside the user's files: tables are reached by path.
     "spark.sql.catalogImplementation": "in-memory",
 }
+_SMALLEST_PAGE_BYTES = 1 << 20
+_PAGES_OF_A_TASK = 8192
+"""Spark cannot count more."""
 
 LONG_LIVED = {
     # What Spark remembers of jobs that are done, for a UI that is not there: by default of thousands.
@@ -77,8 +80,21 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
         **PER_SESSION,
     }
     if works_here(config):
-        config |= {**LOCAL, "spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
+        config |= {
+            **LOCAL,
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+            "spark.buffer.pageSize": str(_page_bytes(settings.driver_memory_bytes)),
+        }
     return config | settings.config
+
+
+def _page_bytes(heap: int) -> int:
+    """What each sort, aggregation and broadcast of a task takes at once, however little it has to hold.
+
+    By default that is 32 MB of a heap of 2 GB: past the young generation, to be collected with the whole heap, for a micro-batch
+    of some kilobytes. A task that takes all of the heap still has pages enough.
+    """
+    return max(_SMALLEST_PAGE_BYTES, 2 * heap // _PAGES_OF_A_TASK)
 
 
 class SparkResource(LazyPySparkResource):

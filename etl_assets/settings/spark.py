@@ -60,6 +60,11 @@ class SparkSettings(Section):
         ),
     ] = {}  # noqa: RUF012 - pydantic gives each instance its own
 
+    @property
+    def driver_memory_bytes(self) -> int:
+        """The heap of the driver."""
+        return int(self.driver_memory[:-1]) << {"m": 20, "g": 30}[self.driver_memory[-1]]
+
     @field_validator("master")
     @classmethod
     def _without_token(cls, value: str) -> str:

@@ -56,7 +56,7 @@ class FollowSettings(Section):
         Field(
             ge=2,
             le=1_000,
-            description="each micro-batch is a file; when a day of a table has more small ones, they are made one",
+            description="each micro-batch is a file; when a day of a table has more small ones of about a size, they are made one",
         ),
     ] = 50
     derived_interval_seconds: Annotated[

@@ -326,10 +326,25 @@ def test_a_day_under_way_is_written_anew_when_it_has_too_many_small_files():
 
 
 def test_what_was_made_of_small_files_is_not_written_anew_with_each_of_the_next():
-    assert plan_crowded(Sized({10: [MIDDLE] * 3 + [SMALL] * 3}), 3) == Compaction(
+    assert plan_crowded(Sized({10: [MIDDLE] * 3 + [SMALL] * 3}), 3) is None
+    assert plan_crowded(Sized({10: [MIDDLE] * 4 + [SMALL] * 3}), 3) == Compaction(
         days=(TODAY,), smaller_than=TIERS[1]
     )
     plan = plan_crowded(Sized({10: [MIDDLE] * 2 + [SMALL] * 4}), 3)
     assert plan is not None
     assert plan.smaller_than == TIERS[0], "those in the middle stay as they are"
     assert plan_crowded(Sized({10: [TIERS[1]] * 9}), 3) is None
+
+
+def test_a_day_of_many_commits_is_written_anew_a_few_times_not_with_every_compaction():
+    commit, commits, most = 100_000, 1_000, 50
+    sizes: list[int] = []
+    written = 0
+    for _ in range(commits):
+        sizes.append(commit)
+        if (plan := plan_crowded(Sized({10: sizes}), most)) is not None:
+            due = [size for size in sizes if size < plan.smaller_than]
+            written += sum(due)
+            sizes = [size for size in sizes if size >= plan.smaller_than] + [sum(due)]
+        assert len(sizes) <= 2 * most
+    assert written <= 2 * commit * commits

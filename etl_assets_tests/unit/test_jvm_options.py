@@ -18,13 +18,15 @@ from etl_assets.resources.jvm import (
     works_here,
 )
 from etl_assets.resources.platform import input_bytes
+from etl_assets.resources.spark import spark_config
 from etl_assets.runtime.java import Java
-from etl_assets.settings import JvmStart, Settings
+from etl_assets.settings import JvmStart, Settings, SparkSettings
 
 JAVA = Java(home=Path("/usr/lib/jvm/some"), version=17, release="17.0.15")
 ARCHIVE = ("-XX:SharedArchiveFile=/cache/classes-1.jsa",)
 JARS = "/jars/a.jar,/jars/b.jar"
 OWN = "spark.driver.extraJavaOptions"
+LEVEL = "-XX:GCTimeRatio=3"
 SERIAL, FIRST_COMPILER = "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"
 
 
@@ -52,6 +54,13 @@ def test_a_short_run_compiles_little_and_all_runs_use_the_archive():
     assert {*ARCHIVE, SERIAL, FIRST_COMPILER} <= set(driver_options(JAVA, {}, {}, quick=True))
     assert not {SERIAL, FIRST_COMPILER} & set(driver_options(JAVA, {}, {}, quick=False))
     assert set(ARCHIVE) <= set(driver_options(JAVA, {}, {}, quick=False))
+
+
+def test_a_long_run_takes_more_of_the_heap_only_when_it_needs_it_with_the_collector_that_is_ours_to_tell():
+    assert LEVEL in driver_options(JAVA, {}, {}, quick=False)
+    assert LEVEL not in driver_options(JAVA, {}, {}, quick=True)
+    assert LEVEL not in driver_options(JAVA, {OWN: "-XX:+UseParallelGC"}, {}, quick=False)
+    assert LEVEL not in driver_options(JAVA, {"spark.master": "spark://host:7077"}, {}, quick=False)
 
 
 @pytest.mark.parametrize("where", ["setting", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"])
@@ -150,3 +159,14 @@ def test_an_option_with_a_space_in_it_stays_one_option():
         f'"-XX:SharedArchiveFile=/my jars/a.jsa" {SERIAL}'
     )
     assert option_string(['-Da="b\\c"']) == '"-Da=\\"b\\\\c\\""'
+
+
+@pytest.mark.parametrize(("memory", "page"), [("512m", 1 << 20), ("2g", 1 << 20), ("32g", 8 << 20)])
+def test_a_task_takes_memory_in_small_pages_of_which_it_may_have_enough_for_all_of_the_heap(memory, page):
+    settings = SparkSettings(driver_memory=memory)
+    found = spark_config(settings)
+    assert found["spark.buffer.pageSize"] == str(page)
+    assert page * 8192 >= settings.driver_memory_bytes
+    assert "spark.buffer.pageSize" not in spark_config(SparkSettings(master="spark://host:7077"))
+    own = SparkSettings(config={"spark.buffer.pageSize": "4m"})
+    assert spark_config(own)["spark.buffer.pageSize"] == "4m"
