@@ -58,7 +58,7 @@ class Options:
         return spark_config(SparkSettings(master=self.master, driver_memory="2g", config=config))
 
 
-def jvm_settings(settings: Mapping[str, str]) -> dict[str, str]:
+def jvm_settings_by_hand(settings: Mapping[str, str]) -> dict[str, str]:
     """What the platform starts a JVM for much work with, for a script that starts its own: its archive of classes."""
     from etl_assets.resources.jvm import driver_options, option_string
     from etl_assets.runtime.java import find_java

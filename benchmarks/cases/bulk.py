@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.input import BulkInput, bulk_input
 from benchmarks.measure import STARTED, Measured, empty_folder, interleaved, median, run_script
-from benchmarks.options import Options, jvm_settings, script_environment
+from benchmarks.options import Options, jvm_settings_by_hand, script_environment
 from benchmarks.report import Figure, figure
 from benchmarks.scripts.platform_steps import DATA_PATH, DERIVED
 
@@ -43,7 +43,7 @@ def run(options: Options) -> list[Figure]:
     work = options.folder / CASE
     sides = {
         OURS: bulk_side(options, given, work / "platform", "bulk_by_platform"),
-        OTHER: bulk_side(options, given, work / "by-hand", _SCRIPT, settings=jvm_settings),
+        OTHER: bulk_side(options, given, work / "by-hand", _SCRIPT, settings=jvm_settings_by_hand),
     }
     measured = interleaved(options.runs, sides)
     shutil.rmtree(work, ignore_errors=True)

@@ -27,8 +27,8 @@ _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """The first of the JVM's two compilers only, and the collector without threads: in the first minute the second compiler takes
 more than it gives."""
 _LEVEL = ("-XX:GCTimeRatio=3",)
-"""A quarter of the time for the collector, of which it takes a twentieth, before it takes more of the heap. By default it takes
-more and more while little is in use, up to all that it may: what it counts is the pauses of the last seconds."""
+"""G1 takes more of the heap once its pauses come to a quarter of the time, and to 6 to 10 % while the heap is small. By default that
+is 8 %, and 1 to 3: one full collection is enough to make it grow to ten times what is in use."""
 _SMALL_INPUT_BYTES = 32 << 20
 _FOR_EVERY_JVM = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 
