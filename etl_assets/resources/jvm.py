@@ -121,5 +121,10 @@ def _for_every_jvm(environ: Mapping[str, str]) -> str:
 
 
 def _unless_given(options: Iterable[str], given: str) -> list[str]:
-    """Without a collector, and what is meant for ours, if there is one."""
-    return [each for each in options if not (_OF_COLLECTOR.match(each) and _COLLECTOR.search(given))]
+    """Without what is given, and without what is of a collector if there is one: theirs holds, wherever it is from."""
+    theirs = _COLLECTOR.search(given)
+    return [
+        each
+        for each in options
+        if each.partition("=")[0] not in given and not (theirs and _OF_COLLECTOR.match(each))
+    ]

@@ -80,6 +80,10 @@ class SparkSettings(Section):
         for key in value:
             if key in OWNED_SPARK_SETTINGS:
                 raise ValueError(f"{key} is set by the platform and cannot be changed")
+            if key == "spark.driver.memory":
+                raise ValueError(
+                    f"{key} is not set here, but as `spark.driver_memory`, by which other things go as well"
+                )
             if not key.startswith("spark."):
                 raise ValueError(f"{key} does not start with `spark.`")
             sign = "." if key.startswith("spark.hadoop.") else ":"

@@ -74,6 +74,15 @@ def test_two_collectors_would_not_start_so_the_users_stands_alone(where):
 
 
 @pytest.mark.parametrize(
+    ("own", "ours", "quick"),
+    [("-XX:GCTimeRatio=9", LEVEL, False), ("-XX:TieredStopAtLevel=4", FIRST_COMPILER, True)],
+)
+def test_an_option_of_the_environment_which_a_jvm_reads_before_ours_holds_all_the_same(own, ours, quick):
+    assert ours in driver_options(JAVA, {}, {}, quick=quick)
+    assert ours not in driver_options(JAVA, {}, {"JDK_JAVA_OPTIONS": own}, quick=quick)
+
+
+@pytest.mark.parametrize(
     "own", ["-XX:SharedArchiveFile=/mine", "-XX:ArchiveClassesAtExit=/new", "-Xshare:off"]
 )
 def test_an_archive_of_the_users_own_stands_alone(own):

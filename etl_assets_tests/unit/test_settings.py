@@ -62,6 +62,7 @@ def test_the_file_is_taken(load):
         ({"spark": {"driver_memory": "0g"}}, "spark.driver_memory", "pattern"),
         ({"spark": {"config": {"spark.sql.session.timeZone": "X"}}}, "spark.config", ""),
         ({"spark": {"config": {"spark.sql.ansi.enabled": "false"}}}, "spark.config", ""),
+        ({"spark": {"config": {"spark.driver.memory": "64g"}}}, "spark.config", ""),
         ({"spark": {"config": {"delta.x": "1"}}}, "spark.config", ""),
         ({"runs": {"max_days_per_run": 0}}, "runs.max_days_per_run", "ge 1"),
         ({"domains": []}, "domains", ""),
