@@ -73,8 +73,9 @@ class Normalize:
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         with staging_folder(table, base + 1) as folder:
             staged_path = str(folder / "orders")
+            judged = self._judge(changes, base)  # starts Spark: no column of Spark's can be made before
             kept = {name: F.when(F.col("reason").isNotNull(), F.col(name)) for name in _ONLY_FOR_REFUSED}
-            judged = self._judge(changes, base).withColumns(kept)
+            judged = judged.withColumns(kept)
             judged.write.parquet(staged_path)
             failpoint(Failpoint.STAGE_AFTER_WRITE, table=table.name)
             staged = StagedRows(self.context.spark, staged_path, judged.schema)
