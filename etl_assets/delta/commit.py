@@ -27,6 +27,7 @@ from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import LogEntry, entry_path, read_entry
 from etl_assets.delta.new_entry import NewEntry
+from etl_assets.delta.overtaken import expect_one_domain, not_ours
 from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
@@ -128,10 +129,12 @@ def acknowledged(spark: SparkSession | None, table: Table, *, version: int) -> G
 
     Raises:
         CommitConflict: the table has moved past what was planned on.
+        DomainUnavailable: this process works with one domain, and the table is mirrored by now.
         Fenced, QuorumUnavailable: it could not be acknowledged; see `mirroring`.
     """
     mirrored = table.replication
     if mirrored is None:
+        expect_one_domain(table, table.path, version - 1)
         yield Place(table.path)
         return
     make_mirrored(table.name, table.domain)
@@ -194,7 +197,7 @@ def write_version(
         ):
             execute(place, writer)
         failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
-        entry = _verify(table, place.path, version, writer)
+        entry = _verify(table, place, version, writer)
         sync_commit(place.path, entry)
         failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
     if table.replication is None and (keep := table.domain.keep_log_versions) is not None:
@@ -360,14 +363,14 @@ def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> 
     return any(files_with(snapshot, _days(write), write.known_within))
 
 
-def _verify(table: Table, path: Path, version: int, writer: str) -> LogEntry:
+def _verify(table: Table, place: Place, version: int, writer: str) -> LogEntry:
     """The log entry of the commit just made, if it is this writer's.
 
     A MERGE that had nothing to do may make no commit at all on some versions of Delta; here it does, with its
     transaction id, so that a missing entry is an error.
     """
     try:
-        entry = read_entry(path, version)
+        entry = read_entry(place.path, version)
     except FileNotFoundError as error:
         raise CommitUnverified(
             f"the table {table.name} has no version {version} after its commit",
@@ -376,12 +379,7 @@ def _verify(table: Table, path: Path, version: int, writer: str) -> LogEntry:
             version=version,
         ) from error
     if entry.user_metadata.get("writer") != writer:
-        raise CommitUnverified(
-            f"version {version} of the table {table.name} is not the one this run wrote",
-            fix="another program writes this table past its lock: stop it, then run the batch again",
-            table=table.name,
-            version=version,
-        )
+        raise not_ours(table, place.epoch, entry)
     return entry
 
 
