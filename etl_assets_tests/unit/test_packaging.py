@@ -127,3 +127,28 @@ def test_every_way_to_start_dagster_loads_the_same_definitions():
 
 def test_ci_ends_with_the_tests():
     assert (ROOT / ".ci" / "run").read_text().rstrip().splitlines()[-1] == "make --no-print-directory test"
+
+
+def test_ci_rejects_arguments_before_it_does_anything(tmp_path):
+    # A copy without tools on PATH: one that goes on fails at its first command instead of starting everything.
+    script = tmp_path / ".ci" / "run"
+    script.parent.mkdir()
+    script.write_bytes((ROOT / ".ci" / "run").read_bytes())
+    done = subprocess.run(
+        ["/bin/bash", script, "--fast"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: .ci/run\n")
+    assert "--fast" in done.stderr
+
+
+def test_the_readme_names_the_demo_and_the_tests_as_its_two_commands():
+    commands = (ROOT / "README.md").read_text("utf-8").partition("## Two commands")[2].partition("```sh\n")[2]
+    lines = commands.partition("```")[0].splitlines()
+    assert [line.partition("#")[0].strip() for line in lines] == ["make demo", "make test"]
