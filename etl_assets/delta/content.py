@@ -7,9 +7,11 @@ which files go (`steps/plan_undo.py`), and the commit (`replacement.py`).
 from __future__ import annotations
 
 import datetime as dt
+import os
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from etl_assets.delta.table import Snapshot
+
+_RESTORED = re.compile(r"\.restored-[0-9a-f]{16}(?=(\.parquet)?$)")
+"""What an undo adds to the name of a file that it brings back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,27 @@ class StoredFile:
         """The day it is of; None in a table without days."""
         value = self.partition.get("partition_date")
         return None if value is None else dt.date.fromisoformat(value)
+
+    @property
+    def origin(self) -> str:
+        """The name that its content first had: a file that an undo brought back has another one."""
+        return _RESTORED.sub("", self.name)
+
+    def bring_back(self, folder: Path) -> StoredFile:
+        """Give a file that a version is to name again a new name; it counts once a log entry names it.
+
+        A vacuum that began before may be stopped at any moment and remove the old name at any time later, in any domain. It
+        never removes a name that it has not seen, nor one that is young: so the file becomes young before it gets the name.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        os.utime(folder / self.path)
+        stem = self.origin.removesuffix(".parquet")
+        name = f"{stem}.restored-{uuid.uuid4().hex[:16]}{self.origin.removeprefix(stem)}"
+        again = replace(self, name=name, modified=(folder / self.path).stat().st_mtime_ns // 1_000_000)
+        (folder / again.path).hardlink_to(folder / self.path)
+        return again
 
     def is_whole(self, folder: Path) -> bool:
         """Whether the file is there, in full."""

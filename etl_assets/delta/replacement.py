@@ -18,6 +18,8 @@ from etl_assets.delta.new_entry import NewEntry, missing_files
 from etl_assets.errors import FilesGone
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from etl_assets.delta.table import Table
 
 UNDO = "undo"
@@ -85,15 +87,9 @@ def _replace_content(replacement: Replacement) -> int:
 
 
 def _put_undo(replacement: Replacement, place: Place, writer: str) -> None:
-    if missing := missing_files(place.path, replacement.restored):
-        raise FilesGone(
-            f"{len(missing)} files of that version of {replacement.table.name} are gone from {place.path}: {missing[0]}",
-            fix="choose a newer version; files that are out of use are removed when a table is vacuumed",
-            table=replacement.table.name,
-            missing=missing,
-        )
+    restored = _bring_back(replacement, place.path)
     kept = tuple(rows.write(place.path) for rows in replacement.kept)
-    added = (*replacement.restored, *kept)
+    added = (*restored, *kept)
     entry = NewEntry(
         operation="RESTORE",
         base_version=replacement.base_version,
@@ -109,3 +105,19 @@ def _put_undo(replacement: Replacement, place: Place, writer: str) -> None:
     # Where there is one already it is another program's, and the verification of the commit says so.
     snapshot = replacement.table.snapshot(replacement.base_version)
     entry.put(place.path, stamped=snapshot is not None and snapshot.has_commit_timestamps)
+
+
+def _bring_back(replacement: Replacement, folder: Path) -> tuple[StoredFile, ...]:
+    """The restored files under names of their own, which no vacuum that is under way knows."""
+    missing = missing_files(folder, replacement.restored)
+    if not missing:
+        try:
+            return tuple(file.bring_back(folder) for file in replacement.restored)
+        except FileNotFoundError as error:
+            missing = [str(error.filename)]  # a vacuum removed it this moment
+    raise FilesGone(
+        f"{len(missing)} files of that version of {replacement.table.name} are gone from {folder}: {missing[0]}",
+        fix="choose a newer version; files that are out of use are removed when a table is vacuumed",
+        table=replacement.table.name,
+        missing=missing,
+    )

@@ -77,8 +77,7 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
     assert now is not None
     before, wanted = content_of(now), content_of(then)
     changed = _changed_since(table, version, now)
-    removed = tuple(file for each, file in before.items() if each not in wanted and file.day in changed)
-    restored = tuple(file for each, file in wanted.items() if each not in before and file.day in changed)
+    removed, restored = _without(before, wanted, changed), _without(wanted, before, changed)
     if missing := missing_files(table.path, restored):
         raise FilesGone(
             f"version {version} of {name} cannot be restored: {len(missing)} of its files are gone ({missing[0]})",
@@ -172,6 +171,14 @@ def _older(table: Table, version: int) -> Snapshot:
             missing=[],
         )
     return snapshot
+
+
+def _without(
+    some: Mapping[str, StoredFile], others: Mapping[str, StoredFile], days: Collection[Day]
+) -> tuple[StoredFile, ...]:
+    """Files of some days whose content is not among others; one that an undo brought back has it under another name."""
+    origins = {file.origin for file in others.values()}
+    return tuple(file for file in some.values() if file.origin not in origins and file.day in days)
 
 
 def _changed_since(table: Table, version: int, now: Snapshot) -> set[Day]:

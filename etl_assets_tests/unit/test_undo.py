@@ -262,6 +262,18 @@ def test_restoring_twice_is_restoring_once(domain):
     assert files(domain) == before
 
 
+def test_restoring_twice_what_comes_back_is_restoring_once(domain):
+    """Files that come back have other names than in the version they are from."""
+    there = rows(domain, "warehouse_rows")
+    call(restore, "warehouse_rows", "--to-version", "0", "--yes")
+    call(restore, "warehouse_rows", "--to-version", "1", "--yes")
+    assert len(rows(domain, "warehouse_rows")) == len(there)
+    before = files(domain)
+    for again in ("1", str(version(domain, "warehouse_rows"))):
+        assert "nothing to do" in call(restore, "warehouse_rows", "--to-version", again, "--yes").stderr
+    assert files(domain) == before
+
+
 def test_days_that_were_read_and_gave_no_row_are_read_again(domain):
     """A transform that refuses everything leaves no row in its table, only the cursor."""
     write_table(domain, "raw_events", [{"partition_date": dt.date(2026, 3, 3), "batch_id": 2}])
