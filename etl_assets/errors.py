@@ -43,6 +43,8 @@ EtlAssetsError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class EtlAssetsError(Exception):
     """A named situation.
@@ -151,6 +153,8 @@ class MirrorError(EtlAssetsError):
 
 class QuorumUnavailable(MirrorError):
     """Too few voters answered; carries `missing`, the domains that did not, with what they said."""
+
+    missing: Mapping[str, str]
 
 
 class Leaderless(QuorumUnavailable):

@@ -16,6 +16,7 @@ from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.proof import Proof
 from etl_assets.mirroring.record import Record, State, newest_accepted
+from etl_assets.mirroring.register import Held
 from etl_assets.mirroring.table import Answer, MirroredTable
 from etl_assets.mirroring.voter import Sources, Voter
 
@@ -152,7 +153,9 @@ class Reading:
         state = _supported(newest.locator, records)
         if state is not None and self._is_the_newest(state, newest, records):
             return state, records
-        missing = {domain: problems.get(domain, "") or "holds less" for domain in newest.locator.voters}
+        missing = {
+            domain: problems.get(domain) or _reached(records.get(domain)) for domain in newest.locator.voters
+        }
         if not newest.locator.is_majority(records):
             raise quorum_unavailable(self._table, "nothing can be read anew", missing)
         try:
@@ -169,7 +172,9 @@ class Reading:
                 leader=newest.epoch.domain,
             ) from error
         except QuorumUnavailable as error:
-            raise quorum_unavailable(self._table, "nothing can be read anew", missing) from error
+            # What those said that did not vote for it now counts for more than what was read before.
+            said = {domain: why or missing[domain] for domain, why in error.missing.items()}
+            raise quorum_unavailable(self._table, "nothing can be read anew", said) from error
         return newest, records
 
     @staticmethod
@@ -203,7 +208,19 @@ class Reading:
                 break
             locator = newest_accepted(counted.values()).locator
             todo = [domain for domain in locator.voters if domain not in answers]
-        return self._counted(answers), {domain: a.problem for domain, a in answers.items()}
+        counted = self._counted(answers)
+        known = newest_accepted(counted.values()).locator if counted else None
+        return counted, {
+            domain: answer.problem or self._discounted(domain, answer.record, known)
+            for domain, answer in answers.items()
+            if domain not in counted
+        }
+
+    def _discounted(self, domain: str, record: Record | None, locator: Locator | None) -> str:
+        """Why a record that was read is not counted."""
+        if record is None or record.accepted is None:
+            return "has never voted"
+        return self._table.disqualified(Held(record, ""), domain, locator) or "has no replica"
 
     def _suffices(self, answers: Mapping[str, Answer], more: Mapping[str, Answer]) -> bool:
         counted = self._counted({**answers, **more})
@@ -257,6 +274,12 @@ class Reading:
             chain=state.chain,
             generation=state.locator.generation,
         )
+
+
+def _reached(record: Record | None) -> str:
+    """How far a voter is."""
+    accepted = None if record is None else record.accepted
+    return "was not asked" if accepted is None else f"has version {accepted.version}"
 
 
 def _supported(locator: Locator, records: Mapping[str, Record]) -> State | None:
