@@ -12,6 +12,7 @@ from functools import partial
 
 from etl_assets.errors import Fenced, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.ballot import Ballot, fenced, quorum_unavailable
+from etl_assets.mirroring.chain import extend
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.locator import Locator
@@ -121,16 +122,35 @@ class Mirror:
 
         Raises:
             Fenced: the domain's lead changed since. Whether the commit lives on is for the next plan to find out.
-            QuorumUnavailable: too few voters answered. The commit stands in the home log and is pushed first, later.
+            QuorumUnavailable: too few voters answered, or the home root does not show the commit. It stands in the home
+                log and is pushed first, later.
             ReplicaCorrupt: the home replica is not what it should be.
         """
-        state = self.push(lead.version + 1)
+        version = lead.version + 1
+        state = self.push(version)
         folder = self.held().record.published.folder
         if (state.epoch, folder) != (lead.epoch, lead.folder):
             raise fenced(self.table, state, f"it leads under epoch {state.epoch} now, not {lead.epoch}")
-        if self.home.entry(folder, lead.version + 1) != entry:
+        if state.version < version:
+            raise self._hidden(version)
+        # The chain says what was acknowledged; the home root is asked only where later versions follow.
+        if state.version == version:
+            is_this_one = state.chain == extend(lead.chain, entry)
+        elif (there := self.home.entry(folder, version)) is None:
+            raise self._hidden(version)
+        else:
+            is_this_one = there == entry
+        if not is_this_one:
             raise fenced(self.table, state, "another process of the domain made this version")
         return state
+
+    def _hidden(self, version: int) -> QuorumUnavailable:
+        """The error of a home root that does not show what was committed there a moment ago."""
+        return quorum_unavailable(
+            self.table,
+            f"version {version} is not acknowledged",
+            {self.table.home: f"its root does not show version {version}, which was committed there"},
+        )
 
     def follow(self) -> State:
         """Bring every replica, learners above all, to the acknowledged head, and sweep what is left of old votes.

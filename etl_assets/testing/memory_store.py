@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from etl_assets.errors import Unanswered
 from etl_assets.mirroring.stores import Found
 
 T = TypeVar("T")
+_NOTHING_THERE: Mapping[str, Any] = {"get": None, "read": None, "size": None, "modified": None, "list": ()}
+"""What looks answer where nothing is."""
 
 
 class Fault(StrEnum):
     """What befalls one operation.
 
     LOST: it never reaches the store. UNANSWERED: it is done, and the answer is lost. LATE: it is done at some later time,
-    and the caller has long stopped waiting. TWICE: it is done, answered, and done again at some later time.
+    and the caller has long stopped waiting. TWICE: it is done, answered, and done again at some later time. ABSENT: a look
+    finds nothing where something is, as in the empty folder that a disk is about to be mounted on; writes are not affected.
     """
 
     LOST = "lost"
     UNANSWERED = "unanswered"
     LATE = "late"
     TWICE = "twice"
+    ABSENT = "absent"
 
 
 class Weather(Protocol):
@@ -143,6 +147,8 @@ class MemoryStore:
             self._weather.later(self._name, effect)
         if fault in (Fault.LOST, Fault.LATE):
             raise self._unanswered(operation, key)
+        if fault is Fault.ABSENT and operation in _NOTHING_THERE:
+            return _NOTHING_THERE[operation]
         answer = effect()
         if fault is Fault.TWICE:
             self._weather.later(self._name, effect)

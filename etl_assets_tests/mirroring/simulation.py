@@ -54,7 +54,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How rough a world is. Probabilities are per step of the scheduler, `fault` per store operation."""
+    """How rough a world is. Probabilities are per step of the scheduler, `fault` and `blink` per store operation."""
 
     steps: int = 600
     fault: float = 0.015
@@ -69,6 +69,7 @@ class Profile:
     stay: float = 0.6
     tidy: float = 0.3
     late: float = 0.05
+    blink: float = 0.0
     layouts: tuple[str, ...] = ("vvv", "vvw", "vvvl", "vvvww", "vvwl")
 
     @property
@@ -142,6 +143,9 @@ class World:
             return Fault.LOST
         if operation in ("delete", "replace", "put") and "/_delta_log/" in key:
             self.oracle.about_to_lose(store, key)
+        if not self.calm and self.profile.blink and self.random.random() < self.profile.blink:
+            self.met.add(Fault.ABSENT.value)
+            return Fault.ABSENT
         if self.calm or self.random.random() >= self.profile.fault:
             return None
         fault = self._one_of([Fault.LOST, Fault.UNANSWERED, Fault.UNANSWERED, Fault.LATE, Fault.TWICE])

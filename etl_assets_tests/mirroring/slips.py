@@ -14,8 +14,10 @@ from typing import Any
 from unittest.mock import patch
 
 from etl_assets.mirroring import clean_up
+from etl_assets.mirroring.ballot import fenced
 from etl_assets.mirroring.checkpoints import Checkpoint
 from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Locator
 from etl_assets.mirroring.mirror import Mirror
@@ -242,6 +244,23 @@ def bases_that_do_not_count_in_the_order() -> Generator[None]:
         return self.epoch, self.version, self.locator.generation
 
     with patch.object(State, "order", property(order)):
+        yield
+
+
+@contextmanager
+def acknowledging_what_was_not_reached() -> Generator[None]:
+    """A commit counts as soon as everything that the home root showed was acknowledged, and the commit stands there."""
+
+    def acknowledge(self: Mirror, lead: Lead, entry: bytes) -> State:
+        state = self.push(lead.version + 1)
+        folder = self.held().record.published.folder
+        if (state.epoch, folder) != (lead.epoch, lead.folder):
+            raise fenced(self.table, state)
+        if self.home.entry(folder, lead.version + 1) != entry:
+            raise fenced(self.table, state)
+        return state
+
+    with patch.object(Mirror, "acknowledge", acknowledge):
         yield
 
 

@@ -15,7 +15,12 @@ from itertools import count
 import pytest
 
 from etl_assets_tests.mirroring.simulation import Profile, World, first_violation
-from etl_assets_tests.mirroring.slips import MORE_SLIPS, SLIPS, SLIPS_OF_SHORTER_LOGS
+from etl_assets_tests.mirroring.slips import (
+    MORE_SLIPS,
+    SLIPS,
+    SLIPS_OF_SHORTER_LOGS,
+    acknowledging_what_was_not_reached,
+)
 
 SECONDS = float(os.environ.get("MIRRORING_SECONDS", "15"))
 FIRST_SEED = int(os.environ.get("MIRRORING_SEED", "0"))
@@ -25,6 +30,8 @@ PROFILES = {
     "outages": Profile(),
     "emptied roots": Profile(empty=0.005),
     "many faults": Profile(fault=0.06, kill=0.016, pause=0.02, outage=0.008),
+    # Folders that are empty for a moment, as before a disk is mounted on them again.
+    "blinking roots": Profile(blink=0.01),
     "two leaders at once": Profile(rogue=0.5, move=0.04, layouts=("vvv",)),
     # Long enough for logs to begin later, and for domains to be away or emptied meanwhile.
     "shorter logs": Profile(
@@ -63,6 +70,12 @@ def test_a_slip_put_back_is_caught(slip):
 
 
 @pytest.mark.slow
+def test_an_acknowledgement_of_what_was_not_reached_is_caught():
+    slip = acknowledging_what_was_not_reached
+    assert first_violation(range(PATIENCE_FOR_A_SLIP), PROFILES["blinking roots"], slip) is not None
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("slip", SLIPS_OF_SHORTER_LOGS, ids=lambda slip: slip.__name__)
 def test_a_slip_in_shortening_logs_is_caught(slip):
     assert first_violation(range(PATIENCE_FOR_A_SLIP), PROFILES["shorter logs"], slip) is not None
@@ -80,6 +93,7 @@ def test_a_schedule_follows_from_its_seed():
 def test_schedules_do_move_on_and_meet_every_kind_of_trouble():
     worlds = [World(seed, PROFILES["emptied roots"]) for seed in range(50)]
     worlds += [World(seed, PROFILES["shorter logs"]) for seed in range(10)]
+    worlds += [World(seed, PROFILES["blinking roots"]) for seed in range(2)]
     for world in worlds:
         world.run()
     assert sum(world.oracle.newest_reported + 1 for world in worlds) > 60
@@ -94,6 +108,7 @@ def test_schedules_do_move_on_and_meet_every_kind_of_trouble():
         "unanswered",
         "late",
         "twice",
+        "absent",
         "rebuilt",
         "shortened",
         "snapshot",
