@@ -1,8 +1,15 @@
-"""Records as JSON: exactly the fields there are, each of its kind, or the register counts as corrupt."""
+"""Records as JSON: exactly the fields there are, each of its kind, or the register counts as corrupt.
+
+The last field is a checksum of everything before it. A register with a flipped bit is then one that cannot be read, which does
+not count, and never one that says something else. Registers from before there were checksums (formats 1 and 2) are read, and
+gain one with the next write.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -12,8 +19,11 @@ from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.locator import Locator, Replica, Role
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, Record, State
 
-FORMAT, FORMAT_WITH_BASE = 1, 2
-"""A register whose log begins with version 0 is written as by programs that know no other."""
+FORMAT = 3
+FORMATS_WITHOUT_CHECKSUM = (1, 2)
+"""The second one is that of a log that does not begin with version 0."""
+_CHECKSUM = re.compile(rb',"sha256":"([0-9a-f]{64})"}')
+_CHECKSUM_BYTES = len(',"sha256":""}') + 64
 T = TypeVar("T")
 
 
@@ -21,7 +31,7 @@ def encode(record: Record) -> bytes:
     """The register's content. Equal records give equal bytes."""
     accepted, published = record.accepted, record.published
     document = {
-        "format": FORMAT if accepted is None or accepted.base == WHOLE_LOG else FORMAT_WITH_BASE,
+        "format": FORMAT,
         "table": record.table,
         "incarnation": record.incarnation,
         "promised": _epoch_document(record.promised),
@@ -32,7 +42,13 @@ def encode(record: Record) -> bytes:
             "folder": published.folder,
         },
     }
-    return json.dumps(document, separators=(",", ":")).encode()
+    return sealed(document)
+
+
+def sealed(document: Mapping[str, Any]) -> bytes:
+    """A document with the checksum of its bytes as the last field."""
+    body = json.dumps(document, separators=(",", ":")).encode().removesuffix(b"}")
+    return body + f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}'.encode()
 
 
 @lru_cache(maxsize=4096)
@@ -48,7 +64,8 @@ def decode(content: bytes, *, domain: str, key: str) -> Record:
         ReplicaCorrupt: the content is not a register of this format.
     """
     try:
-        return _record(json.loads(content))
+        document = json.loads(content)
+        return _record(document, has_checksum=_has_checksum(document, content))
     except (ValueError, KeyError, TypeError) as error:
         raise ReplicaCorrupt(
             f"the register {domain}: {key} cannot be read ({error})",
@@ -57,17 +74,35 @@ def decode(content: bytes, *, domain: str, key: str) -> Record:
         ) from error
 
 
-def _record(document: Any) -> Record:
-    fields = _fields(document, "format", "table", "incarnation", "promised", "accepted", "published")
-    if fields["format"] not in (FORMAT, FORMAT_WITH_BASE):
-        raise ValueError(f"its format is {fields['format']!r}, this program reads up to {FORMAT_WITH_BASE}")
-    with_base = fields["format"] == FORMAT_WITH_BASE
+def _has_checksum(document: Any, content: bytes) -> bool:
+    """Whether a register is of a format with a checksum, which then fits its content."""
+    form = _of(dict, document).get("format")
+    if "sha256" not in document and form in FORMATS_WITHOUT_CHECKSUM:
+        return False
+    body, checksum = content[:-_CHECKSUM_BYTES], _CHECKSUM.fullmatch(content[-_CHECKSUM_BYTES:])
+    if checksum is None or hashlib.sha256(body).hexdigest().encode() != checksum[1]:
+        if form not in (*FORMATS_WITHOUT_CHECKSUM, FORMAT) and "sha256" not in document:
+            raise ValueError(f"its format is {form!r}, this program reads up to {FORMAT}")
+        raise ValueError("its checksum does not fit: it was edited, or its disk changed it")
+    return True
+
+
+def _record(document: Any, *, has_checksum: bool) -> Record:
+    names = ("format", "table", "incarnation", "promised", "accepted", "published")
+    fields = _fields(document, *names, *(["sha256"] if has_checksum else []))
+    if has_checksum and fields["format"] != FORMAT:
+        raise ValueError(f"its format is {fields['format']!r}, this program reads up to {FORMAT}")
+    accepted = fields["accepted"]
+    if has_checksum:
+        with_base = accepted is not None and "base" in _of(dict, accepted)
+    else:
+        with_base = fields["format"] == FORMATS_WITHOUT_CHECKSUM[-1]
     published = _fields(fields["published"], "version", "chain", "folder")
     return Record(
         table=_of(str, fields["table"]),
         incarnation=_of(str, fields["incarnation"]),
         promised=_epoch(fields["promised"]),
-        accepted=None if fields["accepted"] is None else _state(fields["accepted"], with_base=with_base),
+        accepted=None if accepted is None else _state(accepted, with_base=with_base),
         published=Published(
             version=_of(int, published["version"]),
             chain=_chain(published["chain"]),

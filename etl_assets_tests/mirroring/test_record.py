@@ -15,7 +15,7 @@ from etl_assets.mirroring.checkpoints import digest
 from etl_assets.mirroring.epochs import BEFORE_ALL, Epoch
 from etl_assets.mirroring.locator import Locator, Replica, Role
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, Record, State
-from etl_assets.mirroring.record_codec import decode, encode
+from etl_assets.mirroring.record_codec import decode, encode, sealed
 
 epochs = st.builds(Epoch, st.integers(1, 5), st.sampled_from("abc"))
 replicas = st.builds(
@@ -113,20 +113,36 @@ def test_an_acknowledgement_needs_a_majority_and_the_data_in_two_domains(votes, 
 
 def document() -> dict:
     state = State(epoch=Epoch(1, "a"), version=0, chain=GENESIS, locator=LOCATOR)
-    return json.loads(encode(Record(table="t", incarnation="i", promised=Epoch(1, "a"), accepted=state)))
+    made = json.loads(encode(Record(table="t", incarnation="i", promised=Epoch(1, "a"), accepted=state)))
+    del made["sha256"]
+    return made
 
 
+BASE = {"first": 1, "before": GENESIS, "checkpoint": GENESIS}
+
+
+def without_checksum(document: dict) -> bytes:
+    return json.dumps({**document, "format": 2 if "base" in document["accepted"] else 1}).encode()
+
+
+@pytest.mark.parametrize("written", [sealed, without_checksum])
+@pytest.mark.parametrize("base", [None, BASE])
+def test_registers_with_and_without_checksum_are_read(written, base):
+    made = document()
+    made["accepted"] |= {} if base is None else {"base": base}
+    accepted = decode(written(made), domain="a", key="here").accepted
+    assert accepted is not None
+    assert accepted.base == (WHOLE_LOG if base is None else Base(**base))
+
+
+@pytest.mark.parametrize("written", [sealed, lambda document: json.dumps(document).encode()])
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda d: d.update(format=2),
-        lambda d: d.update(format=3),
-        lambda d: d["accepted"].update(base={"first": 1, "before": GENESIS, "checkpoint": GENESIS}),
-        lambda d: (d.update(format=2), d["accepted"].update(base={"first": 0, "before": GENESIS})),
-        lambda d: (
-            d.update(format=2),
-            d["accepted"].update(base={"first": 0, "before": GENESIS, "checkpoint": GENESIS}),
-        ),
+        lambda d: d.update(format=4),
+        lambda d: d.update(format="3"),
+        lambda d: d["accepted"].update(base=BASE | {"first": 0}),
+        lambda d: d["accepted"].update(base={"first": 1, "before": GENESIS}),
         lambda d: d.update(more=1),
         lambda d: d.pop("incarnation"),
         lambda d: d["promised"].update(number="1"),
@@ -136,18 +152,36 @@ def document() -> dict:
         lambda d: d["published"].update(folder=1.5),
     ],
 )
-def test_a_register_with_anything_odd_in_it_is_corrupt(spoil):
+def test_a_register_with_anything_odd_in_it_is_corrupt(spoil, written):
     spoiled = document()
+    if written is not sealed:
+        spoiled["format"] = 1
     spoil(spoiled)
     with pytest.raises(ReplicaCorrupt, match="the register a: here cannot be read") as refused:
-        decode(json.dumps(spoiled).encode(), domain="a", key="here")
+        decode(written(spoiled), domain="a", key="here")
     assert refused.value.fields["domain"] == "a"
     assert "etl-assets tables repair" in refused.value.fix
 
 
-def test_a_register_of_a_log_from_version_0_on_is_written_as_before_logs_could_begin_later():
-    assert document()["format"] == 1
-    assert "base" not in document()["accepted"]
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda d: d.update(format=2),
+        lambda d: d["accepted"].update(base=BASE),
+        lambda d: (d.update(format=2), d["accepted"].update(base=BASE | {"first": 0})),
+        lambda d: d.update(format=3),
+    ],
+)
+def test_a_register_without_checksum_has_a_base_if_its_format_says_so(spoil):
+    spoiled = document() | {"format": 1}
+    spoil(spoiled)
+    with pytest.raises(ReplicaCorrupt, match="the register a: here cannot be read"):
+        decode(json.dumps(spoiled).encode(), domain="a", key="here")
+
+
+def test_a_register_of_a_later_release_says_so():
+    with pytest.raises(ReplicaCorrupt, match="its format is 4, this program reads up to 3"):
+        decode(sealed(document() | {"format": 4}), domain="a", key="here")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b"\xff"])

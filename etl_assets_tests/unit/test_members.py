@@ -20,6 +20,7 @@ from etl_assets.mirroring.couriers import DEFAULT_PATIENCE_SECONDS
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
+from etl_assets.mirroring.record_codec import sealed
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, HealthState, Sighting
@@ -391,7 +392,8 @@ def test_a_register_that_was_edited_or_cut_stops_nothing_and_is_made_anew_by_an_
 def test_the_register_of_another_table_is_named_and_left_as_it_is(home):
     placement = begun(home, VOTERS)
     register = root_of(placement, C) / "register" / f"{TABLE}.json"
-    other = json.dumps({**json.loads(register.read_text()), "table": "raw_events"})
+    record = {**json.loads(register.read_text()), "table": "raw_events"}
+    other = sealed({name: value for name, value in record.items() if name != "sha256"}).decode()
     register.write_text(other)
     assert "is that of the table raw_events" in (kept(placement).problem or "")
     assert commit(placement, A) == 1
