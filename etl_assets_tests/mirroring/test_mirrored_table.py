@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from etl_assets.errors import (
 from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.record_codec import encode
 from etl_assets.retry_policy import Decision, decide
 from etl_assets.testing.memory_store import Fault, MemoryStore
 from etl_assets_tests.mirroring.platform import Impatient, Platform
@@ -595,8 +597,8 @@ def test_a_register_that_cannot_be_read_is_named(platform):
 
 
 def test_the_register_of_another_table_is_not_taken_for_this_ones(platform):
-    other = platform.stores["a"].files["register/events.json"].replace(b'"events"', b'"orders"')
-    platform.stores["a"].files["register/events.json"] = other
+    record = platform.process("a").mirror.held().record
+    platform.stores["a"].files["register/events.json"] = encode(replace(record, table="orders"))
     with pytest.raises(ReplicaCorrupt, match="that of the table orders"):
         platform.process("a").lead()
 
