@@ -11,7 +11,6 @@ import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +111,7 @@ def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
 
     try:
         # Not `read_table`, which takes such a name for that of a column.
-        file = pq.ParquetFile(BytesIO(checkpoint))
+        file = pq.ParquetFile(pa.BufferReader(checkpoint))
         added = file.read(columns=["add.path", "add.size", "add.deletionVector"]).column("add").to_pylist()
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ReplicaCorrupt(
@@ -156,9 +155,10 @@ def sums_up(checkpoint: bytes, base: Checkpoint | None, entries: Sequence[bytes]
 
 def _statements(checkpoint: bytes) -> list[tuple[str, str]]:
     """What a checkpoint says, in an order of its own: kinds of actions and their values. What is null is not said."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = pq.ParquetFile(BytesIO(checkpoint)).read().to_pylist(maps_as_pydicts="strict")
+    rows = pq.ParquetFile(pa.BufferReader(checkpoint)).read().to_pylist(maps_as_pydicts="strict")
     actions = [(kind, action) for row in rows for kind, action in row.items() if action is not None]
     in_use = {_identity(action) for kind, action in actions if kind == "add"}
     return sorted(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import Any
 
 from etl_assets.delta.new_entry import as_lines, commit_info
@@ -92,7 +91,7 @@ def _in_checkpoint(checkpoint: bytes) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(BytesIO(checkpoint))
+        file = pq.ParquetFile(pa.BufferReader(checkpoint))
         rows = file.read(columns=["protocol", "metaData"]).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(str(error)) from error

@@ -30,6 +30,7 @@ from etl_assets.delta.within import Within, columns_of, may_hold
 from etl_assets.placement.domains import FailureDomain
 
 if TYPE_CHECKING:
+    import pyarrow.dataset
     from pyspark.sql import DataFrame, SparkSession
 
     from etl_assets.contracts.columns import TableContract
@@ -258,12 +259,26 @@ class Snapshot:
         )
         return max((value for value in highest if value is not None), default=None)
 
+    def dataset(self) -> pyarrow.dataset.Dataset:
+        """Its rows, for pyarrow to read.
+
+        Through pyarrow's own file system: deltalake's is written in Python, and a thread of pyarrow that lets go of such a
+        file while the interpreter ends takes the process with it (exit code 134, after all output).
+        """
+        import pyarrow.fs
+
+        files = pyarrow.fs.SubTreeFileSystem(str(self._folder), pyarrow.fs.LocalFileSystem())
+        return self._delta_table.to_pyarrow_dataset(filesystem=files)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(url2pathname(urlsplit(self._delta_table.table_uri).path))
+
     def _maximum_in(self, path: str, column: str) -> int | None:
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        folder = Path(url2pathname(urlsplit(self._delta_table.table_uri).path))
-        with pq.ParquetFile(folder / unquote(path)) as file:
+        with pq.ParquetFile(self._folder / unquote(path)) as file:
             values = file.read(columns=[column]).column(0)
         return pc.call_function("min_max", [values]).as_py()["max"]
 

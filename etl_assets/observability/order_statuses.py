@@ -12,13 +12,10 @@ from etl_assets.steps.step import platform_table
 
 def orders_by_status(domain: FailureDomain) -> dict[str, int]:
     """Number of orders in each status, in rising order of status; empty when the view does not exist yet."""
-    table = platform_table(ORDER_STATUS_VIEW.name, domain)
-    if table.version() < 0:
+    snapshot = platform_table(ORDER_STATUS_VIEW.name, domain).snapshot()
+    if snapshot is None:
         return {}
-    from deltalake import DeltaTable
-
     counts: Counter[str] = Counter()
-    dataset = DeltaTable(str(table.path)).to_pyarrow_dataset()
-    for batch in dataset.to_batches(columns=["order_status"]):
+    for batch in snapshot.dataset().to_batches(columns=["order_status"]):
         counts.update(batch.column(0).to_pylist())
     return {status.value: counts[status.value] for status in OrderStatus if counts[status.value]}

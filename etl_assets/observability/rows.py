@@ -31,10 +31,9 @@ def find_rows(
         prefix: A STRING column and what its value starts with.
     """
     conditions = dict(where or {})
-    if table.version() < 0 or any(not values for values in conditions.values()):
+    if any(not values for values in conditions.values()) or (snapshot := table.snapshot()) is None:
         return
     import pyarrow.dataset as ds
-    from deltalake import DeltaTable
 
     condition: Any = None
     for name, values in conditions.items():
@@ -45,6 +44,5 @@ def find_rows(
         # As a range, so that files whose statistics rule it out stay closed.
         one = (ds.field(name) >= start) & (ds.field(name) <= start + _LAST_CHARACTER)
         condition = one if condition is None else condition & one
-    dataset = DeltaTable(str(table.path)).to_pyarrow_dataset()
-    for batch in dataset.to_batches(columns=list(columns), filter=condition):
+    for batch in snapshot.dataset().to_batches(columns=list(columns), filter=condition):
         yield from batch.to_pylist()
