@@ -94,8 +94,11 @@ def drain(name: str) -> None:
 def heal(name: str, new_root: bool) -> None:
     """Put a domain back to use after `fail` or `drain`."""
     placement = _placement(name)
-    placement.heal(name, new_root=new_root)
-    _tell(placement, name)
+    problem = placement.heal(name, new_root=new_root)
+    if problem is None:
+        _tell(placement, name)
+    else:
+        click.echo(f"{name}: {problem}")
 
 
 @domains.command()

@@ -143,7 +143,8 @@ def repair(names: tuple[str, ...], contents: bool) -> None:
 
     With --contents data files whose bytes differ are replaced by what most replicas have, the leader's as well.
 
-    Exit code 1 if one could not be repaired. The leader's own is not built anew: relocate the table first.
+    Exit code 1 if one could not be repaired. The leader's own is not built anew: relocate the table first; the message names
+    a domain that may lead it. Nothing is written under a root that does not carry its domain's mark.
     """
     from etl_assets.errors import MirrorError, Unanswered
 
@@ -156,7 +157,8 @@ def repair(names: tuple[str, ...], contents: bool) -> None:
                 mirrored.rebuild(domain)
             except (MirrorError, Unanswered) as error:
                 done = False
-                click.echo(f"{table} in {domain}: {problems[0]}; not repaired: {error.message} ({error.fix})")
+                fix = _relocation(table, mirrored, domain) or error.fix
+                click.echo(f"{table} in {domain}: {problems[0]}; not repaired: {error.message} ({fix})")
             else:
                 click.echo(f"{table} in {domain}: {problems[0]}; built anew")
         for each in mirrored.differing() if contents else ():
@@ -185,6 +187,20 @@ def _all_mirrored(names: tuple[str, ...], *, leading: bool = False) -> Iterator[
             continue
         led_by = placement.named(leader(placement, table) or "") if leading else None
         yield table, mirrored if led_by is None else _mirrored(table, led_by)
+
+
+def _relocation(table: str, mirrored: Replication, domain: str) -> str | None:
+    """What to type where the leader is in the way of a repair: it is the damaged one, or has lost its register."""
+    from etl_assets.settings import load_settings
+    from etl_assets.steps.placing import another_leader
+
+    locator = mirrored.locator()
+    if domain != mirrored.home and (locator is None or mirrored.problem(locator) is None):
+        return None
+    other = another_leader(load_settings().placement(), table, mirrored.home)
+    return (
+        None if other is None else f"`etl-assets tables relocate {table} --to {other}`, then run this again"
+    )
 
 
 def _mirrored(table: str, domain: FailureDomain) -> Replication:

@@ -38,6 +38,7 @@ from etl_assets.mirroring.reading import Binding, Reading
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.verification import problems
 from etl_assets.placement.access import opener
+from etl_assets.placement.memory import MARKER, owner
 from etl_assets.placement.site import is_folder
 from etl_assets.testing.failpoints import Failpoint, failpoint
 
@@ -86,6 +87,11 @@ class Replication:
     def name(self) -> str:
         """The table's name."""
         return self._table.name
+
+    @property
+    def home(self) -> str:
+        """The domain this process works in."""
+        return self._table.home
 
     def exists(self) -> bool:
         """Whether the table was made mirrored.
@@ -285,7 +291,8 @@ class Replication:
         A register that cannot be read is written over.
 
         Raises:
-            MembershipRefused: it leads, or too few voters with data would be left meanwhile.
+            MembershipRefused: it leads, or too few voters with data would be left meanwhile; or its root does not carry its
+                mark.
             QuorumUnavailable: too few voters answer.
             ReplicaCorrupt: its register is that of another table.
             Unanswered: it does not answer.
@@ -293,6 +300,7 @@ class Replication:
         self.lead()
         locator = self.mirror.leading()[1].locator
         agreed = locator.replica(domain)
+        self._expect_marked(domain, locator)
         self._table.replica(domain, locator).register.expect_own()
         self._expect_to_go_on_without(domain, locator)
         self.membership.remove(domain)
@@ -300,6 +308,21 @@ class Replication:
         if agreed is None or agreed.role is not Role.LEARNER:
             self.membership.promote(domain, witness=agreed is not None and not agreed.has_data)
         self.follow()
+
+    def _expect_marked(self, domain: str, locator: Locator) -> None:
+        """Refuse to build a replica under a root without its domain's mark: the mount point of a disk that is away has none."""
+        store = self._table.replica(domain, locator).store
+        marker = store.get(MARKER)
+        if marker is not None and owner(marker.content) == domain:
+            return
+        why = "carries no mark" if marker is None else f"belongs to the domain {owner(marker.content)}"
+        raise MembershipRefused(
+            f"nothing is built under the root of {domain}, {store.name}: it {why}",
+            fix=f"mount its disk there; if that is lost for good, `etl-assets domains heal {domain} --new-root` with an empty root"
+            " in its place, then run this again",
+            table=self._table.name,
+            domain=domain,
+        )
 
     def _expect_to_go_on_without(self, domain: str, locator: Locator) -> None:
         """Refuse to take a replica out, damaged as it is, while the table could not go on without its vote.

@@ -52,7 +52,8 @@ class Mirror:
         if held is None or problem is not None:
             raise ReplicaCorrupt(
                 f"{self.table.home} {problem} (table {self.table.name})",
-                fix="let another domain lead, and let this one rejoin as a learner: `etl-assets tables repair`",
+                fix=f"let another domain lead, `etl-assets tables relocate {self.table.name} --to` it; this one then rejoins as a"
+                " learner: `etl-assets tables repair`",
                 table=self.table.name,
                 domain=self.table.home,
             )

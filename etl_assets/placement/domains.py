@@ -186,12 +186,18 @@ class Placement:
             " name the others again"
         )
 
-    def heal(self, name: str, *, new_root: bool = False) -> None:
-        """Take a domain back into use, and look at it with fresh eyes; with `new_root` its old root is given up."""
+    def heal(self, name: str, *, new_root: bool = False) -> str | None:
+        """Take a domain back into use, and look at it with fresh eyes; with `new_root` its old root is given up, and the new one
+        gets its mark: without it nothing is built there.
+
+        Returns:
+            Why the new root cannot be used, None if it can.
+        """
         if new_root:
             self.memory.forget(name)
         self.watch.observations.forget(name)
         self.memory.set_standing(name, Standing.IN_USE)
+        return self.watch.take(self.site(name)) if new_root else None
 
     def site(self, name: str) -> Site:
         """A configured domain, wherever its root is."""

@@ -104,6 +104,20 @@ def leader(placement: Placement, table: str) -> str | None:
     return None if state is None else state.epoch.domain or None
 
 
+def another_leader(placement: Placement, table: str, than: str) -> str | None:
+    """Another domain that may and could lead a table, as it looks now; None if there is none. Changes nothing."""
+    for domain in placement.domains:
+        if domain.name == than or not placement.policy.allows(STAGE_OF[table], domain.name):
+            continue
+        mirrored = platform_table(table, domain).replication
+        locator = None if mirrored is None else mirrored.locator()
+        if mirrored is None or locator is None or placement.problem(domain) is not None:
+            continue
+        if placement.site(domain.name).may_lead and mirrored.problem(locator) is None:
+            return domain.name
+    return None
+
+
 def _led_by(placement: Placement, table: str) -> tuple[str | None, Locator | None]:
     """The domain that leads a table, or claimed last to, and its replicas; None of what cannot be told."""
     seen = platform_table(table, placement.domains[0]).replication
