@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.site import Site, is_folder
-from etl_assets.settings.section import Section
+from etl_assets.settings.section import Section, expect_storage
 
 DOMAIN_NAME = r"^[a-z0-9][a-z0-9-]*(/[a-z0-9][a-z0-9-]*){0,2}$"
 _BUCKET = re.compile(r"(s3|az)://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9._=/-]*)?")
@@ -21,12 +21,18 @@ class DomainSettings(Section):
     """One failure domain."""
 
     name: Annotated[
-        str, Field(pattern=DOMAIN_NAME, description="provider/region[/zone], or any lower-case name")
+        str,
+        Field(
+            pattern=DOMAIN_NAME,
+            examples=["aws/eu-1/a", "local"],
+            description="provider/region[/zone], or any lower-case name",
+        ),
     ]
     root: Annotated[
         str,
         Field(
             min_length=1,
+            examples=["data", "s3://bucket/prefix"],
             description="storage root: a folder, relative to the home folder; or `s3://bucket/prefix` or"
             " `az://container/prefix`, which vote and hold copies, and never lead",
         ),
@@ -42,6 +48,8 @@ class DomainSettings(Section):
     @field_validator("root")
     @classmethod
     def _known_kind(cls, value: str) -> str:
+        if is_folder(value):
+            expect_storage(value)
         if is_folder(value) or _BUCKET.fullmatch(value):
             return value
         if value.startswith("gs://"):

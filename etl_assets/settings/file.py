@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from etl_assets import environment
 from etl_assets.errors import SettingsError
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.refusal import refusal
+from etl_assets.settings.yaml_content import read_yaml
 
 
 def home_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -48,14 +50,28 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         # A section that is no mapping is left for the validation to name.
         content = {**content, "spark": {**spark, "master": master} if isinstance(spark, dict) else spark}
     try:
-        return Settings.model_validate({**content, "home": home})
+        settings = Settings.model_validate({**content, "home": home})
     except ValidationError as error:
         raise refusal(file, error) from error
+    _check_first_day(file, settings.start_date, dt.datetime.now(dt.UTC).date())
+    return settings
+
+
+def _check_first_day(file: Path, first_day: dt.date, today: dt.date) -> None:
+    # Somewhere it may be tomorrow already.
+    if first_day > today + dt.timedelta(days=1):
+        raise SettingsError(
+            f"{file}: start_date = {first_day} is wrong: it is in the future (today is {today}), so there would be no partition",
+            fix="allowed: today or earlier, such as `2026-01-01`",
+            field="start_date",
+            value=str(first_day),
+            allowed="today or earlier",
+        )
 
 
 def _read(file: Path, *, must_exist: bool) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = read_yaml(file.read_text(encoding="utf-8"), file)
     except FileNotFoundError:
         if must_exist:
             raise SettingsError(
@@ -64,13 +80,6 @@ def _read(file: Path, *, must_exist: bool) -> dict[str, Any]:
                 field=environment.PLATFORM_FILE.name,
             ) from None
         return {}
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
-        # The error itself quotes the line, which may hold a secret.
-        raise SettingsError(
-            f"the platform file {file} cannot be read: it is no YAML{where}", fix="mend the file"
-        ) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise SettingsError(
             f"the platform file {file} cannot be read: {error}", fix="mend the file"

@@ -6,9 +6,9 @@ import datetime as dt
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from etl_assets.settings.section import Section
+from etl_assets.settings.section import Section, expect_storage
 
 
 class LandingSettings(Section):
@@ -30,6 +30,12 @@ class LandingSettings(Section):
     max_clock_skew_hours: Annotated[
         int, Field(ge=0, le=8_760, description="how far after its arrival day an event's time may be")
     ] = 24
+
+    @field_validator("path")
+    @classmethod
+    def _on_a_disk(cls, value: Path) -> Path:
+        expect_storage(str(value))
+        return value
 
 
 class ReferenceSettings(Section):

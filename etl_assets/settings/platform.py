@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain, Placement
@@ -21,7 +21,15 @@ from etl_assets.settings.section import Section
 from etl_assets.settings.spark import SparkSettings
 from etl_assets.settings.work import FollowSettings, RunSettings, UpkeepSettings
 
+_OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
+"""What Dagster takes."""
 _UNUSABLE_IN_ROOTS = re.compile(r"[*?\[\]{}\\%]")
+
+
+def _owner(value: str) -> str:
+    if not _OWNER.fullmatch(value):
+        raise ValueError("it is neither an e-mail address nor `team:name`")
+    return value
 
 
 class Settings(Section):
@@ -32,7 +40,11 @@ class Settings(Section):
         2026, 1, 1
     )
     owners: Annotated[
-        tuple[str, ...], Field(description="owners of the assets: e-mail addresses or `team:name`")
+        tuple[Annotated[str, AfterValidator(_owner)], ...],
+        Field(
+            examples=["team:data-platform", "a.name@example.org"],
+            description="owners of the assets: e-mail addresses or `team:name`",
+        ),
     ] = ("team:data-platform",)
     domains: Annotated[
         tuple[DomainSettings, ...],

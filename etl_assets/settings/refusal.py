@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from etl_assets.errors import SettingsError
 from etl_assets.settings.domains import DomainSettings
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.section import Section
+from etl_assets.settings.spark import is_secret
 
 _OF_MORE_THAN_A_VALUE = {
     "extra_forbidden",
@@ -24,6 +26,9 @@ _OF_MORE_THAN_A_VALUE = {
     "tuple_type",
 }
 """What pydantic says where a field is not known, or a value stands in place of a section or a list."""
+_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+_OF_NO_USE = {"error", "pattern", "field_type", "actual_length", "class_name"}
+"""Parts of pydantic's errors that say nothing to people."""
 _CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"][?;])[^\s'\"]*=[^\s'\"]*")
 
 
@@ -34,7 +39,11 @@ def refusal(file: Path, error: ValidationError) -> SettingsError:
     allowed, given = _allowed(first), _given(first)
     what = field if given is None else f"{field} = {given}"
     # Of a validator of ours it is the error's own text.
-    why = first.get("ctx", {}).get("error", first["msg"])
+    why = (
+        "it is not of the form that is expected"
+        if first["type"] == "string_pattern_mismatch"
+        else first.get("ctx", {}).get("error", first["msg"])
+    )
     return SettingsError(
         f"{file}: {what} is wrong: {why}" if field else f"{file}: {why}",
         fix=f"allowed: {allowed}" if allowed else "see docs/settings.md for the fields and their values",
@@ -58,7 +67,47 @@ def _allowed(first: Any) -> str:
         names = [name for name in _section(first["loc"]).model_fields if name != "home"]
         close = difflib.get_close_matches(str(first["loc"][-1]), names, n=1)
         return (f"did you mean `{close[0]}`? " if close else "") + "fields: " + ", ".join(names)
-    return ", ".join(f"{key} {value}" for key, value in first.get("ctx", {}).items() if key != "error")
+    if first["type"] == "string_type" and first["loc"][:2] == ("spark", "config") and len(first["loc"]) == 3:
+        return _in_quotes(str(first["loc"][2]), first["input"])
+    words = [
+        f"{_BOUNDS.get(key, key)} {value:g}"
+        if isinstance(value, float)
+        else f"{_BOUNDS.get(key, key)} {value}"
+        for key, value in first.get("ctx", {}).items()
+        if key not in _OF_NO_USE and not first["type"].startswith("date")
+    ]
+    if first["type"].startswith("date"):
+        words.append("a day as YYYY-MM-DD")
+    if examples := _examples(first["loc"]):
+        words.append(f"{'' if words else 'values '}such as {' or '.join(f'`{each}`' for each in examples)}")
+    return ", ".join(words)
+
+
+def _in_quotes(setting: str, given: object) -> str:
+    shown = str(given).lower() if isinstance(given, bool) else str(given)
+    known = isinstance(given, (bool, int, float)) and not is_secret(setting)
+    return f'a text, in quotes: `{setting}: "{shown if known else "…"}"`'
+
+
+def _examples(location: tuple[str | int, ...]) -> list[str]:
+    """Values that are right in a field: those that it names, or its default."""
+    if (field := _field(location)) is None:
+        return []
+    default = field.default if isinstance(field.default, tuple) else (field.default,)
+    given = field.examples or [
+        value for value in default if isinstance(value, (str, int, float, dt.date, Path))
+    ]
+    return [str(value) for value in given]
+
+
+def _field(location: tuple[str | int, ...]) -> FieldInfo | None:
+    if not location or (top := Settings.model_fields.get(str(location[0]))) is None:
+        return None
+    names = [part for part in location[1:] if isinstance(part, str)]
+    kind = DomainSettings if location[0] == "domains" else top.annotation
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return kind.model_fields.get(names[0]) if names else None
+    return top
 
 
 def _section(location: tuple[str | int, ...]) -> type[Section]:

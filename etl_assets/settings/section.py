@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from pydantic import BaseModel, ConfigDict
+
+_NO_STORAGE = ("/proc", "/sys", "/dev")
+_STORAGE = "/dev/shm"
+
+
+def expect_storage(path: str) -> None:
+    """Refuse a folder that the kernel keeps for itself, by its name: nothing is looked at, as a disk may hang.
+
+    Raises:
+        ValueError: it is in one.
+    """
+    there = PurePosixPath(path)
+    for kept in _NO_STORAGE:
+        if there.is_relative_to(kept) and not there.is_relative_to(_STORAGE):
+            raise ValueError(f"{kept} belongs to the kernel and keeps no files; name a folder on a disk")
 
 
 class Section(BaseModel):

@@ -41,10 +41,13 @@ class SparkSettings(Section):
         str,
         Field(
             pattern=r"^(local(\[[0-9*,]+\])?|spark://.+|k8s://.+|yarn|sc://.+)$",
+            examples=["local[*]", "local[4]", "spark://host:7077"],
             description="`sc://` is Spark Connect",
         ),
     ] = "local[*]"
-    driver_memory: Annotated[str, Field(pattern=SPARK_MEMORY, description="heap of the driver")] = "2g"
+    driver_memory: Annotated[
+        str, Field(pattern=SPARK_MEMORY, examples=["2g", "512m"], description="heap of the driver")
+    ] = "2g"
     start: Annotated[
         JvmStart,
         Field(
@@ -87,13 +90,13 @@ class SparkSettings(Section):
             if not key.startswith("spark."):
                 raise ValueError(f"{key} does not start with `spark.`")
             sign = "." if key.startswith("spark.hadoop.") else ":"
-            if _is_secret(key) and not re.fullmatch(rf"\$\{{env[{sign}]\w+\}}", value[key]):
+            if is_secret(key) and not re.fullmatch(rf"\$\{{env[{sign}]\w+\}}", value[key]):
                 raise ValueError(
                     f"{key} is a secret: put it into an environment variable, and write `${{env{sign}NAME}}` here"
                 )
         return value
 
 
-def _is_secret(spark_setting: str) -> bool:
+def is_secret(spark_setting: str) -> bool:
     """Whether a setting of this name holds a secret; not one that says where it is to be had."""
     return bool(_SECRET.search(spark_setting)) and not _NAMES_A_SECRET.search(spark_setting)

@@ -55,18 +55,32 @@ def test_the_file_is_taken(load):
 @pytest.mark.parametrize(
     ("content", "field", "allowed"),
     [
-        ({"landing": {"settle_seconds": -1}}, "landing.settle_seconds", "ge 0"),
+        ({"landing": {"settle_seconds": -1}}, "landing.settle_seconds", "at least 0, such as `2.0`"),
         ({"landing": {"settle_second": 1}}, "landing.settle_second", "did you mean `settle_seconds`?"),
         ({"start": "2026-01-01"}, "start", "fields: start_date"),
-        ({"spark": {"master": "locale"}}, "spark.master", "pattern"),
-        ({"spark": {"driver_memory": "0g"}}, "spark.driver_memory", "pattern"),
+        ({"spark": {"master": "locale"}}, "spark.master", "`local[*]`"),
+        ({"spark": {"master": "Local"}}, "spark.master", "`local[4]`"),
+        ({"spark": {"master": "local[x]"}}, "spark.master", "`local[*]`"),
+        ({"spark": {"driver_memory": "0g"}}, "spark.driver_memory", "such as `2g`"),
+        ({"spark": {"driver_memory": "2GB"}}, "spark.driver_memory", "such as `2g` or `512m`"),
+        (
+            {"spark": {"config": {"spark.sql.shuffle.partitions": 4}}},
+            "spark.config.spark.sql.shuffle.partitions",
+            'in quotes: `spark.sql.shuffle.partitions: "4"`',
+        ),
+        ({"start_date": "01.02.2026"}, "start_date", "YYYY-MM-DD, such as `2026-01-01`"),
+        ({"owners": ["Bob"]}, "owners.0", "such as `team:data-platform`"),
+        ({"owners": ["team:"]}, "owners.0", "such as `team:data-platform`"),
+        ({"domains": [{"name": "a", "root": "/proc/nope"}]}, "domains.0.root", "such as `data`"),
+        ({"domains": [{"name": "a", "root": "/sys"}]}, "domains.0.root", "such as `data`"),
+        ({"landing": {"path": "/dev/fd"}}, "landing.path", "such as `landing`"),
         ({"spark": {"config": {"spark.sql.session.timeZone": "X"}}}, "spark.config", ""),
         ({"spark": {"config": {"spark.sql.ansi.enabled": "false"}}}, "spark.config", ""),
         ({"spark": {"config": {"spark.driver.memory": "64g"}}}, "spark.config", ""),
         ({"spark": {"config": {"delta.x": "1"}}}, "spark.config", ""),
-        ({"runs": {"max_days_per_run": 0}}, "runs.max_days_per_run", "ge 1"),
+        ({"runs": {"max_days_per_run": 0}}, "runs.max_days_per_run", "at least 1, such as `31`"),
         ({"domains": []}, "domains", ""),
-        ({"domains": [{"name": "A B", "root": "x"}]}, "domains.0.name", "pattern"),
+        ({"domains": [{"name": "A B", "root": "x"}]}, "domains.0.name", "such as `aws/eu-1/a`"),
         ({"domains": [{"name": "a", "root": "x", "rot": 1}]}, "domains.0.rot", "did you mean `root`?"),
     ],
     ids=lambda value: value if isinstance(value, str) and "." in value else None,
@@ -155,6 +169,52 @@ def test_a_secret_of_spark_is_an_environment_variable(load):
 def test_a_file_that_is_no_yaml_is_refused_with_the_place(load):
     with pytest.raises(SettingsError, match="line 2, column 5"):
         load("a: 1\nb: c: d")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("runs:\n\tmax_retries: 1", "a tab"),
+        ("a: 1\nb: c: d", "a second `: `"),
+        ("runs:\n    max_retries: 1\n  lock_wait_seconds: 2", "indented"),
+    ],
+)
+def test_the_usual_mistakes_in_yaml_are_named(load, text, reason):
+    with pytest.raises(SettingsError, match=r"line [23]") as refused:
+        load(text)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "lines"),
+    [
+        ("runs: {max_retries: 9}\nstart_date: 2026-02-01\nruns: {max_days_per_run: 2}", "runs", "1 and 3"),
+        ("runs:\n  max_retries: 9\n  max_retries: 2", "max_retries", "2 and 3"),
+    ],
+)
+def test_a_field_that_stands_twice_is_refused_instead_of_dropped(load, text, field, lines):
+    with pytest.raises(SettingsError, match=f"`{field}` stands twice, in lines {lines}") as refused:
+        load(text)
+    assert refused.value.field == field
+
+
+def test_a_first_day_in_the_future_is_refused_as_there_would_be_no_partition(load):
+    with pytest.raises(SettingsError, match=r"start_date = 2999-01-31 .* future") as refused:
+        load("start_date: 2999-01-31")
+    assert (refused.value.field, "such as `2026-01-01`" in refused.value.fix) == ("start_date", True)
+
+
+def test_of_a_value_in_quotes_that_is_a_secret_only_the_name_is_shown(load):
+    with pytest.raises(SettingsError, match=r"spark\.ssl\.keyPassword") as refused:
+        load("spark: {config: {spark.ssl.keyPassword: 4711}}")
+    assert "4711" not in str(refused.value)
+
+
+def test_owners_are_what_dagster_takes(load):
+    assert load("owners: [a.b+c@example.org, 'team:data platform']").owners
+    import dagster as dg
+
+    dg.AssetSpec("x", owners=load("owners: [a.b+c@example.org, 'team:data-platform']").owners)
 
 
 def test_an_unknown_domain_in_a_policy_is_named_with_its_field(load):
