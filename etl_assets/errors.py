@@ -11,6 +11,7 @@ EtlAssetsError
 ├── SchemaMismatch           a frame does not have the columns its contract declares
 ├── NullRefused              a row lacks a value that its table must have
 ├── DomainUnavailable        the stage may not run in that failure domain
+├── StorageFailed            the file system under a root refuses: full, read-only, not mounted
 ├── InputError               something outside gave input that cannot be used
 │   ├── SourceUnreadable     a landing file cannot be read (permission, broken compression, gone)
 │   ├── SourceChanged        a landing file changed between planning and reading
@@ -21,7 +22,7 @@ EtlAssetsError
 ├── WriterLeftBehind         a dead run may still be writing the table in the Spark that this run is at
 ├── CommitConflict           the table moved past the planned base version
 ├── CommitUnverified         a commit was written but is not what was planned
-├── FilesGone                data files of an older version are no longer there
+├── FilesGone                data files of a version are no longer there
 ├── EffectRefused            an effect of a sink may not be done, or not be completed
 │   ├── EffectKeyReused      its key stands for another content
 │   ├── EffectInProgress     another owner, which may be alive, is at it
@@ -95,6 +96,10 @@ class DomainUnavailable(EtlAssetsError):
     """The stage may not run in that failure domain, or the domain is not healthy."""
 
 
+class StorageFailed(EtlAssetsError):
+    """The file system under a root refused an operation; carries `table`, `domain` and `file`. Nothing is acknowledged by it."""
+
+
 class InputError(EtlAssetsError):
     """Input from outside cannot be used as it is."""
 
@@ -128,7 +133,7 @@ class CommitUnverified(EtlAssetsError):
 
 
 class FilesGone(EtlAssetsError):
-    """An older version cannot be had any more: its files or its log are gone; carries `table` and `missing`."""
+    """A version, an older one mostly, cannot be had any more: its files or its log are gone; carries `table` and `missing`."""
 
 
 class EffectRefused(EtlAssetsError):

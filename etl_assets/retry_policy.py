@@ -94,7 +94,9 @@ RULES = (
         decision=Decision.RETRY,
         why="the step is repeated in a Spark engine of its own",
     ),
-    Rule(names=("DomainUnavailable",), decision=Decision.RETRY, why="the storage may come back"),
+    Rule(
+        names=("DomainUnavailable", "StorageFailed"), decision=Decision.RETRY, why="the storage may come back"
+    ),
     Rule(
         names=("QuorumUnavailable", "Unanswered"),
         decision=Decision.RETRY,

@@ -63,18 +63,17 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
 
     Folders of replicas that were built anew since are marked, and go with the first vacuum after the retention.
     """
-    from etl_assets.delta.lock import writer_lock
     from etl_assets.delta.vacuum import find_unneeded
+    from etl_assets.delta.writing import writing
     from etl_assets.settings import load_settings
     from etl_assets.steps.step import platform_table
 
     settings = load_settings()
     found = platform_table(table, _where_written(settings, table))
     retention = dt.timedelta(days=retention_days)
-    # Under the lock: what is unneeded stays so until it is gone.
-    with writer_lock(
-        found.lock_path, table=table, wait_seconds=settings.runs.lock_wait_seconds, driver_pid=None
-    ):
+    # Under the lock: what is unneeded stays so until it is gone. Another domain may take up the lead meanwhile; what an undo brings
+    # back there gets other names.
+    with writing(found, wait_seconds=settings.runs.lock_wait_seconds, driver_pid=None):
         for unneeded in find_unneeded(found, retention, dt.datetime.now(dt.UTC)):
             if delete:
                 unneeded.remove()
@@ -111,13 +110,13 @@ def clean_log(table: str, keep_versions: int | None, delete: bool) -> None:
 
 
 def _clean_one_log(table: Table, keep: int, *, delete: bool, wait_seconds: float) -> None:
-    from etl_assets.delta.lock import writer_lock
     from etl_assets.delta.shorter_log import find_old_log, remove_old_log
+    from etl_assets.delta.writing import writing
 
     if table.version() < 0:
         click.echo(f"{table.name} is not there yet")
         return
-    with writer_lock(table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=None):
+    with writing(table, wait_seconds=wait_seconds, driver_pid=None):
         old = find_old_log(table.path, keep)
         if delete:
             remove_old_log(table.path, old, table=table.name)

@@ -24,7 +24,6 @@ from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.append import can_append, rows_as_files, write_files
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.durability import sync_commit
-from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import LogEntry, entry_path, read_entry
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.overtaken import expect_one_domain, not_ours
@@ -34,6 +33,7 @@ from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.shorter_log import keep_log_short
 from etl_assets.delta.upsert import UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.delta.within import Within
+from etl_assets.delta.writing import writing
 from etl_assets.errors import CommitConflict, CommitUnverified
 from etl_assets.testing.failpoints import Failpoint, failpoint, killed_while_writing
 
@@ -171,9 +171,7 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
     """
     spark = write.rows.sparkSession
     version = write.base_version + 1
-    with writer_lock(
-        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
-    ):
+    with writing(table, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)):
         if (found := committed_before(table, write.transaction)) is not None:
             return found
         if (current := table.version()) != write.base_version:
@@ -372,6 +370,8 @@ def _verify(table: Table, place: Place, version: int, writer: str) -> LogEntry:
     try:
         entry = read_entry(place.path, version)
     except FileNotFoundError as error:
+        if not place.path.is_dir() or entry_path(place.path, version).exists():
+            raise  # the root went away, and may be back: whether the commit stands is found when it is repeated
         raise CommitUnverified(
             f"the table {table.name} has no version {version} after its commit",
             fix="look for another program that writes or cleans this table, then run the batch again",

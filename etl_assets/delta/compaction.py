@@ -30,10 +30,10 @@ from etl_assets.delta.commit import (
 )
 from etl_assets.delta.content import content_of
 from etl_assets.delta.data_files import ROWS_AT_ONCE, new_data_file, pieces_of
-from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.rows import DAY_COLUMN
 from etl_assets.delta.session import driver_pid, scoped_settings
+from etl_assets.delta.writing import writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -194,12 +194,7 @@ def commit_compaction(
         return None
     is_little = _is_little(table, planned_on, _small_together(compaction, planned_on))
     spark = None if is_little else session()
-    with writer_lock(
-        table.lock_path,
-        table=table.name,
-        wait_seconds=wait_seconds,
-        driver_pid=None if spark is None else driver_pid(spark),
-    ):
+    with writing(table, wait_seconds=wait_seconds, driver_pid=None if spark is None else driver_pid(spark)):
         if (mirrored := table.replication) is not None:
             mirrored.lead()  # pushes what a dead process left, so that the newest version stays it
         newest = table.snapshot()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, acknowledged, commit_metadata, moved_on
 from etl_assets.delta.durability import sync_commit
-from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import read_entry
 from etl_assets.delta.new_entry import FirstEntry
 from etl_assets.delta.replication import TABLE_PROPERTIES
 from etl_assets.delta.session import driver_pid
+from etl_assets.delta.writing import writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECOND
     if table.contract is None:
         return -1
     delta_table(table.path)  # refused here rather than by the first statement that names a table with rows
-    with writer_lock(table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=None):
+    with writing(table, wait_seconds=wait_seconds, driver_pid=None):
         if table.version() < 0:
             with acknowledged(None, table, version=0) as place:
                 properties = _properties(table.contract, mirrored=table.replication is not None)
@@ -73,9 +73,7 @@ def create_like(
     """Create a table without contract from a frame's columns when it does not exist; returns its newest version."""
     if (version := table.version()) >= 0:
         return version
-    with writer_lock(
-        table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)
-    ):
+    with writing(table, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)):
         if table.version() < 0:
             writer = rows.limit(0).write.format("delta").mode("append")
             if spec.delta_partition is not None:

@@ -6,6 +6,8 @@ every other, so that it is verified, durable, and with several domains acknowled
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -95,11 +97,23 @@ def commit_rows(
 
 
 def read_files(folder: Path, files: Iterable[StoredFile]) -> Iterator[dict[str, Any]]:
-    """The rows of files, without the Delta partition columns."""
+    """The rows of files, without the Delta partition columns.
+
+    Raises:
+        OSError: a file cannot be read; by `EBADMSG` it is no whole Parquet file.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     for file in files:
-        yield from with_utc_times(pq.read_table(folder / file.path, partitioning=None)).to_pylist()
+        path = folder / file.path
+        try:
+            rows = pq.read_table(path, partitioning=None)
+        except FileNotFoundError as error:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+        except pa.ArrowException as error:
+            raise OSError(errno.EBADMSG, f"no whole Parquet file ({error})", str(path)) from error
+        yield from with_utc_times(rows).to_pylist()
 
 
 def _by_partition(contract: TableContract, rows: Rows) -> Iterator[KeptRows]:

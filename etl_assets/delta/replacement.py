@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, commit_metadata, moved_on, write_version
 from etl_assets.delta.content import KeptRows, StoredFile
-from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.new_entry import NewEntry, missing_files
+from etl_assets.delta.writing import writing
 from etl_assets.errors import FilesGone
 
 if TYPE_CHECKING:
@@ -71,10 +71,7 @@ def replace_contents(
     with ExitStack() as locks:
         # One order for whoever locks several tables, so that two of them do not wait for each other.
         for each in sorted(replacements, key=lambda each: each.table.name):
-            lock = writer_lock(
-                each.table.lock_path, table=each.table.name, wait_seconds=wait_seconds, driver_pid=None
-            )
-            locks.enter_context(lock)
+            locks.enter_context(writing(each.table, wait_seconds=wait_seconds, driver_pid=None))
         for each in replacements:
             if (current := each.table.version()) != each.base_version:
                 raise moved_on(each.table, current=current, base=each.base_version)

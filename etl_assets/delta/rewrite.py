@@ -25,8 +25,8 @@ from etl_assets.delta.commit import (
     write_version,
 )
 from etl_assets.delta.content import StoredFile
-from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.new_entry import NewEntry
+from etl_assets.delta.writing import writing
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Snapshot, Table
@@ -76,7 +76,7 @@ def commit_rewrite(
         CommitUnverified: what is in the log is not what was to be written.
     """
     # No JVM commits: what Spark's workers write counts only by the entry, which this process puts.
-    with writer_lock(table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=None):
+    with writing(table, wait_seconds=wait_seconds, driver_pid=None):
         if (found := committed_before(table, rewrite.transaction)) is not None:
             return found
         if (current := table.version()) != rewrite.base_version:

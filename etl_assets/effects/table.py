@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.content import StoredFile, content_of
-from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.records import commit_rows, read_files
 from etl_assets.delta.replication import make_mirrored
+from etl_assets.delta.writing import writing
 from etl_assets.effects.effect import Effect, forgotten
 from etl_assets.errors import CommitConflict
 
@@ -101,12 +101,7 @@ class EffectsTable:
         """See `store.EffectsLog`."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                with writer_lock(
-                    self._table.lock_path,
-                    table=self._table.name,
-                    wait_seconds=self._wait_seconds,
-                    driver_pid=None,
-                ):
+                with writing(self._table, wait_seconds=self._wait_seconds, driver_pid=None):
                     self._update(change, take_lead=take_lead)
             except CommitConflict:
                 if attempt == _ATTEMPTS:

@@ -26,10 +26,10 @@ from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.content import content_of
 from etl_assets.delta.durability import write_durably
-from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import commit_notes
 from etl_assets.delta.records import commit_rows, read_files
 from etl_assets.delta.table import Table
+from etl_assets.delta.writing import storage_named, writing
 from etl_assets.errors import CommitConflict, InputError
 from etl_assets.placement.domains import FailureDomain
 
@@ -141,14 +141,15 @@ def hand_in_replays(
     table = _table(domain)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            with writer_lock(table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=None):
+            with writing(table, wait_seconds=wait_seconds, driver_pid=None):
                 _commit(table, replays, now or dt.datetime.now(dt.UTC))
         except CommitConflict:
             if attempt == _ATTEMPTS:
                 raise
         else:
             break
-    replays_folder(domain, INGEST)
+    with storage_named(table):
+        replays_folder(domain, INGEST)
 
 
 def _commit(table: Table, replays: Sequence[Replay], now: dt.datetime) -> None:
