@@ -54,7 +54,9 @@ def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
     raw = rows_by_day(domain, RAW_EVENTS.name)
     normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
     refused = rows_by_day(domain, NORMALIZED_ORDERS_EXCEPTIONS.name, outcome=Outcome.REJECTED.value)
-    waiting = taken_back(platform_table(NORMALIZED_ORDERS.name, domain), RAW_EVENTS.name)
+    waiting = taken_back(
+        platform_table(NORMALIZED_ORDERS.name, domain), platform_table(RAW_EVENTS.name, domain)
+    )
     known = {day for day in raw if day in normalized or day in refused} - waiting
     missing = {day: raw[day] - normalized.get(day, 0) - refused.get(day, 0) for day in known}
     too_many = {day: normalized.get(day, 0) - raw.get(day, 0) for day in normalized}
@@ -70,7 +72,9 @@ def all_committed(domain: FailureDomain) -> dg.AssetCheckResult:
     """
     normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
     committed = rows_by_day(domain, WAREHOUSE_ROWS.name)
-    waiting = taken_back(platform_table(WAREHOUSE_ROWS.name, domain), NORMALIZED_ORDERS.name)
+    waiting = taken_back(
+        platform_table(WAREHOUSE_ROWS.name, domain), platform_table(NORMALIZED_ORDERS.name, domain)
+    )
     return _result(
         {
             day: normalized.get(day, 0) - rows

@@ -14,7 +14,7 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.append import can_append, rows_as_files, write_files
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.durability import sync_commit
+from etl_assets.delta.lasting_cursors import LASTING, lasting_cursors
 from etl_assets.delta.log import LogEntry, entry_path, read_entry
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.overtaken import expect_one_domain, not_ours
@@ -177,7 +178,30 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
         if (current := table.version()) != write.base_version:
             raise moved_on(table, current=current, base=write.base_version)
         entry = write_version(spark, table, version, partial(_execute, spark, table, write))
-        return commit_report(table, entry, write.upsert, write.facts)
+        done = commit_report(table, entry, write.upsert, write.facts)
+        if all(entry.transactions.get(name) == cursor for name, cursor in write.cursors.items()):
+            return done
+        # Of Delta's own writer, which takes one transaction id: the others would be forgotten with the entry.
+        return replace(done, version=_make_cursors_last(table, version))
+
+
+def _make_cursors_last(table: Table, base_version: int) -> int:
+    """Commit the cursors that stand in user metadata only as transaction ids, and nothing else; the table's new version."""
+
+    def execute(place: Place, writer: str) -> None:
+        entry = NewEntry(
+            operation="SET TRANSACTIONS",
+            base_version=base_version,
+            metrics={},
+            transactions=lasting_cursors(table, base_version, {}),
+            user_metadata=commit_metadata(place, writer, {}, last=True),
+            changes_rows=False,
+        )
+        snapshot = table.snapshot(base_version)
+        assert snapshot is not None  # this process has just committed it
+        put_entry(table, place, snapshot, entry)
+
+    return write_version(None, table, base_version + 1, execute).version
 
 
 def write_version(
@@ -239,8 +263,11 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
             base_version=write.base_version,
             metrics=new.metrics,
             added=new.files,
-            transactions={transaction.app_id: transaction.version},
-            user_metadata=commit_metadata(place, writer, write.cursors, write.facts),
+            transactions={
+                **lasting_cursors(table, write.base_version, write.cursors),
+                transaction.app_id: transaction.version,
+            },
+            user_metadata=commit_metadata(place, writer, write.facts, last=True),
         )
         put_entry(table, place, snapshot, entry)
         return
@@ -264,7 +291,7 @@ def put_entry(table: Table, place: Place, snapshot: Snapshot, entry: NewEntry) -
     entry.put(place.path, stamped=snapshot.has_commit_timestamps)
     version = entry.base_version + 1
     # Replicas get theirs from whoever keeps them, of acknowledged versions only.
-    if table.replication is None and version % snapshot.checkpoint_interval == 0:
+    if table.replication is None and snapshot.is_plain and version % snapshot.checkpoint_interval == 0:
         checkpoint_in_place(place.path, version)
 
 
@@ -306,18 +333,32 @@ def _days(write: Write) -> After:
 
 
 def commit_metadata(
-    place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
+    place: Place,
+    writer: str,
+    facts: Mapping[str, Any],
+    *,
+    cursors: Mapping[str, int] = MappingProxyType({}),
+    last: bool = False,
 ) -> dict[str, Any]:
-    """What every commit says of itself: who made it, under which epoch, for what."""
+    """What every commit says of itself: who made it, under which epoch, for what.
+
+    Args:
+        place: Where it is made.
+        writer: Its mark.
+        facts: Figures to keep with it.
+        cursors: Cursors to keep in it as text, which they are read from as long as no later commit says `last`.
+        last: All cursors of the table are transaction ids with it.
+    """
     epoch = {} if place.epoch is None else {"epoch": place.epoch}
-    return {"writer": writer, **epoch, "cursors": dict(cursors), "facts": dict(facts)}
+    lasting = {LASTING: True} if last else {}
+    return {"writer": writer, **epoch, **lasting, "cursors": dict(cursors), "facts": dict(facts)}
 
 
 def write_settings(
     place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
 ) -> dict[str, str]:
     """What every commit by Delta's writer is made with: one attempt, and the commit's metadata."""
-    metadata = commit_metadata(place, writer, cursors, facts)
+    metadata = commit_metadata(place, writer, facts, cursors=cursors)
     return {
         **_WRITE_SETTINGS,
         "spark.databricks.delta.commitInfo.userMetadata": json.dumps(metadata, separators=(",", ":")),

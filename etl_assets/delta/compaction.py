@@ -30,6 +30,7 @@ from etl_assets.delta.commit import (
 )
 from etl_assets.delta.content import content_of
 from etl_assets.delta.data_files import ROWS_AT_ONCE, new_data_file, pieces_of
+from etl_assets.delta.lasting_cursors import lasting_cursors
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.rows import DAY_COLUMN
 from etl_assets.delta.session import driver_pid, scoped_settings
@@ -277,7 +278,8 @@ def _write_anew(
         },
         removed=removed,
         added=new.files,
-        user_metadata=commit_metadata(place, writer, {}, _facts(compaction)),
+        transactions=lasting_cursors(table, snapshot.version, {}),
+        user_metadata=commit_metadata(place, writer, _facts(compaction), last=True),
         changes_rows=False,
     )
     put_entry(table, place, snapshot, entry)

@@ -41,7 +41,7 @@ def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECOND
         if table.version() < 0:
             with acknowledged(None, table, version=0) as place:
                 properties = _properties(table.contract, mirrored=table.replication is not None)
-                metadata = commit_metadata(place, uuid.uuid4().hex, {}, {})
+                metadata = commit_metadata(place, uuid.uuid4().hex, {})
                 entry = FirstEntry(contract=table.contract, properties=properties, user_metadata=metadata)
                 if not entry.put(place.path):
                     # Of a writer of another machine. What it says was not looked at: it is not acknowledged as ours.

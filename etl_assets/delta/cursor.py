@@ -4,11 +4,11 @@ A cursor is a version of the source table: every row with a `batch_id` up to it 
 Delta version that wrote the row, so what is new for a day is `batch_id > cursor`, and whether anything is new is
 answered by file statistics, without Spark.
 
-An undo sets cursors back: its commit names all that are remembered, and older commits are not looked at any more.
+A cursor is a transaction id of the reading table, and lasts as long as the table. Delta's own writer takes only one such
+id per commit: what a commit of its consumed beyond that stands in the commit's user metadata until the entry after it,
+which makes it last (`commit.py`). A cursor may lag: rows are read again and change nothing. It never leads.
 
-A commit advances its cursors in two ways: for one (source, day) by its transaction id, which lasts as long as the
-table, and for any number by a map in its user metadata, which lasts as long as the log entry. A cursor that is lost
-lags: rows are read again and change nothing. It never leads.
+An undo sets cursors back to -1.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.commit import Transaction
-from etl_assets.delta.log import recent_user_metadata
-from etl_assets.delta.replacement import UNDO
+from etl_assets.delta.lasting_cursors import remembered_cursors
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
 ALL_DAYS = "*"
-REMEMBERED_COMMITS = 100
-"""How many commits back the maps in user metadata are looked at."""
 
 
 def cursor_name(source: str, day: dt.date | None) -> str:
@@ -45,40 +42,30 @@ def read_cursors(
     snapshot = table.snapshot(version)
     if snapshot is None:
         return dict.fromkeys(days, -1)
+    names = {day: cursor_name(source, day) for day in (*days, None)}
     remembered = remembered_cursors(table, snapshot.version)
-
-    def known(day: dt.date | None) -> int:
-        name = cursor_name(source, day)
-        return max(snapshot.transaction_version(name), remembered.get(name, -1))
-
-    whole = known(None)
-    return {day: max(whole, known(day)) for day in days}
+    lasting = snapshot.transaction_versions(names.values())
+    known = {day: max(lasting.get(name, -1), remembered.get(name, -1)) for day, name in names.items()}
+    return {day: max(known[None], known[day]) for day in days}
 
 
-def remembered_cursors(table: Table, version: int) -> dict[str, int]:
-    """The cursors in user metadata up to a version of the table: since the last undo, with those it set back at -1."""
-    remembered: dict[str, int] = {}
-    for metadata in recent_user_metadata(table.path, version, REMEMBERED_COMMITS):
-        for name, cursor in (metadata.get("cursors") or {}).items():
-            remembered[name] = max(remembered.get(name, -1), cursor)
-        if UNDO in metadata:
-            break
-    return remembered
-
-
-def taken_back(table: Table, source: str) -> frozenset[str]:
-    """What an undo took out of `table` and no run has made again: days of the source, or `*`. Known as long as the undo
-    is among the commits remembered.
-    """
-    snapshot = table.snapshot()
+def taken_back(table: Table, source: Table) -> frozenset[str]:
+    """What an undo took out of `table` and no run has made again: days of the source, or `*`."""
+    snapshot, of_source = table.snapshot(), source.snapshot()
     if snapshot is None:
         return frozenset()
-    waiting = (
-        name
-        for name, cursor in remembered_cursors(table, snapshot.version).items()
-        if max(cursor, snapshot.transaction_version(name)) < 0
-    )
-    return frozenset(day for of, _, day in (name.partition("/") for name in waiting) if of == source)
+    remembered = remembered_cursors(table, snapshot.version)
+    filled = {} if of_source is None else of_source.rows_by("partition_date")
+    prefix = cursor_name(source.name, None).removesuffix(ALL_DAYS)
+    names = {prefix + day for day in (ALL_DAYS, *(day for (day,) in filled))}
+    names |= {name for name in remembered if name.startswith(prefix)}
+    lasting = snapshot.transaction_versions(names)
+
+    def is_set_back(name: str) -> bool:
+        said = [cursors[name] for cursors in (remembered, lasting) if name in cursors]
+        return bool(said) and max(said) < 0
+
+    return frozenset(name.removeprefix(prefix) for name in names if is_set_back(name))
 
 
 def days_with_news(source: Table, version: int, cursors: Mapping[dt.date, int]) -> tuple[dt.date, ...]:

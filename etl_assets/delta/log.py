@@ -18,8 +18,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+UNDO = "undo"
+"""Key of the user metadata by which a commit is known as an undo."""
 _ENTRY_LENGTH = len(f"{0:020d}.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_KEY = 16
+"""Within so many bytes a line of an entry says what kind of action it is."""
 _FEW = 50
 """Up to so many new versions are looked for one by one; a listing is cheaper than more."""
 _seen: dict[Path, int] = {}
@@ -209,6 +213,30 @@ def recent_user_metadata(table_path: Path, newest: int, limit: int) -> Iterator[
     """The user metadata of up to `limit` commits, newest first. Reads the first line of each entry only."""
     for note in itertools.islice(commit_notes(table_path, newest), limit):
         yield note.user_metadata
+
+
+def read_transactions(table_path: Path, version: int) -> Mapping[str, int] | None:
+    """Read the version last committed for each transaction id up to a version of the table, by one pass over its log.
+
+    None where that version cannot be read from single-file checkpoints and entries alone.
+    """
+    import pyarrow.parquet as pq
+
+    newest = max((each for each in checkpoints(log_names(table_path)) if each <= version), default=-1)
+    found: dict[str, int] = {}
+    try:
+        if newest >= 0:
+            checkpoint = pq.ParquetFile(checkpoint_path(table_path, newest))
+            if "txn" in checkpoint.schema_arrow.names:
+                actions = checkpoint.read(columns=["txn.appId", "txn.version"]).column("txn").drop_null()
+                found |= {action["appId"]: action["version"] for action in actions.to_pylist()}
+        for each in range(newest + 1, version + 1):
+            lines = entry_path(table_path, each).read_bytes().splitlines()
+            actions = (json.loads(line)["txn"] for line in lines if b'"txn"' in line[:_KEY])
+            found |= {action["appId"]: action["version"] for action in actions}
+    except FileNotFoundError:  # The log was shortened meanwhile, or has checkpoints of several files.
+        return None
+    return found
 
 
 def _user_metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:

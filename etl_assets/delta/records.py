@@ -85,7 +85,7 @@ def commit_rows(
             },
             removed=removed,
             added=tuple(added),
-            user_metadata=commit_metadata(place, writer, {}, facts),
+            user_metadata=commit_metadata(place, writer, facts),
         )
         # Where there is one already it is another program's, and the verification of the commit says so.
         entry.put(place.path, stamped=table.replication is not None)
@@ -136,7 +136,7 @@ def _create(table: Table, place: Place, writer: str) -> None:
     FirstEntry(
         contract=_contract(table),
         properties=properties,
-        user_metadata=commit_metadata(place, writer, {}, {}),
+        user_metadata=commit_metadata(place, writer, {}),
     ).put(place.path)
 
 

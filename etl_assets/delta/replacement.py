@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, commit_metadata, moved_on, write_version
 from etl_assets.delta.content import KeptRows, StoredFile
+from etl_assets.delta.lasting_cursors import lasting_cursors
+from etl_assets.delta.log import UNDO
 from etl_assets.delta.new_entry import NewEntry, missing_files
 from etl_assets.delta.writing import writing
 from etl_assets.errors import FilesGone
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from etl_assets.delta.table import Table
-
-UNDO = "undo"
-"""Key of the user metadata by which a commit is known as an undo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +35,8 @@ class Replacement:
         removed: Files that go.
         restored: Files of an older version that come back.
         kept: Rows of removed files that stay.
-        cursors: All cursors that are remembered, with those set back.
-        transactions: Transaction ids that are set.
+        cursors: Cursors that are set, at -1 those set back.
+        transactions: Other transaction ids that are set.
         undo: What to note of the undo.
         facts: Figures to keep with the commit.
     """
@@ -93,9 +92,12 @@ def _put_undo(replacement: Replacement, place: Place, writer: str) -> None:
         metrics={"numRemovedFiles": len(replacement.removed), "numRestoredFiles": len(added)},
         removed=replacement.removed,
         added=added,
-        transactions=replacement.transactions,
+        transactions={
+            **replacement.transactions,
+            **lasting_cursors(replacement.table, replacement.base_version, replacement.cursors),
+        },
         user_metadata={
-            **commit_metadata(place, writer, replacement.cursors, replacement.facts),
+            **commit_metadata(place, writer, replacement.facts, cursors=replacement.cursors, last=True),
             UNDO: dict(replacement.undo),
         },
     )

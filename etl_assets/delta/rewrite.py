@@ -25,6 +25,7 @@ from etl_assets.delta.commit import (
     write_version,
 )
 from etl_assets.delta.content import StoredFile
+from etl_assets.delta.lasting_cursors import lasting_cursors
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.writing import writing
 
@@ -114,7 +115,10 @@ def _execute(table: Table, rewrite: Rewrite, place: Place, writer: str) -> None:
         },
         removed=done.removed,
         added=new.files,
-        transactions={} if transaction is None else {transaction.app_id: transaction.version},
-        user_metadata=commit_metadata(place, writer, rewrite.cursors, {}),
+        transactions={
+            **lasting_cursors(table, rewrite.base_version, rewrite.cursors),
+            **({} if transaction is None else {transaction.app_id: transaction.version}),
+        },
+        user_metadata=commit_metadata(place, writer, {}, last=True),
     )
     put_entry(table, place, snapshot, entry)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from etl_assets.delta.log import (
     latest_version,
     log_names,
     newest_checkpoint,
+    read_transactions,
 )
 from etl_assets.delta.replication import Replication, replication
 from etl_assets.delta.rows import After, read_rows
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _CHECKPOINT_INTERVAL = 10
 """Delta's own."""
+_FEW_TRANSACTIONS = 4
+"""Up to so many are asked for one by one, each for the time that reading the log takes delta-rs."""
 _REMEMBERED_TABLES = 32
 _REMEMBERED_VERSIONS = 2
 """A step asks for the version it builds on and, after its commit, for the new one."""
@@ -101,6 +104,7 @@ class Snapshot:
 
     def __init__(self, delta_table: Any) -> None:
         self._delta_table = delta_table
+        self._read_transactions: list[Mapping[str, int] | None] = []
 
     @property
     def version(self) -> int:
@@ -195,6 +199,20 @@ class Snapshot:
         """The version last committed for a transaction id, -1 for none. An undo may have set it back."""
         found = self._delta_table.transaction_version(app_id)
         return -1 if found is None else found
+
+    def transaction_versions(self, app_ids: Iterable[str]) -> dict[str, int]:
+        """The versions last committed for some transaction ids, without those that have none. -1: an undo set it back."""
+        wanted = set(app_ids)
+        if len(wanted) <= _FEW_TRANSACTIONS or (known := self._transactions()) is None:
+            known = {each: self._delta_table.transaction_version(each) for each in wanted}
+        return {each: known[each] for each in wanted if known.get(each) is not None}
+
+    def _transactions(self) -> Mapping[str, int] | None:
+        """All transaction ids by one reading of the log, which delta-rs does for each; None where it cannot be read here."""
+        if not self._read_transactions:
+            folder = Path(url2pathname(urlsplit(self._delta_table.table_uri).path))
+            self._read_transactions.append(read_transactions(folder, self.version))
+        return self._read_transactions[0]
 
     def may_have_rows(self, column: str | None = None, values: Collection[str] = ()) -> bool:
         """Whether it has rows, or such with one of some values of a Delta partition column. A file that does not tell may."""

@@ -21,9 +21,9 @@ from etl_assets.contracts.tables import (
     WAREHOUSE_ROWS,
 )
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
-from etl_assets.delta.cursor import REMEMBERED_COMMITS, cursor_name
-from etl_assets.delta.log import commit_notes, entry_path
-from etl_assets.delta.replacement import UNDO
+from etl_assets.delta.cursor import cursor_name
+from etl_assets.delta.lasting_cursors import REMEMBERED_COMMITS
+from etl_assets.delta.log import UNDO, commit_notes, entry_path
 from etl_assets.errors import NotFound
 from etl_assets.observability import happenings
 from etl_assets.observability.happenings import Happening, SourceFolders

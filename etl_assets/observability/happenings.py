@@ -11,8 +11,7 @@ from typing import Any
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.tables import NORMALIZED_ORDERS, RAW_EVENTS, WAREHOUSE_ROWS
-from etl_assets.delta.log import CommitNote
-from etl_assets.delta.replacement import UNDO
+from etl_assets.delta.log import UNDO, CommitNote
 from etl_assets.sources.landing import LANDING, REPLAYS
 from etl_assets.sources.replays import INGEST, NORMALIZE
 

@@ -105,11 +105,12 @@ def _cursor(table: Table) -> dict[str, int]:
 def _taken_back(table: Table) -> tuple[str, ...]:
     """By its first input, and only where that has something to make: else there is nothing to wait for."""
     for name in INPUTS.get(table.name, ())[:1]:
-        snapshot = platform_table(name, table.domain).snapshot()
+        source = platform_table(name, table.domain)
+        snapshot = source.snapshot()
         filled = {} if snapshot is None else snapshot.rows_by("partition_date")
         there = {day for (day,), rows in filled.items() if rows}
         return tuple(
-            sorted(day for day in taken_back(table, name) if day in there or (day == ALL_DAYS and there))
+            sorted(day for day in taken_back(table, source) if day in there or (day == ALL_DAYS and there))
         )
     return ()
 

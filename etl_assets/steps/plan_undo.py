@@ -23,7 +23,7 @@ from etl_assets.contracts.tables import (
     REPLAYS,
 )
 from etl_assets.delta.content import KeptRows, StoredFile, content_of, rows_kept
-from etl_assets.delta.cursor import cursor_name, read_cursors, remembered_cursors
+from etl_assets.delta.cursor import cursor_name, read_cursors
 from etl_assets.delta.log import commit_notes, read_entry
 from etl_assets.delta.new_entry import missing_files
 from etl_assets.delta.offsets import DEALT, RETIRED, next_offset
@@ -243,9 +243,8 @@ def _take_back(
         removed=removed,
         restored=restored,
         kept=kept,
-        cursors=remembered_cursors(table, snapshot.version) | dict.fromkeys(rewound, -1),
-        transactions={name: -1 for name in rewound if snapshot.transaction_version(name) >= 0}
-        | _offsets(table, snapshot, removed, restored),
+        cursors=dict.fromkeys(rewound, -1),
+        transactions=_offsets(table, snapshot, removed, restored),
         undo=undo,
         facts=_facts(table, snapshot.version),
     )

@@ -64,7 +64,7 @@ def _put(base_version: int, place: Place, writer: str) -> None:
         operation="WRITE",
         base_version=base_version,
         metrics={"numFiles": 0, "numOutputRows": 0},
-        user_metadata=commit_metadata(place, writer, {}, {}),
+        user_metadata=commit_metadata(place, writer, {}),
     )
     entry.put(place.path, stamped=False)
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
 from etl_assets.contracts.tables import ALL_TABLES
-from etl_assets.delta.cursor import REMEMBERED_COMMITS
+from etl_assets.delta.lasting_cursors import REMEMBERED_COMMITS
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, NotFound
 from etl_assets.mirroring.checkpoints import EVERY

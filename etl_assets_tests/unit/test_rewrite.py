@@ -62,7 +62,7 @@ def test_files_go_and_files_come_in_one_entry(view):
     assert orders_in(view) == ["c", "d", "e"]
     entry = read_entry(view.path, 2)
     assert (len(entry.added), len(entry.removed)) == (1, 1)
-    assert entry.user_metadata["cursors"] == {"source": 1}
+    assert entry.transactions == {"source": 1}
     (file,) = content_of(view.snapshot()).values()
     assert file.statistics["minValues"] == {"tenant_id": "a", "order_id": "c", "last_offset": 1}
 

@@ -144,7 +144,7 @@ def committing(table: Table, turns: Turns) -> Generator[None]:
 
 def commit_nothing(table: Table) -> None:
     def put(place: Place, writer: str) -> None:
-        mark = commit_metadata(place, writer, {}, {})
+        mark = commit_metadata(place, writer, {})
         metrics = {"numFiles": 0, "numOutputRows": 0}
         NewEntry(operation="WRITE", base_version=now, metrics=metrics, user_metadata=mark).put(
             place.path, stamped=False
@@ -229,7 +229,9 @@ def test_a_restored_table_has_its_old_rows_and_what_was_made_of_the_others_is_ta
     ):
         assert cursor(domain, table, source, SECOND) == -1
         assert cursor(domain, table, source, FIRST) == 0
-        assert taken_back(platform_table(table, domain), source) == {SECOND.isoformat()}
+        assert taken_back(platform_table(table, domain), platform_table(source, domain)) == {
+            SECOND.isoformat()
+        }
     assert cursor(domain, "order_status_view", "warehouse_rows", None) == -1
     waiting = {state.name: state.taken_back for state in table_states(domain)}
     assert waiting["normalized_orders"] == (SECOND.isoformat(),)
@@ -328,7 +330,8 @@ def test_a_later_commit_counts_against_what_an_undo_set_back(domain):
     plan_restore(everywhere(domain), "normalized_orders", 0).carry_out()
     write_table(domain, "normalized_orders", [{"partition_date": SECOND}], {f"raw_events/{SECOND}": 1})
     assert cursor(domain, "normalized_orders", "raw_events") == 1
-    assert not taken_back(platform_table("normalized_orders", domain), "raw_events")
+    normalized, raw = (platform_table(name, domain) for name in ("normalized_orders", "raw_events"))
+    assert not taken_back(normalized, raw)
 
 
 def test_a_version_is_found_by_the_time_of_its_commit(domain):
