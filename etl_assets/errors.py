@@ -22,6 +22,8 @@ EtlAssetsError
 ├── WriterLeftBehind         a dead run may still be writing the table in the Spark that this run is at
 ├── CommitConflict           the table moved past the planned base version
 ├── CommitUnverified         a commit was written but is not what was planned
+├── CommitOverwritten        an acknowledged commit is gone: another program wrote over it
+├── FeatureUnsupported       a table uses a feature of Delta that this way to write it does not know
 ├── FilesGone                data files of a version are no longer there
 ├── EffectRefused            an effect of a sink may not be done, or not be completed
 │   ├── EffectKeyReused      its key stands for another content
@@ -130,6 +132,14 @@ class CommitConflict(EtlAssetsError):
 
 class CommitUnverified(EtlAssetsError):
     """A commit was written, and what it says of itself is not what was planned."""
+
+
+class CommitOverwritten(EtlAssetsError):
+    """An acknowledged commit was replaced by another program's; carries `table`, `version` and `kept`, its entry."""
+
+
+class FeatureUnsupported(EtlAssetsError):
+    """A table uses features of Delta that what was asked for does not know; carries `table`, `features`. Nothing was written."""
 
 
 class FilesGone(EtlAssetsError):

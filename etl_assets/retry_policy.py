@@ -114,6 +114,11 @@ RULES = (
     ),
     Rule(names=("InputError",), decision=Decision.SPLIT, why="some of the input cannot be read"),
     Rule(names=("NullRefused",), decision=Decision.SPLIT, why="some of the rows lack a value"),
+    Rule(
+        names=("CommitOverwritten", "FeatureUnsupported"),
+        decision=Decision.STOP,
+        why="another program changed the table; an operator must decide what becomes of it",
+    ),
     Rule(names=("EtlAssetsError",), decision=Decision.STOP, why="somebody must act; the error says how"),
     Rule(
         names=("AnalysisException", "ParseException", "InvalidPlanInput"),

@@ -8,24 +8,27 @@ has none. See docs/decisions/0022-appends-without-deltas-writer.md.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from etl_assets.contracts.column_types import DecimalType, ScalarType
 from etl_assets.contracts.spark_types import schema_differences, struct_type
 from etl_assets.delta.content import StoredFile
 from etl_assets.delta.durability import sync_files
+from etl_assets.delta.gate import Access, allows
+from etl_assets.delta.partition_values import values_in, with_zone
 from etl_assets.delta.session import scoped_settings
+from etl_assets.delta.statistics import Bounds, bounds_of, bounds_over, listed, statistics
+from etl_assets.delta.times import with_utc_times
 from etl_assets.errors import NullRefused
 
 if TYPE_CHECKING:
@@ -37,15 +40,11 @@ if TYPE_CHECKING:
 
 STAGING = "_append"
 """Folder of a table for files that no entry names yet. Delta ignores it for its underscore."""
-_FEATURES = frozenset({"appendOnly", "invariants", "inCommitTimestamp"})
-"""Writer features of Delta's protocol that an append of plain files satisfies, or that are satisfied here. Who changes rows
-looks at appendOnly's property too (`rewrite.py`)."""
 _WRITE_SETTINGS = {
     # Of Spark's default, INT96, a footer says neither bounds nor nulls.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _KNOWN = "__known"
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _READERS = 8
 
 
@@ -55,19 +54,19 @@ def can_append(table: Table, snapshot: Snapshot | None, rows: DataFrame) -> bool
     Otherwise Delta's writer does it: it casts what can be cast and refuses what cannot, with its own words.
     """
     contract = table.contract
-    if contract is None or snapshot is None or not can_write_files(table, snapshot):
+    if contract is None or snapshot is None or not can_write_files(table, snapshot, Access.APPEND):
         return False
     if any(not column.nullable and not _is_simple(column) for column in contract.columns):
         return False  # Of a nested value the footers do not say whether it is null.
     return not schema_differences(contract, rows.schema)
 
 
-def can_write_files(table: Table, snapshot: Snapshot) -> bool:
-    """Whether data files with the contract's columns can be put into a table here: it is as its contract has it, and its
-    protocol asks no more.
+def can_write_files(table: Table, snapshot: Snapshot, access: Access) -> bool:
+    """Whether data files with the contract's columns can be put into a table here: it is as its contract has it, and the
+    gate allows it.
     """
     contract = table.contract
-    return contract is not None and snapshot.needs_only(_FEATURES) and _same_columns(contract, snapshot)
+    return contract is not None and allows(snapshot, access) and _same_columns(contract, snapshot)
 
 
 def _is_simple(column: Column) -> bool:
@@ -119,7 +118,8 @@ def write_files(table: Table, path: Path, snapshot: Snapshot, write: Callable[[P
     """
     contract = table.contract
     assert contract is not None
-    look = partial(_staged, contract=contract, statistics=snapshot.statistics_columns())
+    wanted = listed(snapshot.fields(), snapshot.statistics_columns())
+    look = partial(_staged, contract=contract, wanted=wanted)
     with _staging(path) as staging:
         kept = staging / "rows"
         left_out = write(kept)
@@ -190,27 +190,18 @@ def _count(file: Path) -> int:
     return pq.read_metadata(file).num_rows
 
 
-def _staged(
-    staging: Path, name: str, *, contract: TableContract, statistics: Sequence[str] | None
-) -> StoredFile:
-    """What the log is to say of a file that was written."""
+def _staged(staging: Path, name: str, *, contract: TableContract, wanted: Sequence[str]) -> StoredFile:
+    """What the log is to say of a file that was written, with the bounds of the columns that are wanted."""
     import pyarrow.parquet as pq
 
-    partition = dict(_partition_values(Path(name).parent.parts))
-    with pq.ParquetFile(staging / name) as file:
+    partition = _partition_of(name, contract)
+    with pq.ParquetFile(staging / name, coerce_int96_timestamp_unit="us") as file:
         footer = _Footer(file)
         for column in contract.columns:
             if not column.nullable and _is_simple(column) and footer.rows:
                 in_folder = column.name in partition
                 if partition[column.name] is None if in_folder else footer.nulls(column.name):
                     raise _null_refused(contract, column)
-        wanted = [
-            column.name
-            for column in contract.columns
-            if column.name not in partition
-            and _is_simple(column)
-            and (statistics is None or column.name in statistics)
-        ]
         stored = (staging / name).stat()
         return StoredFile(
             name=quote(name, safe="/="),
@@ -218,7 +209,7 @@ def _staged(
             size=stored.st_size,
             modified=stored.st_mtime_ns // 1_000_000,
             rows=footer.rows,
-            statistics=footer.statistics(wanted),
+            statistics=footer.statistics(name for name in wanted if name not in partition),
         )
 
 
@@ -231,18 +222,11 @@ def _null_refused(contract: TableContract, column: Column) -> NullRefused:
     )
 
 
-def partition_folder(partition: Mapping[str, str | None], columns: Iterable[str]) -> str:
-    """The folder of a Delta partition's data files, as Spark names it."""
-    values = ((column, partition[column]) for column in columns)
-    return "/".join(
-        f"{column}={_NO_VALUE if value is None else quote(value, safe='')}" for column, value in values
-    )
-
-
-def _partition_values(folders: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    for folder in folders:
-        column, _, value = folder.partition("=")
-        yield column, None if value == _NO_VALUE else unquote(value)
+def _partition_of(name: str, contract: TableContract) -> dict[str, str | None]:
+    """The partition of a data file that was written, by its folder."""
+    found = values_in(Path(name).parent.parts)
+    times = {column.name for column in contract.columns if column.type == "TIMESTAMP"}
+    return {column: with_zone(text) if column in times else text for column, text in found}
 
 
 class _Footer:
@@ -265,21 +249,17 @@ class _Footer:
             return self._file.read(columns=[column]).column(0).null_count
         return sum(each.null_count for each in known)
 
-    def statistics(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Delta's statistics of some columns, as far as the footer has them in a type that JSON has."""
-        lowest: dict[str, Any] = {}
-        highest: dict[str, Any] = {}
-        nulls: dict[str, int] = {}
-        for column in columns:
-            if (known := self._statistics_of(column)) is None:
-                continue
-            nulls[column] = sum(each.null_count for each in known)
-            filled = [each for each in known if each.num_values]
-            # A missing bound only makes readers open the file; one in the wrong form would make them skip it.
-            if filled and all(each.has_min_max and type(each.min) in (int, str, dt.date) for each in filled):
-                lowest[column] = _as_json(min(each.min for each in filled))
-                highest[column] = _as_json(max(each.max for each in filled))
-        return {"numRecords": self.rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+    def statistics(self, columns: Iterable[str]) -> dict[str, Any]:
+        """Delta's statistics, with the bounds of some columns."""
+        return statistics(self.rows, {name: self._bounds(name) for name in columns})
+
+    def _bounds(self, column: str) -> Bounds:
+        """The bounds and nulls of a column: by the footer, or by the values, where it does not tell in Delta's terms."""
+        known = self._statistics_of(column)
+        pieces = None if known is None else [_bounds(each) for each in known]
+        if pieces is None or None in pieces:  # Long values; booleans and times in an old form.
+            return bounds_of(with_utc_times(self._file.read(columns=[column]), self._file).column(0))
+        return bounds_over(each for each in pieces if each is not None)
 
     def _statistics_of(self, column: str) -> list[pq.Statistics] | None:
         """A column's statistics in each row group that has rows; None where one of them has none."""
@@ -288,5 +268,9 @@ class _Footer:
         return None if any(each is None or not each.has_null_count for each in found) else found
 
 
-def _as_json(value: int | str | dt.date) -> int | str:
-    return value.isoformat() if isinstance(value, dt.date) else value
+def _bounds(told: pq.Statistics) -> Bounds | None:
+    """What a row group says of a column; None where it says less than the values do."""
+    if not told.num_values:
+        return Bounds(told.null_count)
+    bounds = Bounds(told.null_count, told.min, told.max) if told.has_min_max else None
+    return bounds if bounds is not None and bounds.tells(told.null_count + told.num_values) else None

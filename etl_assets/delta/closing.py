@@ -10,21 +10,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from etl_assets.delta.gate import FEATURES_OF_VERSION, NAMED_FEATURES
 from etl_assets.delta.new_entry import as_lines, commit_info
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.first_copy import CLOSES
 
 _IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-_FEATURES_OF = {
-    2: ("appendOnly", "invariants"),
-    3: ("checkConstraints",),
-    4: ("changeDataFeed", "generatedColumns"),
-    5: ("columnMapping",),
-    6: ("identityColumns",),
-}
-"""What each version of Delta's protocol for writers added, before features had names of their own."""
-_NAMED_FEATURES = 7
-"""The version that has names for them."""
 
 
 def closing_entry(
@@ -110,6 +101,8 @@ def _with_commit_timestamps(protocol: Mapping[str, Any]) -> dict[str, Any]:
     """The protocol with the feature that entries carry the time of their commit."""
     version = protocol["minWriterVersion"]
     named = protocol.get("writerFeatures") or ()
-    old = [feature for since, features in _FEATURES_OF.items() if since <= version for feature in features]
-    features = dict.fromkeys((*(named if version >= _NAMED_FEATURES else old), "inCommitTimestamp"))
-    return {**protocol, "minWriterVersion": _NAMED_FEATURES, "writerFeatures": list(features)}
+    old = [
+        feature for since, features in FEATURES_OF_VERSION.items() if since <= version for feature in features
+    ]
+    features = dict.fromkeys((*(named if version >= NAMED_FEATURES else old), "inCommitTimestamp"))
+    return {**protocol, "minWriterVersion": NAMED_FEATURES, "writerFeatures": list(features)}

@@ -25,9 +25,10 @@ from etl_assets.delta.append import can_append, rows_as_files, write_files
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.lasting_cursors import LASTING, lasting_cursors
-from etl_assets.delta.log import LogEntry, entry_path, read_entry
+from etl_assets.delta.log import LogEntry, entry_path, parse_entry
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.overtaken import expect_one_domain, not_ours
+from etl_assets.delta.own_commit import expect_last_commit, keep_last_commit
 from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
@@ -130,22 +131,44 @@ def acknowledged(spark: SparkSession | None, table: Table, *, version: int) -> G
 
     Raises:
         CommitConflict: the table has moved past what was planned on.
+        CommitOverwritten: another program wrote over the last own commit.
         DomainUnavailable: this process works with one domain, and the table is mirrored by now.
         Fenced, QuorumUnavailable: it could not be acknowledged; see `mirroring`.
     """
     mirrored = table.replication
     if mirrored is None:
         expect_one_domain(table, table.path, version - 1)
+        expect_last_commit(table, version - 1)
         yield Place(table.path)
         return
     make_mirrored(table.name, table.domain)
+    planned_in = mirrored.folder_read_last()
     lead = mirrored.lead()
     if lead.version + 1 != version:
         raise moved_on(table, current=lead.version, base=version - 1)
     path = mirrored.folder(lead)
+    _expect_folder_of_plan(table, planned_in, path)
     with nullcontext() if spark is None else scoped_settings(spark, WRITE_SETTINGS):
         yield Place(path, str(lead.epoch))
     mirrored.acknowledge(lead, entry_path(path, version).read_bytes())
+
+
+def _expect_folder_of_plan(table: Table, planned_in: Path | None, path: Path) -> None:
+    """Refuse a commit that was planned on a folder of this domain which was not the acknowledged one, and was built again by now.
+
+    A log that another program wrote into may lack rows whose offsets would be assigned again.
+    """
+    if planned_in is None or planned_in == path or not planned_in.is_relative_to(table.domain.root):
+        return
+    mirrored = table.replication
+    if mirrored is not None:
+        mirrored.bind()  # so that the next plan is made on the new one
+    raise CommitConflict(
+        f"the replica of the table {table.name} in {table.domain.name} was built again in {path} since the batch was planned",
+        fix="run the batch again: it is planned anew on the newest version",
+        table=table.name,
+        planned_in=str(planned_in),
+    )
 
 
 def moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
@@ -219,8 +242,10 @@ def write_version(
         ):
             execute(place, writer)
         failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
-        entry = _verify(table, place, version, writer)
+        entry, content = _verify(table, place, version, writer)
         sync_commit(place.path, entry)
+        if table.replication is None:
+            keep_last_commit(place.path, version, content)
         failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
     if table.replication is None and (keep := table.domain.keep_log_versions) is not None:
         keep_log_short(table.path, version, keep, table=table.name)
@@ -402,14 +427,14 @@ def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> 
     return any(files_with(snapshot, _days(write), write.known_within))
 
 
-def _verify(table: Table, place: Place, version: int, writer: str) -> LogEntry:
-    """The log entry of the commit just made, if it is this writer's.
+def _verify(table: Table, place: Place, version: int, writer: str) -> tuple[LogEntry, bytes]:
+    """The log entry of the commit just made, if it is this writer's, and its content.
 
     A MERGE that had nothing to do may make no commit at all on some versions of Delta; here it does, with its
     transaction id, so that a missing entry is an error.
     """
     try:
-        entry = read_entry(place.path, version)
+        content = entry_path(place.path, version).read_bytes()
     except FileNotFoundError as error:
         if not place.path.is_dir() or entry_path(place.path, version).exists():
             raise  # the root went away, and may be back: whether the commit stands is found when it is repeated
@@ -419,9 +444,10 @@ def _verify(table: Table, place: Place, version: int, writer: str) -> LogEntry:
             table=table.name,
             version=version,
         ) from error
+    entry = parse_entry(version, content)
     if entry.user_metadata.get("writer") != writer:
         raise not_ours(table, place.epoch, entry)
-    return entry
+    return entry, content
 
 
 def commit_report(

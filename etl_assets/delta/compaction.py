@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.sql_text import delta_table
-from etl_assets.delta.append import can_write_files, partition_folder, write_files
+from etl_assets.delta.append import can_write_files, write_files
 from etl_assets.delta.commit import (
     DEFAULT_LOCK_WAIT_SECONDS,
     Place,
@@ -30,8 +30,10 @@ from etl_assets.delta.commit import (
 )
 from etl_assets.delta.content import content_of
 from etl_assets.delta.data_files import ROWS_AT_ONCE, new_data_file, pieces_of
+from etl_assets.delta.gate import Access
 from etl_assets.delta.lasting_cursors import lasting_cursors
 from etl_assets.delta.new_entry import NewEntry
+from etl_assets.delta.partition_values import folder_of
 from etl_assets.delta.rows import DAY_COLUMN
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.writing import writing
@@ -213,7 +215,7 @@ def commit_compaction(
 def _is_little(table: Table, snapshot: Snapshot, together: _Together) -> bool:
     """Whether this process may do it, and within a second or two."""
     # Where the log does not say which columns it keeps bounds of, Delta keeps those of times as well.
-    if not can_write_files(table, snapshot) or snapshot.statistics_columns() is None:
+    if not can_write_files(table, snapshot, Access.COMPACT) or snapshot.statistics_columns() is None:
         return False
     files = [file for some in together for file in some]
     return all(file.tells_rows for file in files) and sum(file.size for file in files) <= MOST_BYTES_HERE
@@ -234,7 +236,7 @@ def _small_together(compaction: Compaction, snapshot: Snapshot) -> _Together:
 
 
 def _age(file: StoredFile) -> tuple[int, int]:
-    return file.statistics["minValues"].get("batch_id", -1), file.modified
+    return file.statistics.get("minValues", {}).get("batch_id", -1), file.modified
 
 
 def _write_anew(
@@ -251,7 +253,7 @@ def _write_anew(
 
     def write(folder: Path) -> int:
         for files in together:
-            target = folder / partition_folder(files[0].partition, snapshot.partition_columns())
+            target = folder / folder_of(files[0].partition, snapshot.partition_columns())
             target.mkdir(parents=True)
             with new_data_file(target / f"part-{uuid.uuid4()}.zstd.parquet", schema) as data_file:
                 for rows in _fewer(

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from etl_assets.delta.durability import write_durably
+from etl_assets.delta.partition_values import as_text, folder_of
+from etl_assets.delta.statistics import Bounds, bounds_of, listed, statistics
+from etl_assets.delta.times import with_utc_times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +40,7 @@ class StoredFile:
         size: Bytes.
         modified: When it was written, in milliseconds.
         rows: Number of rows.
-        statistics: Delta's statistics, those that JSON has a type for.
+        statistics: Delta's statistics, their bounds as Python values.
     """
 
     name: str
@@ -96,32 +99,33 @@ def content_of(
     snapshot: Snapshot, wanted: Callable[[Mapping[str, Any]], bool] = lambda action: True
 ) -> dict[str, StoredFile]:
     """The data files of a version by name; of all, those that are wanted by what the log says of them (`add_actions`)."""
-    files = (_stored_file(action) for action in snapshot.add_actions() if wanted(action))
+    columns = listed(snapshot.fields(), snapshot.statistics_columns())
+    files = (_stored_file(action, columns) for action in snapshot.add_actions() if wanted(action))
     return {file.name: file for file in files}
 
 
-def _stored_file(action: Mapping[str, Any]) -> StoredFile:
-    statistics: dict[str, Any] = {"numRecords": action["num_records"]}
-    for kind, key in (("min", "minValues"), ("max", "maxValues"), ("null_count", "nullCount")):
-        statistics[key] = {
-            name.partition(".")[2]: value.isoformat() if isinstance(value, dt.date) else value
-            for name, value in action.items()
-            # A missing bound only makes readers open the file; one in the wrong form would make them skip it.
-            if name.startswith(f"{kind}.") and (type(value) in (int, str, dt.date))
-        }
-    modified = action["modification_time"]
+def _stored_file(action: Mapping[str, Any], columns: Sequence[str]) -> StoredFile:
+    """A file as the log has it. Of bounds that the log has of some listed columns only, none are taken along."""
+    rows, modified = action["num_records"], action["modification_time"]
+    partition = {
+        name.removeprefix("partition."): as_text(value)
+        for name, value in action.items()
+        if name.startswith("partition.")
+    }
+    bounds = {name: _bounds_in(action, name) for name in columns if name not in partition}
     return StoredFile(
         name=action["path"],
-        partition={
-            name.partition(".")[2]: None if value is None else str(value)
-            for name, value in action.items()
-            if name.startswith("partition.")
-        },
+        partition=partition,
         size=action["size_bytes"],
         modified=int(modified.timestamp() * 1000) if isinstance(modified, dt.datetime) else int(modified),
-        rows=action["num_records"] or 0,
-        statistics=statistics,
+        rows=rows or 0,
+        statistics={"numRecords": None} if rows is None else statistics(rows, bounds),
     )
+
+
+def _bounds_in(action: Mapping[str, Any], column: str) -> Bounds | None:
+    nulls = action.get(f"null_count.{column}")
+    return None if nulls is None else Bounds(nulls, action.get(f"min.{column}"), action.get(f"max.{column}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,64 +147,34 @@ class KeptRows:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        parts = [f"{column}={quote(value or '')}" for column, value in self.partition.items()]
+        parts = [folder_of(self.partition, self.partition)] if self.partition else []
         path = "/".join([*parts, f"part-kept-{uuid.uuid4()}.parquet"])
         sink = pa.BufferOutputStream()
         pq.write_table(self.rows, sink)
         write_durably(folder / path, sink.getvalue().to_pybytes())
         written = (folder / path).stat()
         return StoredFile(
-            name=quote(path),
+            name=quote(path, safe="/="),
             partition=self.partition,
             size=written.st_size,
             modified=written.st_mtime_ns // 1_000_000,
             rows=self.rows.num_rows,
-            statistics=_statistics_of(self.rows, self.bounded),
+            statistics=statistics(self.rows.num_rows, {name: self._bounds(name) for name in self.bounded}),
         )
 
-
-def _statistics_of(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
-    """Delta's statistics of some columns, or of none: of a column that is left out beside others, delta-rs takes its bounds
-    for null, and no reader who asks for a value of it is shown the file.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    simple = all(
-        pa.types.is_integer(rows.schema.field(name).type) or pa.types.is_string(rows.schema.field(name).type)
-        for name in columns
-    )
-    if not columns or not simple or any(rows.column(name).null_count for name in columns):
-        return {"numRecords": rows.num_rows}
-    bounds = {name: pc.call_function("min_max", [rows.column(name)]).as_py() for name in columns}
-    return {
-        "numRecords": rows.num_rows,
-        "minValues": {name: found["min"] for name, found in bounds.items()},
-        "maxValues": {name: found["max"] for name, found in bounds.items()},
-        "nullCount": dict.fromkeys(columns, 0),
-    }
+    def _bounds(self, column: str) -> Bounds:
+        """The bounds of a column; one that the file was older than has no values."""
+        there = column in self.rows.column_names
+        return bounds_of(self.rows.column(column)) if there else Bounds(self.rows.num_rows)
 
 
 def rows_kept(folder: Path, file: StoredFile, column: str, values: frozenset[str]) -> KeptRows:
     """The rows of a file with one of some values in a text column."""
-    import pyarrow.dataset
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    wanted = pyarrow.dataset.field(column).isin(sorted(values))
-    rows = pq.read_table(folder / file.path, partitioning=None, filters=wanted)
-    bounded = tuple(file.statistics.get("minValues", ()))
-    return KeptRows(partition=file.partition, rows=with_utc_times(rows), bounded=bounded)
-
-
-def with_utc_times(rows: pa.Table) -> pa.Table:
-    """Rows of a data file with their times as contracts have them.
-
-    Spark may have written them in its old form, which pyarrow reads as nanoseconds without a zone.
-    """
-    import pyarrow as pa
-
-    fields = [
-        field.with_type(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(field.type) else field
-        for field in rows.schema
-    ]
-    return rows.cast(pa.schema(fields))
+    with pq.ParquetFile(folder / file.path, coerce_int96_timestamp_unit="us") as opened:
+        rows = with_utc_times(opened.read(), opened)
+    rows = rows.filter(pc.field(column).isin(sorted(values)))
+    bounded = tuple(file.statistics.get("nullCount", ()))
+    return KeptRows(partition=file.partition, rows=rows, bounded=bounded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from etl_assets.contracts.column_types import DecimalType, ScalarType
 from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, acknowledged, commit_metadata, moved_on
 from etl_assets.delta.durability import sync_commit
@@ -17,7 +18,7 @@ from etl_assets.delta.writing import writing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from etl_assets.contracts.columns import TableContract
+    from etl_assets.contracts.columns import Column, TableContract
     from etl_assets.delta.table import Table
     from etl_assets.delta.upsert import UpsertSpec
 
@@ -87,8 +88,16 @@ def create_like(
 
 
 def _properties(contract: TableContract, *, mirrored: bool) -> dict[str, str]:
-    """File statistics of the columns that reads are narrowed by; others, long texts above all, cost and serve nobody."""
+    """File statistics of the columns that reads are narrowed by; others, long texts above all, cost and serve nobody.
+
+    A column that Delta's writer keeps no bounds of is not listed: delta-rs takes those for null (`statistics.py`).
+    """
     ordering = () if contract.ordering is None else (contract.ordering,)
     wanted = (*contract.merge_key, *ordering, "offset", "raw_offset", "batch_id")
-    names = dict.fromkeys(name for name in wanted if name in contract.names)
+    bounded = {column.name for column in contract.columns if _has_bounds(column)}
+    names = dict.fromkeys(name for name in wanted if name in bounded)
     return {"delta.dataSkippingStatsColumns": ",".join(names)} | (TABLE_PROPERTIES if mirrored else {})
+
+
+def _has_bounds(column: Column) -> bool:
+    return isinstance(column.parsed_type, ScalarType | DecimalType) and column.type != "BOOLEAN"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.content import with_utc_times
+from etl_assets.delta.times import with_utc_times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ def pieces_of(
             if between is None or _may_have(file, number, *between)
         ]
         for batch in file.iter_batches(row_groups=groups, columns=there, batch_size=at_once):
-            rows = with_utc_times(pa.Table.from_batches([batch]))
+            rows = with_utc_times(pa.Table.from_batches([batch]), file)
             columns = [
                 rows.column(field.name) if field.name in there else pa.nulls(rows.num_rows, field.type)
                 for field in schema

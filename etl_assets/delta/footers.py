@@ -1,10 +1,12 @@
-"""What the footers of data files say of a column that the log keeps no statistics of."""
+"""What the footers of data files say where the log keeps no statistics: of a column, and of how many rows there are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from etl_assets.errors import FilesGone
 
 
 def bounds_in(files: Iterable[Path], column: str) -> tuple[Any, Any] | None:
@@ -26,3 +28,23 @@ def bounds_in(files: Iterable[Path], column: str) -> tuple[Any, Any] | None:
                 return None
             found.append((told.min, told.max))
     return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+
+
+def rows_in(file: Path) -> int:
+    """The rows of a Parquet file.
+
+    Raises:
+        FilesGone: it cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(file).num_rows
+    except (OSError, pa.ArrowException) as error:
+        raise FilesGone(
+            f"the log does not say how many rows {file} has, and the file cannot be read: {error}",
+            fix="look for a program that removes or changes data files; `etl-assets tables verify` names what is wrong",
+            table=file.parent.name,
+            missing=[str(file)],
+        ) from error

@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.log import commit_notes, latest_version, read_entry
+from etl_assets.delta.partition_values import as_text, day_of
+from etl_assets.delta.rows import DAY_COLUMN
 from etl_assets.delta.sorted_runs import Days, Hashes, SortedRuns, Unreadable
 
 if TYPE_CHECKING:
@@ -65,6 +68,7 @@ class KeyIndex:
         snapshot = self._table.snapshot(version)
         if snapshot is None:
             return SortedRuns(self._folder, (), {})
+        expect(self._table.name, snapshot, Access.INDEX)
         mark: dict[str, Any] = {"format": FORMAT, "table": snapshot.table_id}
         index = None if anew else SortedRuns.load(self._folder)
         if (
@@ -80,7 +84,8 @@ class KeyIndex:
                 return self._extended(index, files, mark | self._commit_at(version))
         logger.info("%s: the index of %s is made from the whole table", self._table.name, self._column)
         empty = SortedRuns(self._folder, (), {})
-        files = [(path, day) for path, day, _ in snapshot.files_by_day()]
+        name = self._table.name
+        files = [(path, day_of(as_text(day), table=name)) for path, day, _ in snapshot.files_by_day()]
         return self._extended(empty, files, mark | self._commit_at(version))
 
     def _commit_at(self, version: int) -> dict[str, Any]:
@@ -107,7 +112,8 @@ class KeyIndex:
         for version in range(first, last + 1):
             for file in read_entry(self._table.path, version).added:
                 if file.changes_rows:
-                    yield file.path, dt.date.fromisoformat(file.partition["partition_date"])
+                    day = day_of(file.partition.get(DAY_COLUMN), table=self._table.name)
+                    yield file.path, day
 
     def _extended(
         self, index: SortedRuns, files: list[tuple[str, dt.date]], mark: dict[str, Any]

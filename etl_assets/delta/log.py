@@ -156,8 +156,13 @@ def read_entry(table_path: Path, version: int) -> LogEntry:
     Raises:
         FileNotFoundError: the version does not exist or its entry has been cleaned up.
     """
+    return parse_entry(version, entry_path(table_path, version).read_bytes())
+
+
+def parse_entry(version: int, content: bytes) -> LogEntry:
+    """What a log entry says, given its content."""
     # By bytes: a text's lines also end at characters such as U+2028, which JSON strings may hold.
-    actions = [json.loads(line) for line in entry_path(table_path, version).read_bytes().splitlines()]
+    actions = [json.loads(line) for line in content.splitlines()]
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     return LogEntry(
         version=version,

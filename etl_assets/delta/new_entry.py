@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.content import StoredFile
 from etl_assets.delta.log import commit_notes, entry_path
+from etl_assets.delta.statistics import as_json
 from etl_assets.mirroring.local_store import LocalStore
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _add(file: StoredFile) -> dict[str, Any]:
         "partitionValues": dict(file.partition),
         "size": file.size,
         "modificationTime": file.modified,
-        "stats": json.dumps(file.statistics, separators=(",", ":")),
+        "stats": as_json(file.statistics),
     }
 
 
@@ -184,7 +185,7 @@ def _remove(file: StoredFile, at: int) -> dict[str, Any]:
         "extendedFileMetadata": True,
         "partitionValues": dict(file.partition),
         "size": file.size,
-        "stats": json.dumps({"numRecords": file.rows}),
+        "stats": as_json({"numRecords": file.rows}),
     }
 
 

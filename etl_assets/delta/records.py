@@ -10,20 +10,23 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.commit import Place, commit_metadata, write_version
-from etl_assets.delta.content import KeptRows, StoredFile, with_utc_times
+from etl_assets.delta.content import KeptRows, StoredFile
+from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.new_entry import FirstEntry, NewEntry
+from etl_assets.delta.partition_values import as_text
 from etl_assets.delta.replication import TABLE_PROPERTIES
+from etl_assets.delta.table import snapshot_in
+from etl_assets.delta.times import with_utc_times
 from etl_assets.errors import Fenced
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from etl_assets.contracts.columns import TableContract
     from etl_assets.delta.table import Table
 
@@ -32,6 +35,8 @@ CHECKPOINT_EVERY = 20
 _LOG_RETENTION = {"delta.logRetentionDuration": "interval 7 days"}
 """Of a table with one domain: it may have thousands of commits a day, and nobody restores it."""
 Rows = Sequence[Mapping[str, Any]]
+_committed: dict[Path, tuple[int, bool]] = {}
+"""The version that this process committed last to a folder, and whether its entries carry the time of their commit."""
 
 
 def commit_rows(
@@ -58,12 +63,14 @@ def commit_rows(
 
     Raises:
         CommitConflict: the table has moved past its base. Plan again.
+        FeatureUnsupported: the table uses a feature of Delta that this does not know; nothing was written.
         Fenced, QuorumUnavailable: it could not be acknowledged.
     """
     if base_version < 0:
         write_version(None, table, 0, partial(_create, table))
         base_version = 0
     added: list[StoredFile] = []
+    written: list[tuple[Path, bool]] = []
 
     def execute(place: Place, writer: str) -> None:
         if epoch is not None and place.epoch != epoch:
@@ -74,6 +81,7 @@ def commit_rows(
                 epoch=epoch,
                 by=place.epoch,
             )
+        stamped = _stamped(table, place.path, base_version)
         added.extend(kept.write(place.path) for kept in _by_partition(_contract(table), rows))
         entry = NewEntry(
             operation="WRITE",
@@ -88,12 +96,29 @@ def commit_rows(
             user_metadata=commit_metadata(place, writer, facts),
         )
         # Where there is one already it is another program's, and the verification of the commit says so.
-        entry.put(place.path, stamped=table.replication is not None)
+        entry.put(place.path, stamped=stamped)
+        written.append((place.path, stamped))
 
     write_version(None, table, base_version + 1, execute)
+    for folder, stamped in written:
+        _committed[folder] = base_version + 1, stamped
     if table.replication is None and (base_version + 1) % CHECKPOINT_EVERY == 0:
         checkpoint_in_place(table.path, base_version + 1)
     return tuple(added)
+
+
+def _stamped(table: Table, folder: Path, base_version: int) -> bool:
+    """Whether entries of the table carry the time of their commit, where the gate allows one after a version.
+
+    After a commit of its own, which changes nothing of that, this process does not read the log for it again.
+    """
+    version, stamped = _committed.get(folder, (-1, False))
+    if version == base_version:
+        return stamped
+    # Of the folder that is written: to ask for the table's newest would have the voters answer once more.
+    base = snapshot_in(folder, base_version)
+    expect(table.name, base, Access.ROWS)
+    return base.has_commit_timestamps
 
 
 def read_files(folder: Path, files: Iterable[StoredFile]) -> Iterator[dict[str, Any]]:
@@ -105,23 +130,24 @@ def read_files(folder: Path, files: Iterable[StoredFile]) -> Iterator[dict[str, 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for file in files:
-        path = folder / file.path
+    for each in files:
+        path = folder / each.path
         try:
-            rows = pq.read_table(path, partitioning=None)
+            with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+                rows = with_utc_times(file.read(), file)
         except FileNotFoundError as error:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
         except pa.ArrowException as error:
             raise OSError(errno.EBADMSG, f"no whole Parquet file ({error})", str(path)) from error
-        yield from with_utc_times(rows).to_pylist()
+        yield from rows.to_pylist()
 
 
 def _by_partition(contract: TableContract, rows: Rows) -> Iterator[KeptRows]:
     import pyarrow as pa
 
-    parts: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    parts: dict[tuple[str | None, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        parts.setdefault(tuple(str(row[name]) for name in contract.delta_partition), []).append(row)
+        parts.setdefault(tuple(as_text(row[name]) for name in contract.delta_partition), []).append(row)
     schema = arrow_schema(contract, without=contract.delta_partition)
     for values, some in parts.items():
         yield KeptRows(

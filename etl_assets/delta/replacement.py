@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, commit_metadata, moved_on, write_version
 from etl_assets.delta.content import KeptRows, StoredFile
+from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.lasting_cursors import lasting_cursors
 from etl_assets.delta.log import UNDO
 from etl_assets.delta.new_entry import NewEntry, missing_files
@@ -65,6 +66,7 @@ def replace_contents(
     Raises:
         CommitConflict: one of them has moved past its base version; nothing was written. Plan again.
         TableBusy: another process held a lock for too long; nothing was written.
+        FeatureUnsupported: a table uses a feature of Delta that this does not know; nothing was written.
         FilesGone: files that were to come back are not there.
     """
     with ExitStack() as locks:
@@ -74,6 +76,8 @@ def replace_contents(
         for each in replacements:
             if (current := each.table.version()) != each.base_version:
                 raise moved_on(each.table, current=current, base=each.base_version)
+            if (base := each.table.snapshot(each.base_version)) is not None:
+                expect(each.table.name, base, Access.UNDO)
         return [_replace_content(each) for each in replacements]
 
 

@@ -156,6 +156,10 @@ class Replication:
         """Where versions found by the last `bind` are read from."""
         return self._bound or self.bind()
 
+    def folder_read_last(self) -> Path | None:
+        """The folder that the last `bind` found, None before the first one."""
+        return None if self._bound is None else Path(self._bound.uri) / self._bound.folder
+
     def lead(self) -> Lead:
         """Take up the lead in this process's domain, or join it, and push what its log holds beyond the head."""
         return self._leadership.lead()

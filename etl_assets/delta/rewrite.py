@@ -25,6 +25,7 @@ from etl_assets.delta.commit import (
     write_version,
 )
 from etl_assets.delta.content import StoredFile
+from etl_assets.delta.gate import Access
 from etl_assets.delta.lasting_cursors import lasting_cursors
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.writing import writing
@@ -63,7 +64,7 @@ class Rewrite:
 
 def can_rewrite(table: Table, snapshot: Snapshot) -> bool:
     """Whether files of a table can be replaced here. Otherwise Delta does it, or says why it must not be."""
-    return can_write_files(table, snapshot) and not snapshot.is_append_only
+    return can_write_files(table, snapshot, Access.REPLACE)
 
 
 def commit_rewrite(

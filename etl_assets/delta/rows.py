@@ -12,10 +12,11 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
+from etl_assets.delta.partition_values import folder_of
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.within import Within, condition
 
@@ -105,7 +106,7 @@ def _by_name(
     if table.contract is None or snapshot is None or not snapshot.is_plain:
         return None
     files = list(files_with(snapshot, after, within))
-    if len(files) > MOST_FILES_BY_NAME:
+    if len(files) > MOST_FILES_BY_NAME or not _folders_spell_partitions(snapshot, files):
         return None
     schema = struct_type(table.contract)
     if not files:
@@ -114,6 +115,15 @@ def _by_name(
     reader = spark.read.schema(schema).option("basePath", str(table.path))
     rows = reader.parquet(*(str(table.path / file) for file in files))
     return rows.select(*schema.names)
+
+
+def _folders_spell_partitions(snapshot: Snapshot, files: Sequence[str]) -> bool:
+    """Whether the folders of files spell their partitions as Spark reads them. Other programs may lay out files as they like."""
+    columns = snapshot.partition_columns()
+    return all(
+        PurePosixPath(path).parent == PurePosixPath(folder_of(partition, columns))
+        for path, partition in snapshot.partitions(files)
+    )
 
 
 def files_with(snapshot: Snapshot, after: After | None, within: Within | None = None) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
+from etl_assets.delta.footers import rows_in
 from etl_assets.delta.log import (
     checkpoint_path,
     checkpoints,
@@ -25,6 +26,7 @@ from etl_assets.delta.log import (
     newest_checkpoint,
     read_transactions,
 )
+from etl_assets.delta.partition_values import as_text
 from etl_assets.delta.replication import Replication, replication
 from etl_assets.delta.rows import After, read_rows
 from etl_assets.delta.within import Within, columns_of, may_hold
@@ -90,7 +92,7 @@ class Table:
         newest = self.version()
         if newest < 0:
             return None
-        return _snapshot(self.path, newest if version is None else version)
+        return snapshot_in(self.path, newest if version is None else version)
 
     def read(
         self, spark: SparkSession, version: int, after: After | None = None, within: Within | None = None
@@ -126,6 +128,13 @@ class Snapshot:
         for (path,) in self._files("path"):
             yield unquote(path)
 
+    def partitions(self, among: Collection[str]) -> Iterator[tuple[str, dict[str, str | None]]]:
+        """Of some of its data files the partition that each is of."""
+        columns, among = self.partition_columns(), set(among)
+        for path, *values in self._files("path", *(f"partition.{column}" for column in columns)):
+            if (file := unquote(path)) in among:
+                yield file, dict(zip(columns, map(as_text, values), strict=True))
+
     def files_by_day(self) -> Iterator[tuple[str, dt.date, int | None]]:
         """Its data files, the day each is of and the batch id of its newest row, if known."""
         for path, day, batch in self._files("path", "partition.partition_date", "max.batch_id"):
@@ -152,18 +161,21 @@ class Snapshot:
         return self._property("delta.enableInCommitTimestamps") == "true"
 
     @property
-    def is_append_only(self) -> bool:
-        """Whether its rows must not be replaced."""
-        return self._property("delta.appendOnly") == "true"
-
-    def needs_only(self, features: Collection[str]) -> bool:
-        """Whether a writer that knows these features of Delta's protocol, and no others, may write the table."""
+    def protocol_versions(self) -> tuple[int, int]:
+        """The versions of Delta's protocol that a reader and a writer need."""
         protocol = self._delta_table.protocol()
-        if not self.is_plain:
-            return False
-        named = protocol.writer_features or ()
-        # Up to version 2 there is nothing but appendOnly and invariants; those between name no features.
-        return protocol.min_writer_version <= 2 or (bool(named) and set(named) <= set(features))
+        return protocol.min_reader_version, protocol.min_writer_version
+
+    @property
+    def named_features(self) -> frozenset[str]:
+        """Table features that the protocol names. What they mean for a write: `gate.py`."""
+        protocol = self._delta_table.protocol()
+        return frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Table properties."""
+        return self._delta_table.metadata().configuration
 
     def fields(self) -> list[dict[str, Any]]:
         """Its columns as the log has them: `name`, `type`, `nullable`, `metadata`."""
@@ -180,7 +192,7 @@ class Snapshot:
         return int(self._property("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
 
     def _property(self, name: str) -> str | None:
-        return self._delta_table.metadata().configuration.get(name)
+        return self.properties.get(name)
 
     def add_actions(self) -> Iterator[dict[str, Any]]:
         """What the log says of each data file, in delta-rs' flat names: `path`, `partition.<column>`, `min.<column>`."""
@@ -218,15 +230,16 @@ class Snapshot:
         """Whether it has rows, or such with one of some values of a Delta partition column. A file that does not tell may."""
         names = () if column is None else (f"partition.{column}",)
         return any(
-            rows != 0 and (not found or str(found[0]) in values)
+            rows != 0 and (not found or str(as_text(found[0])) in values)
             for rows, *found in self._files("num_records", *names)
         )
 
     def rows_by(self, *columns: str) -> dict[tuple[str, ...], int]:
-        """Rows for each combination of Delta partition values, from file statistics."""
+        """Rows for each combination of Delta partition values as texts, from file statistics; `None` is null's."""
         rows: Counter[tuple[str, ...]] = Counter()
-        for number, *values in self._files("num_records", *(f"partition.{column}" for column in columns)):
-            rows[tuple(map(str, values))] += number or 0
+        names = (f"partition.{column}" for column in columns)
+        for path, number, *values in self._files("path", "num_records", *names):
+            rows[tuple(str(as_text(value)) for value in values)] += self._rows(path, number)
         return dict(rows)
 
     def rows_by_file(self) -> Iterator[tuple[str, int | None]]:
@@ -264,7 +277,11 @@ class Snapshot:
 
     def row_count(self) -> int:
         """Rows in all, from file statistics."""
-        return sum(number or 0 for (number,) in self._files("num_records"))
+        return sum(self._rows(path, number) for path, number in self._files("path", "num_records"))
+
+    def _rows(self, path: str, told: int | None) -> int:
+        """The rows of a data file: as the log tells, or by the file's own footer."""
+        return rows_in(self._folder / unquote(path)) if told is None else told
 
     def maximum(self, column: str) -> int | None:
         """The highest value of a BIGINT column, None for an empty table: from file statistics, or from the column itself
@@ -344,7 +361,7 @@ def _is_untold(rows: int | None, nulls: int | None, high: int | None) -> bool:
     return high is None and rows != 0 and (nulls is None or nulls != rows)
 
 
-def _snapshot(path: Path, version: int) -> Snapshot:
+def snapshot_in(path: Path, version: int) -> Snapshot:
     """A version's log as read; a step asks for the same ones again and again, and a version never changes.
 
     A table made anew may have the same path and version, but not the same file for it. What was read is read further when

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.append import STAGING
+from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.log import checkpoints
 from etl_assets.delta.standing import Holding
 from etl_assets.errors import InputError
@@ -102,7 +103,7 @@ def find_unneeded(table: Table, retention: dt.timedelta, now: dt.datetime) -> li
     Raises:
         DomainUnavailable: a domain does not answer, so that what it still needs cannot be told.
         QuorumUnavailable: too few domains answer.
-        InputError: the table has files that its log does not name as data files.
+        FeatureUnsupported: the table uses a feature of Delta for which its log names more than data files.
     """
     holdings = _holdings(table)
     if not holdings:
@@ -143,12 +144,7 @@ def _needed(table: Table, holdings: list[Holding], before: float) -> frozenset[s
     newest = table.snapshot()
     if newest is None:
         return frozenset()
-    if not newest.is_plain:
-        raise InputError(
-            f"the table {table.name} has deletion vectors or other features that its data files alone do not tell",
-            fix="run Delta's own VACUUM, if it is not mirrored",
-            table=table.name,
-        )
+    expect(table.name, newest, Access.VACUUM)
     oldest = min(_oldest_kept(holdings[0], newest.version, before), *(each.version for each in holdings))
     oldest = max(oldest, _first_readable(holdings[0]))
     base = table.snapshot(oldest) if oldest >= 0 else None

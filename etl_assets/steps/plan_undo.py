@@ -24,6 +24,7 @@ from etl_assets.contracts.tables import (
 )
 from etl_assets.delta.content import KeptRows, StoredFile, content_of, rows_kept
 from etl_assets.delta.cursor import cursor_name, read_cursors
+from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.log import commit_notes, read_entry
 from etl_assets.delta.new_entry import missing_files
 from etl_assets.delta.offsets import DEALT, RETIRED, next_offset
@@ -71,10 +72,12 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
         InputError: the table is not one to be restored.
         NotFound: no such table or version.
         FilesGone: the version cannot be had any more.
+        FeatureUnsupported: the table, or one after it, uses a feature of Delta that an undo does not know.
     """
     table = existing(domains, name)
     now, then = table.snapshot(), _older(table, version)
     assert now is not None
+    expect(name, now, Access.UNDO)
     before, wanted = content_of(now), content_of(then)
     changed = _changed_since(table, version, now)
     removed, restored = _without(before, wanted, changed), _without(wanted, before, changed)
@@ -102,6 +105,9 @@ def plan_days(domains: Domains, names: Collection[str], days: Sequence[dt.date])
         domains: Where tables are.
         names: Some of `REMADE`.
         days: The days.
+
+    Raises:
+        FeatureUnsupported: one of the tables uses a feature of Delta that an undo does not know.
     """
     undo = {"kind": "reprocess", "tables": sorted(names), "days": [day.isoformat() for day in days]}
     found = (_without_days(domains, name, tuple(days), undo) for name in downstream(names))
@@ -163,13 +169,8 @@ def _older(table: Table, version: int) -> Snapshot:
             table=table.name,
             missing=[],
         ) from error
-    if snapshot is None or not snapshot.is_plain:
-        raise FilesGone(
-            f"version {version} of {table.name} has more to it than data files, which the platform did not write",
-            fix="restore it with the program that did",
-            table=table.name,
-            missing=[],
-        )
+    assert snapshot is not None  # there is a newest one
+    expect(table.name, snapshot, Access.UNDO)
     return snapshot
 
 
@@ -219,6 +220,7 @@ def _without_days(
     snapshot = table.snapshot()
     if snapshot is None:
         return None
+    expect(name, snapshot, Access.UNDO)
     if name == ORDER_STATUS_VIEW.name:
         days = (None,)
     removed = tuple(file for file in content_of(snapshot).values() if file.day in days)

@@ -40,6 +40,8 @@ def ours(kind: type[errors.EtlAssetsError]) -> errors.EtlAssetsError:
         (ours(errors.SettingsError), Decision.STOP),
         (ours(errors.SchemaMismatch), Decision.STOP),
         (ours(errors.CommitUnverified), Decision.STOP),
+        (ours(errors.CommitOverwritten), Decision.STOP),
+        (ours(errors.FeatureUnsupported), Decision.STOP),
         (an("ConcurrentAppendException"), Decision.RETRY),
         (an("Py4JNetworkError"), Decision.RETRY),
         (an("AnalysisException", type("PySparkException", (Exception,), {})), Decision.STOP),
