@@ -62,7 +62,7 @@ def replay_attempt(position: str):  # noqa: ANN201
     """Which handing-in it was: 2 for the first replay."""
     from pyspark.sql import functions as F
 
-    return F.expr(f"CAST(regexp_extract({position}, '{_REPLAY_POSITION}', 2) AS INT)")
+    return F.expr(f"try_cast(regexp_extract({position}, '{_REPLAY_POSITION}', 2) AS INT)")
 
 
 def current_letters(

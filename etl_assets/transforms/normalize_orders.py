@@ -13,7 +13,7 @@ from etl_assets.contracts.events import (
     PayloadField,
 )
 from etl_assets.contracts.reasons import DeadLetterReason
-from etl_assets.contracts.rules import first_violation
+from etl_assets.contracts.rules import Matches, first_violation
 from etl_assets.contracts.sql_text import identifier, string_literal
 from etl_assets.contracts.tables import NORMALIZED_ORDERS
 
@@ -32,7 +32,7 @@ _JUDGED_COLUMNS = (
     "occurred_at",
 )
 _QUOTE = string_literal('"')
-_AMOUNT_TEXT = r"-?[0-9]{1,16}([.][0-9]{1,2})?"
+_AMOUNT_TEXT = Matches(r"-?[0-9]{1,16}([.][0-9]{1,2})?", "a decimal number")
 
 
 def normalize_orders(
@@ -68,9 +68,7 @@ def normalize_orders(
         F.expr(_by_type({name: string_literal(c.status.value) for name, c in contracts.items()})).alias(
             "order_status"
         ),
-        F.expr(f"CASE WHEN __amount RLIKE {string_literal(f'^{_AMOUNT_TEXT}$')} THEN __amount END")
-        .cast("decimal(18,2)")
-        .alias("amount"),
+        F.expr(_amount_sql()).alias("amount"),
         F.col("__currency").alias("currency"),
         F.col("__customer_id").alias("customer_id"),
         "occurred_at",
@@ -115,22 +113,31 @@ def _by_version(field: PayloadField, contract: EventContract) -> str:
 def _exact_text(field: PayloadField, name: str) -> str:
     """A field's value as text, with every digit; empty, which no contract takes, for a value of another JSON type.
 
-    `from_json` gives a string as it is, but takes a number through a double. The payload is canonical, so a number that
-    stands in it just as the double prints was not changed; any other is read again, exactly.
+    `from_json` gives a string as it is, but takes a number through a double. The payload is canonical, so a value that
+    stands behind its key just as `from_json` gives it was not changed; any other is read again, exactly. The key's text
+    can also stand for a nested field, or end the name of another one: only if it stands there once, it is this field's.
     """
     value = f"__payload.{identifier(name)}"
     key, path = string_literal(f'"{name}":'), string_literal("$." + name)
+    exact = "try_parse_json(payload)"
     quoted = f"contains(payload, concat({key}, {_QUOTE}, {value}, {_QUOTE}))"
+    once = f"substring_index(payload, {key}, 2) = payload"
     if field.column is not PayloadColumn.AMOUNT:
-        kind = f"schema_of_variant(variant_get(parse_json(payload), {path}, 'variant'))"
-        return f"CASE WHEN {value} IS NULL OR {quoted} OR {kind} = 'STRING' THEN {value} ELSE '' END"
+        kind = f"schema_of_variant(variant_get({exact}, {path}, 'variant'))"
+        return f"CASE WHEN {value} IS NULL OR ({quoted} AND {once}) OR {kind} = 'STRING' THEN {value} ELSE '' END"
     verbatim = " OR ".join(
         f"contains(payload, concat({key}, {value}, {string_literal(after)}))" for after in (",", "}")
     )
     return (
-        f"CASE WHEN {value} IS NULL OR {quoted} OR ({value} RLIKE '^-?[0-9]' AND ({verbatim})) THEN {value}"
-        f" ELSE coalesce(try_variant_get(parse_json(payload), {path}, 'string'), '') END"
+        f"CASE WHEN {value} IS NULL OR (({quoted} OR ({value} RLIKE '^-?[0-9]' AND ({verbatim}))) AND {once})"
+        f" THEN {value} ELSE coalesce(try_variant_get({exact}, {path}, 'string'), '') END"
     )
+
+
+def _amount_sql() -> str:
+    """The amount, NULL for a text that is none: nothing that a producer sends may make the query fail."""
+    pattern = string_literal(_AMOUNT_TEXT.whole_value_pattern)
+    return f"CASE WHEN __amount RLIKE {pattern} THEN try_cast(__amount AS DECIMAL(18,2)) END"
 
 
 def _by_type(values: Mapping[EventType, str], otherwise: str = "NULL") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 
 pytestmark = pytest.mark.spark
 
+LINE_ENDS = ("\n", "\r", "\r\n", "\u0085", "\u2028", "\u2029")
+"""What Java's `$` lets follow."""
 BAD: dict[str, tuple[dict[str, Any] | str | bytes, Reason]] = {
     "not JSON": ("not json", Reason.MALFORMED_JSON),
     "truncated line": (json.dumps(event(100))[:-20], Reason.MALFORMED_JSON),
@@ -66,8 +69,55 @@ BAD: dict[str, tuple[dict[str, Any] | str | bytes, Reason]] = {
         event(120, payload={"customer_id": "c", "amount": 1, "currency": "eur"}),
         Reason.CONTRACT_VIOLATION,
     ),
+    **{
+        f"amount before U+{ord(end[-1]):04X} and a length of {len(end)}": (
+            event(130 + number, payload={"customer_id": "c", "amount": f"12.50{end}"}),
+            Reason.INVALID_PAYLOAD,
+        )
+        for number, end in enumerate(LINE_ENDS)
+    },
+    **{
+        f"currency before U+{ord(end[-1]):04X} and a length of {len(end)}": (
+            event(140 + number, payload={"customer_id": "c", "amount": 1, "currency": f"EUR{end}"}),
+            Reason.CONTRACT_VIOLATION,
+        )
+        for number, end in enumerate(LINE_ENDS)
+    },
+    **{
+        f"value of another kind beside one of that name, {number}": (
+            json.dumps(event(150 + number, payload={})).replace("{}", payload),
+            Reason.INVALID_PAYLOAD,
+        )
+        for number, payload in enumerate(
+            (
+                '{"customer_id": "c", "amount": 5.100000000000000000001, "a": {"amount": 5.1}}',
+                '{"customer_id": "c", "amount": 5.100000000000000000001, "a": {"amount": "5.1"}}',
+                '{"customer_id": "c", "amount": 5.100000000000000000001, "a": [{"amount": 5.1, "b": 1}]}',
+                '{"customer_id": "c", "amount": 5.100000000000000000001, "x\\"amount": 5.1}',
+                '{"customer_id": "c", "amount": true, "a": {"amount": "true"}}',
+                '{"customer_id": "c", "amount": [], "a": {"amount": "[]"}}',
+            )
+        )
+    },
+    **{
+        f"customer of another kind beside one of that name, {number}": (
+            json.dumps(event(160 + number, payload={})).replace("{}", payload),
+            Reason.CONTRACT_VIOLATION,
+        )
+        for number, payload in enumerate(
+            (
+                '{"customer_id": 5, "amount": 1, "a": {"customer_id": "5"}}',
+                '{"customer_id": true, "amount": 1, "a": {"customer_id": "true"}}',
+                '{"customer_id": 5, "amount": 1, "x\\"customer_id": "5"}',
+                '{"customer_id": "c", "amount": 1, "currency": ["EUR"], "a": {"currency": "[\\"EUR\\"]"}}',
+            )
+        )
+    },
 }
 GOOD_BEFORE, GOOD_AFTER = event(1), event(2)
+SAME_NAME = event(
+    3, payload={"customer_id": "c", "amount": 5.1, "a": {"amount": 7, "customer_id": 5, "b": {"amount": "x"}}}
+)
 NAME = "bad [1]*% lines?.jsonl"
 
 
@@ -77,7 +127,7 @@ def bad_day(engine, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bad_input")
     session = engine.spark_session.newSession()
     pipeline = Pipeline(root=folder / "data", landing=folder / "landing", session=lambda: session)
-    pipeline.land([GOOD_BEFORE, *(line for line, _ in BAD.values()), GOOD_AFTER], name=NAME)
+    pipeline.land([GOOD_BEFORE, *(line for line, _ in BAD.values()), GOOD_AFTER, SAME_NAME], name=NAME)
     reports = pipeline.run(only=["customers", "raw_events", "normalized_orders", "dead_letters"])
     return (
         reports,
@@ -102,10 +152,11 @@ def test_the_good_lines_around_them_are_accepted_and_the_figures_add_up(bad_day)
     reports, letters, raw, normalized = bad_day
     at_ingest = [letter for letter in letters if letter["stage"] == "ingest"]
     total = reports["raw_events"].total()
-    assert total["read"] == len(BAD) + 2 == total["accepted"] + total["rejected"]
+    assert total["read"] == len(BAD) + 3 == total["accepted"] + total["rejected"]
     assert total["rejected"] == len(at_ingest)
     assert sorted(row["offset"] for row in raw) == list(range(total["accepted"]))
-    assert {row["event_id"] for row in normalized} == {"event-1", "event-2"}
+    amounts = {row["event_id"]: row["amount"] for row in normalized}
+    assert amounts == {"event-1": Decimal("12.50"), "event-2": Decimal("12.50"), "event-3": Decimal("5.10")}
     assert len(letters) == len(BAD)
 
 
