@@ -122,17 +122,11 @@ def _parse_strictly(line: bytes) -> Any:
 
 
 def _depth(value: Any) -> int:
-    """Levels of nesting, found without recursion."""
+    """Objects and arrays within each other, found without recursion."""
     deepest, level = 0, [value]
-    while level:
+    while level := [item for item in level if isinstance(item, (dict, list))]:
         deepest += 1
-        children: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                children.extend(item.values())
-            elif isinstance(item, list):
-                children.extend(item)
-        level = children
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
     return deepest
 
 

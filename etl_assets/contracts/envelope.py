@@ -12,6 +12,7 @@ import datetime as dt
 import hashlib
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from etl_assets.contracts import canonical_json
@@ -22,7 +23,7 @@ from etl_assets.contracts.tables.recurring_columns import MAX_ID_CHARACTERS
 KEPT_RECORD_BYTES = 4_096
 """How much of a record that is too large is kept in its dead letter."""
 
-_RFC_3339 = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})")
+_RFC_3339 = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:[0-5]\d)", re.ASCII)
 _LOCAL_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NOT_FINGERPRINTED = ("trace_id", "span_id")
@@ -179,13 +180,19 @@ def _optional_text(value: dict[str, Any], name: str) -> str | None:
 
 
 def _version(value: dict[str, Any]) -> int:
-    version = _required(value, "schema_version")
+    version = _whole(_required(value, "schema_version"))
     if type(version) is not int or not 1 <= version < 2**31:
         raise Refused(DeadLetterReason.WRONG_TYPE, "schema_version is not a whole number from 1")
     return version
 
 
+def _whole(value: Any) -> Any:
+    """A whole number that is written as a fraction (`1.0`) as the number it is, anything else as it is."""
+    return int(value) if type(value) is Decimal and value == value.to_integral_value() else value
+
+
 def _time(value: Any, latest_micros: int, limits: Limits) -> int:
+    value = _whole(value)
     if type(value) is int:
         micros = value * 1_000
     elif type(value) is str:

@@ -102,6 +102,12 @@ def test_unknown_types_and_newer_versions_are_taken_in(kept, version):
         ("timestamp", "2026-01-05", DeadLetterReason.INVALID_TIMESTAMP),
         ("timestamp", "2026-02-30T10:00:00Z", DeadLetterReason.INVALID_TIMESTAMP),
         ("timestamp", "yesterday", DeadLetterReason.INVALID_TIMESTAMP),
+        ("timestamp", "2026-01-05T20:00:00+10:60", DeadLetterReason.INVALID_TIMESTAMP),
+        ("timestamp", "2026-01-05T20:00:00-10:99", DeadLetterReason.INVALID_TIMESTAMP),
+        ("timestamp", "2026-01-05T20:00:00+24:00", DeadLetterReason.INVALID_TIMESTAMP),
+        ("timestamp", "2026-01-05T10:00:60Z", DeadLetterReason.INVALID_TIMESTAMP),
+        ("timestamp", "2026-01-05T10:00:00Z\n", DeadLetterReason.INVALID_TIMESTAMP),
+        ("timestamp", "\u0662\u0660\u0662\u0666-01-05T10:00:00Z", DeadLetterReason.INVALID_TIMESTAMP),
         ("timestamp", "9999-12-31T23:59:59Z", DeadLetterReason.TIMESTAMP_OUT_OF_RANGE),
         ("timestamp", 253_402_300_799_000, DeadLetterReason.TIMESTAMP_OUT_OF_RANGE),
         ("timestamp", 10**30, DeadLetterReason.TIMESTAMP_OUT_OF_RANGE),
@@ -135,6 +141,32 @@ def test_a_refused_record_keeps_the_event_id_it_names():
 )
 def test_one_moment_has_one_time_however_it_is_written(text):
     assert judged(event(1, timestamp=text)).occurred_at_micros == 1_767_607_200_000_000
+
+
+@pytest.mark.parametrize(
+    ("field", "one", "other"),
+    [("schema_version", "1", "1.0"), ("timestamp", "1767607200123", "1767607200123.00")],
+)
+def test_a_whole_number_is_one_however_it_is_written(field, one, other):
+    sent = json.dumps({**event(1), field: "?"})
+    plain, written_otherwise = (judged(sent.replace('"?"', number).encode()) for number in (one, other))
+    assert plain.reason is None
+    assert plain == written_otherwise
+
+
+@pytest.mark.parametrize("levels", range(95, 99))
+def test_how_deep_an_event_may_be_does_not_depend_on_its_spelling(levels):
+    """The line and its payload are two of the 100 levels."""
+    plain = json.dumps(event(1, payload={"a": "?", "d": 1})).replace('"?"', "[" * levels + "1" + "]" * levels)
+    escaped = plain.replace('"d"', '"\\u0064"')
+    assert judged(plain.encode()).reason is None
+    assert judged(plain.encode()) == judged(escaped.encode())
+
+
+@pytest.mark.parametrize("spelling", ['"d"', '"\\u0064"'])
+def test_an_event_of_more_than_100_levels_is_refused_in_each_spelling(spelling):
+    line = json.dumps(event(1, payload={"a": "?", "d": 1})).replace('"?"', "[" * 99 + "1" + "]" * 99)
+    assert judged(line.replace('"d"', spelling).encode()).error == "nested deeper than 100 levels"
 
 
 def test_the_last_microsecond_before_the_limit_is_taken():
