@@ -38,7 +38,7 @@ class Replacement:
         kept: Rows of removed files that stay.
         cursors: Cursors that are set, at -1 those set back.
         transactions: Other transaction ids that are set.
-        undo: What to note of the undo.
+        undo: What to note of the undo; empty where it is none that an operator asked for.
         facts: Figures to keep with the commit.
     """
 
@@ -102,7 +102,7 @@ def _put_undo(replacement: Replacement, place: Place, writer: str) -> None:
         },
         user_metadata={
             **commit_metadata(place, writer, replacement.facts, cursors=replacement.cursors, last=True),
-            UNDO: dict(replacement.undo),
+            **({UNDO: dict(replacement.undo)} if replacement.undo else {}),
         },
     )
     # Where there is one already it is another program's, and the verification of the commit says so.

@@ -6,7 +6,13 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables import DEAD_LETTERS, ORDER_STATUS_VIEW, RAW_EVENTS, WAREHOUSE_ROWS
+from etl_assets.contracts.tables import (
+    DEAD_LETTERS,
+    ORDER_STATUS_VIEW,
+    RAW_EVENTS,
+    RAW_EVENTS_EXCEPTIONS,
+    WAREHOUSE_ROWS,
+)
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.cursor import read_cursors
 from etl_assets.placement.policy import Stage
@@ -15,6 +21,7 @@ from etl_assets.sources.watch import WatchCursor, Watched, watch
 from etl_assets.steps.changes import read_changes
 from etl_assets.steps.data_path import source_folders
 from etl_assets.steps.inputs import INPUTS
+from etl_assets.steps.pending_plan import pending_plan
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 
@@ -54,7 +61,12 @@ def days_behind(domain: FailureDomain, first_day: dt.date) -> dict[str, tuple[dt
     """
     inputs = {name: platform_table(name, domain) for names in INPUTS.values() for name in names}
     days = sorted({day for table in inputs.values() for day in _days_of(table) if day >= first_day})
-    found = {name: _behind(platform_table(name, domain), inputs, days) for name in INPUTS}
+    # A batch that was not ended is no input of another table; its step carries it out, or takes back what it refused.
+    left = pending_plan(inputs[RAW_EVENTS_EXCEPTIONS.name], inputs[RAW_EVENTS.name])
+    of_left = () if left is None else tuple(day for day in left.plan.days if day >= first_day)
+    found = {RAW_EVENTS.name: of_left} | {
+        name: _behind(platform_table(name, domain), inputs, days) for name in INPUTS
+    }
     return {name: behind for name, behind in found.items() if behind}
 
 

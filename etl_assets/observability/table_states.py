@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.contracts.tables import ALL_TABLES, ORDER_STATUS_VIEW, RAW_EVENTS
 from etl_assets.delta.cursor import ALL_DAYS, cursor_name, read_cursors, taken_back
 from etl_assets.delta.table import Table
-from etl_assets.steps.ingest_batch import FILES, committed_batch
 from etl_assets.steps.inputs import INPUTS
+from etl_assets.steps.pending_plan import FILES, committed_batch
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:

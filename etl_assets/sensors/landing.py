@@ -19,7 +19,7 @@ from etl_assets.settings import Settings
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.watch import WatchCursor, watch
 from etl_assets.steps.data_path import source_folders
-from etl_assets.steps.ingest_batch import committed_batch
+from etl_assets.steps.pending_plan import committed_batch
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 

@@ -1,14 +1,14 @@
 """A planned batch of files: what one commit reads, and how commits name it.
 
 The commit of a batch names the files it read (`ledger.py` gathers them). What a batch refuses is committed before its
-rows, and that commit names the whole plan: it is all that a run killed in between leaves behind, and the next run carries
-out the same plan, so that no line is judged in two ways. A batch killed earlier has left nothing and is planned anew.
+rows, and that commit names the whole plan: it is all that a run killed in between leaves behind. The next run carries out the
+same plan, or takes back what it refused, so that no line is judged in two ways. A batch killed earlier has left nothing.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,17 +48,14 @@ class BatchPlan:
         return {"plan": {"batch_id": self.batch_id, "files": self.marks}}
 
 
-def last_plan(commits: Iterable[Mapping[str, Any]]) -> BatchPlan | None:
-    """The newest plan that commits name, by their user metadata, newest first."""
-    for metadata in commits:
-        if (plan := (metadata.get("facts") or {}).get("plan")) is not None:
-            files = (
-                SourceFile(
-                    day=dt.date.fromisoformat(day), source=source, name=name, size=size, mtime_ns=mtime_ns
-                )
-                for day, marks in plan["files"].items()
-                for key, (size, mtime_ns) in marks.items()
-                for source, _, name in [key.partition("/")]
-            )
-            return BatchPlan(batch_id=plan["batch_id"], files=tuple(sorted(files)))
-    return None
+def plan_of(facts: Mapping[str, Any]) -> BatchPlan | None:
+    """The plan that a commit names among its facts, if it names one."""
+    if (plan := facts.get("plan")) is None:
+        return None
+    files = (
+        SourceFile(day=dt.date.fromisoformat(day), source=source, name=name, size=size, mtime_ns=mtime_ns)
+        for day, marks in plan["files"].items()
+        for key, (size, mtime_ns) in marks.items()
+        for source, _, name in [key.partition("/")]
+    )
+    return BatchPlan(batch_id=plan["batch_id"], files=tuple(sorted(files)))

@@ -39,7 +39,7 @@ def blocks_of(path: str, size: int, most_bytes: int) -> Iterator[Block]:
         yield Block(path=path, start=start, end=min(size, start + most_bytes))
 
 
-def read_lines(block: Block, held_bytes: int) -> Iterator[list[bytes | CutLine]]:
+def read_lines(block: Block, held_bytes: int) -> Generator[list[bytes | CutLine]]:
     """The lines of a block, without line feeds and the file's byte order mark, in lists of at most about a megabyte.
 
     Args:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Transaction
 from etl_assets.delta.cursor import advance, days_with_news, read_cursors
 from etl_assets.delta.footers import bounds_in
@@ -14,7 +15,8 @@ from etl_assets.delta.offsets import first_since_undo
 from etl_assets.delta.rows import files_with
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.delta.within import Within
-from etl_assets.steps.step import ReadMode
+from etl_assets.steps.pending_plan import settled_version
+from etl_assets.steps.step import ReadMode, platform_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +118,7 @@ class Changes:
 
 def read_changes(source: Table, consumer: Table, days: Sequence[dt.date], mode: ReadMode) -> Changes:
     """What `consumer` has to read of the days. Looks at logs only, starts no Spark."""
-    version = source.version()
+    version = _version_to_read(source)
     cursors, recreated = dict.fromkeys(days, -1), False
     if mode is ReadMode.INCREMENTAL and version >= 0:
         known = read_cursors(consumer, source.name, days)
@@ -127,6 +129,13 @@ def read_changes(source: Table, consumer: Table, days: Sequence[dt.date], mode: 
     return Changes(
         source=source, version=version, days=found, cursors=cursors, mode=mode, recreated=recreated
     )
+
+
+def _version_to_read(source: Table) -> int:
+    """The newest version, but for what a batch has refused whose rows are not committed: it may be taken back."""
+    if source.name != RAW_EVENTS_EXCEPTIONS.name:
+        return source.version()
+    return settled_version(source, platform_table(RAW_EVENTS.name, source.domain))
 
 
 def pending_days(source: Table, consumer: Table, days: Collection[dt.date]) -> tuple[dt.date, ...]:

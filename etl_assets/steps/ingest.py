@@ -15,19 +15,17 @@ from dataclasses import dataclass, field, replace
 from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.create import ensure_table
-from etl_assets.delta.log import recent_user_metadata
 from etl_assets.delta.table import Table
-from etl_assets.sources.batch_plan import BatchPlan, last_plan
+from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, Listing, SourceFile, verify
 from etl_assets.sources.ledger import Ledger
-from etl_assets.steps.ingest_batch import IngestBatch, committed_batch
+from etl_assets.steps.ingest_batch import IngestBatch
+from etl_assets.steps.pending_plan import PendingPlan, pending_plan, take_back
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, logger, staging_folder
 from etl_assets.steps.turns import give_way
 
 MOST_FILES_A_BATCH = 10_000
 """A commit names the files it read, which costs it up to a hundred bytes each."""
-_REMEMBERED_COMMITS = 10
-"""How many commits back a plan is looked for: compactions may have come after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +63,10 @@ class Ingest:
         """
         version = self._settle(days)
         report = StepReport(table=self.table.name, version=version, counts={day: Counter() for day in days})
-        if (pending := self._pending(version, days)) is not None:
-            report += self._carry_out(pending)
+        if (plan := self._pending(version, days)) is not None:
+            report += self._carry_out(plan)
+        else:
+            self._take_back()
         files, notes = self._files(days)
         report += StepReport(table=self.table.name, version=version, notes=notes)
         batches = list(batches_of(files, self.max_batch_bytes))[: self.most_batches]
@@ -81,12 +81,12 @@ class Ingest:
     def _settle(self, days: Sequence[dt.date]) -> int:
         """The version to plan on, with the ledger up to it.
 
-        If there is something to read, a commit that a killed run left unacknowledged is pushed first: planned anew, its
-        files could be judged in another way beside others that have come since.
+        If there is something to read or to take back, a commit that a killed run left unacknowledged is pushed first: planned
+        anew, its files could be judged in another way beside others that have come since.
         """
         Ledger.of(self.table).keep()
         version, mirrored = self.table.version(), self.table.replication
-        if version < 0 or mirrored is None or not self._files(days)[0]:
+        if version < 0 or mirrored is None or not (self._left() or self._files(days)[0]):
             return version
         mirrored.lead()
         Ledger.of(self.table).keep()
@@ -95,19 +95,31 @@ class Ingest:
     def _pending(self, version: int, days: Sequence[dt.date]) -> BatchPlan | None:
         """The plan of a run that ended between what it refused and its rows, as the next version.
 
-        Only if it is all of these days and its files are as they were; else they are planned anew with their days. Versions
-        that a compaction has taken since do not matter; a batch of files would, which may have read its files.
+        Only if it is all of these days and its files are as they were; else what it refused is taken back, and they are
+        planned anew with their days. Versions that a compaction has taken since do not matter; a batch of files would, which
+        may have read its files.
         """
-        exceptions = self.context.table(RAW_EVENTS_EXCEPTIONS.name)
-        if self.mode is ReadMode.WHOLE or (newest := exceptions.version()) < 0:
+        if self.mode is ReadMode.WHOLE or (left := self._left()) is None:
             return None
-        plan = last_plan(recent_user_metadata(exceptions.path, newest, _REMEMBERED_COMMITS))
-        if plan is None or not committed_batch(self.table) < plan.batch_id <= version + 1:
-            return None
-        if not set(days).issuperset(plan.days):
+        plan = left.plan
+        if plan.batch_id > version + 1 or not set(days).issuperset(plan.days):
             return None
         there = {file for _, listing in self._listings(plan.days) for file in listing.files}
         return replace(plan, batch_id=version + 1) if there.issuperset(plan.files) else None
+
+    def _left(self) -> PendingPlan | None:
+        return pending_plan(self.context.table(RAW_EVENTS_EXCEPTIONS.name), self.table)
+
+    def _take_back(self) -> None:
+        """Take back what a plan refused that is not carried out: its lines are judged again, maybe in another way."""
+        if (left := self._left()) is None:
+            return
+        exceptions = self.context.table(RAW_EVENTS_EXCEPTIONS.name)
+        take_back(exceptions, left, wait_seconds=self.context.lock_wait_seconds)
+        logger.warning(
+            "raw_events: a run ended before the rows of its batch of %d files; what it refused was taken back",
+            len(left.plan.files),
+        )
 
     def _files(self, days: Sequence[dt.date]) -> tuple[list[SourceFile], tuple[str, ...]]:
         ledger = Ledger.of(self.table)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -34,6 +35,8 @@ from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, verify
 from etl_assets.sources.ledger import FILES as FILES_READ
 from etl_assets.steps.exceptions import Exceptions, Stamps, commit_exceptions
+from etl_assets.steps.original_offsets import offsets_of, write_offsets
+from etl_assets.steps.pending_plan import FILES
 from etl_assets.steps.placed_blocks import PlacedBlock
 from etl_assets.steps.raw_exceptions import RawExceptions, exceptions_tasks
 from etl_assets.steps.raw_rows import RawRows, repeated_ordinals, rows_tasks
@@ -53,8 +56,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-FILES = "files"
-"""Transaction id under which raw_events' batches of files are committed; the version is the batch id."""
 MOST_EVENTS_HERE = 100_000
 """Repeats among so many events are found in this process; beyond that Spark is as fast."""
 _NO_ORDINALS = np.empty(0, dtype=np.int64)
@@ -86,6 +87,13 @@ class Repeats:
         exceptional = [("outcome", "!=", Outcome.ACCEPTED.value)]
         found = (pq.read_table(file, columns=["ordinal"], filters=exceptional) for file in self.files)
         return np.sort(np.concatenate([_NO_ORDINALS, *(rows.column(0).to_numpy() for rows in found)]))
+
+    def original_ordinals(self) -> np.ndarray:
+        """The places of events of the batch that others repeat, in order, each once."""
+        import pyarrow.parquet as pq
+
+        found = (pq.read_table(file, columns=["original_ordinal"]).column(0) for file in self.files)
+        return np.unique(np.concatenate([_NO_ORDINALS, *(rows.drop_null().to_numpy() for rows in found)]))
 
     def outcomes(self) -> Counter[tuple[int, str]]:
         """How many there are by file and outcome."""
@@ -141,20 +149,30 @@ class IngestBatch:
 
     def _stage(self) -> Staged:
         """Judge every line once and keep the result: all that follows reads columns of it."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         by_source = {folders.source: folders for folders in self.folders}
         files = [(str(by_source[file.source].path_of(file)), file.size, file.day) for file in self.plan.files]
         folder = self.staging / "lines"
         folder.mkdir()
-        try:
+        with self._files_named():
             return stage_lines(self.context.spark, files, self.limits, folder)
-        except (PySparkException, Py4JError, OSError, EOFError, zlib.error) as error:
+
+    @contextmanager
+    def _files_named(self) -> Generator[None]:
+        """Name the file that an error of reading the plan's files is about: none says in words that tell what to do.
+
+        Raises:
+            SourceUnreadable: a file cannot be read.
+            SourceChanged: a file changed meanwhile.
+        """
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except (PySparkException, Py4JError, OSError, EOFError, RuntimeError, zlib.error) as error:
             # A full disk says what to do; to read compressed files again would only delay that.
             if disk_is_full(error):
                 raise
-            # None of them names the file in words that tell what to do.
             verify(self.folders, self.plan.files)
             for folders in self.folders:
                 of_folder = [file for file in self.plan.files if file.source == folders.source]
@@ -233,9 +251,15 @@ class IngestBatch:
                 event["source_position"] = f"{file.position}:{before[index, start] + line + 1}"
                 events.append(event)
         found = list(find_repeats_here(events, known))
-        columns = zip(*found, strict=True) if found else ([], [], [])
+        columns = zip(*found, strict=True) if found else ([], [], [], [])
+        number = pa.int64()
         schema = pa.schema(
-            {"ordinal": pa.int64(), "outcome": pa.string(), "original_offset": pa.int64()}.items()
+            {
+                "ordinal": number,
+                "outcome": pa.string(),
+                "original_offset": number,
+                "original_ordinal": number,
+            }.items()
         )
         arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
         folder.mkdir()
@@ -285,27 +309,52 @@ class IngestBatch:
         if not tasks:
             return
 
+        originals = self._originals(staging, blocks, repeats)
+
         def make(stamps: Stamps) -> Exceptions:
             rows = RawExceptions(
-                spark=self.context.spark, tasks=tasks, staging=staging, repeats=repeats.files, stamps=stamps
+                spark=self.context.spark,
+                tasks=tasks,
+                staging=staging,
+                repeats=repeats.files,
+                originals=originals,
+                limits=self.limits,
+                stamps=stamps,
             )
             return Exceptions(frame=rows.frame(), files=rows.write)
 
-        commit_exceptions(
-            self.context,
-            RAW_EVENTS_EXCEPTIONS,
-            make,
-            output=self.table.name,
-            days=self.plan.days,
-            facts=self.plan.facts(),
+        with self._files_named():
+            commit_exceptions(
+                self.context,
+                RAW_EVENTS_EXCEPTIONS,
+                make,
+                output=self.table.name,
+                days=self.plan.days,
+                facts=self.plan.facts(),
+            )
+
+    def _originals(self, staging: Path, blocks: tuple[PlacedBlock, ...], repeats: Repeats) -> str | None:
+        """The file with the offsets of events that others of the batch repeat; None where there are none."""
+        originals = repeats.original_ordinals()
+        if not len(originals):
+            return None
+        offsets = offsets_of(
+            originals,
+            blocks,
+            repeats=repeats.ordinals(),
+            staging=staging,
+            first_offset=self._first_offset(),
         )
+        return write_offsets(staging, originals, offsets)
+
+    def _first_offset(self) -> int:
+        return next_offset(self.table.snapshot(self.plan.batch_id - 1))
 
     def _commit_rows(self, staging: Path, blocks: tuple[PlacedBlock, ...], repeats: Repeats) -> Commit:
         """Append the events that are in the table under no position yet, with their offsets."""
-        snapshot = self.table.snapshot(self.plan.batch_id - 1)
         rows = RawRows(
             spark=self.context.spark,
-            tasks=tuple(rows_tasks(blocks, next_offset(snapshot))),
+            tasks=tuple(rows_tasks(blocks, self._first_offset())),
             staging=staging,
             repeats=repeats.files,
             ingest_domain=self.context.domain.name,
@@ -335,6 +384,7 @@ class IngestBatch:
 
     def _placed(self, staged: Staged, repeats: Repeats) -> Iterator[PlacedBlock]:
         """The blocks, with what becomes of their events."""
+        by_source = {folders.source: folders for folders in self.folders}
         first = [first_ordinal(block.file_index, block.block_start) for block in staged.blocks]
         bounds = [*first, np.iinfo(np.int64).max]
         old = np.diff(np.searchsorted(repeats.ordinals(), bounds))
@@ -345,6 +395,7 @@ class IngestBatch:
                 staged=block,
                 day=file.day,
                 source=file.source,
+                path=str(by_source[file.source].path_of(file)),
                 file_position=file.position,
                 lines_before=before,
                 new=block.events - int(not_new),
@@ -357,12 +408,6 @@ class IngestBatch:
         return StepReport(
             table=self.table.name, version=done.version, counts=outcomes, commits=int(not done.repeated)
         )
-
-
-def committed_batch(table: Table) -> int:
-    """The last batch of files in raw_events, from its log: no Spark. -1 for none."""
-    snapshot = table.snapshot()
-    return -1 if snapshot is None else snapshot.transaction_version(FILES)
 
 
 def _twice(hashes: Hashes) -> tuple[Hashes, int]:

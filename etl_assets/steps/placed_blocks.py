@@ -31,6 +31,7 @@ class PlacedBlock:
         staged: The block.
         day: The day of its file.
         source: The source of its file.
+        path: Where its file lies.
         file_position: The file's place there.
         lines_before: Lines that the file has before it.
         new: Events that become rows.
@@ -40,6 +41,7 @@ class PlacedBlock:
     staged: StagedBlock
     day: dt.date
     source: str
+    path: str
     file_position: str
     lines_before: int
     new: int

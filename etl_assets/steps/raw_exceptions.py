@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -16,15 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etl_assets.contracts.arrow_types import data_file_schema
+from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.tables import RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.data_files import new_data_file
 from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
 from etl_assets.steps.exceptions import Stamps
-from etl_assets.steps.placed_blocks import PlacedBlock, RowGroup, row_groups
+from etl_assets.steps.original_offsets import read_offsets
+from etl_assets.steps.placed_blocks import Lines, PlacedBlock, RowGroup, row_groups
+from etl_assets.steps.source_lines import SourceLines
 from etl_assets.steps.stage_lines import Kind
 from etl_assets.steps.worker_tasks import Written, attempt_name, in_workers, write_in_workers
-from etl_assets.transforms.exceptions import WIRE_COLUMNS, rejected_lines, repeated_events
+from etl_assets.transforms.exceptions import rejected_lines, repeated_events
 from etl_assets.transforms.line_positions import first_ordinal
 
 if TYPE_CHECKING:
@@ -88,6 +92,8 @@ class RawExceptions:
         tasks: Their parts.
         staging: Folder of the staged lines.
         repeats: Parquet files with what `find_repeats` found; empty for nothing.
+        originals: The file of `write_offsets`, of events of the batch that others repeat; None where there are none.
+        limits: What a record may be.
         stamps: Columns with one value for all.
     """
 
@@ -95,6 +101,8 @@ class RawExceptions:
     tasks: tuple[ExceptionsTask, ...]
     staging: Path
     repeats: tuple[str, ...]
+    originals: str | None
+    limits: Limits
     stamps: Stamps
 
     def frame(self) -> DataFrame:
@@ -121,7 +129,13 @@ class RawExceptions:
         return write_in_workers(self.spark, self.tasks, write, folder)
 
     def _maker(self) -> _ExceptionMaker:
-        return _ExceptionMaker(staging=self.staging, repeats=self.repeats, stamps=asdict(self.stamps))
+        return _ExceptionMaker(
+            staging=self.staging,
+            repeats=self.repeats,
+            originals=self.originals,
+            limits=self.limits,
+            stamps=asdict(self.stamps),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +144,8 @@ class _ExceptionMaker:
 
     staging: Path
     repeats: tuple[str, ...]
+    originals: str | None
+    limits: Limits
     stamps: Mapping[str, Any]
 
     def write(self, task: ExceptionsTask, folder: Path, known: KnownFiles) -> Iterator[Written]:
@@ -174,10 +190,11 @@ class _ExceptionMaker:
         for group in row_groups(self.staging, Kind.REJECTED, with_rejected):
             yield self._rejected(group)
         with_repeats = (block for block in blocks if block.repeated)
-        for group in row_groups(self.staging, Kind.EVENTS, with_repeats):
-            found = self._repeated(group, repeats)
-            if found.num_rows:
-                yield found
+        with closing(SourceLines(self.limits)) as source:
+            for group in row_groups(self.staging, Kind.EVENTS, with_repeats):
+                found = self._repeated(group, repeats, source)
+                if found.num_rows:
+                    yield found
 
     def _rejected(self, group: RowGroup) -> pa.Table:
         import pyarrow as pa
@@ -187,7 +204,7 @@ class _ExceptionMaker:
         taken = staged.take(pa.array(lines.row))
         return self._table(rejected_lines(taken, lines.sources(), lines.source_positions()), taken.num_rows)
 
-    def _repeated(self, group: RowGroup, repeats: _Repeats) -> pa.Table:
+    def _repeated(self, group: RowGroup, repeats: _Repeats, source: SourceLines) -> pa.Table:
         """Most row groups have few repeats, and of most repeats few columns are wanted."""
         import pyarrow as pa
 
@@ -197,16 +214,12 @@ class _ExceptionMaker:
             return _schema().empty_table()
         place = np.searchsorted(repeats.ordinals, lines.ordinals())
         events = group.read(["event_id", "fingerprint", "trace_id"]).take(pa.array(lines.row))
-        conflicts: dict[int, dict[str, Any]] = {}
-        if len(conflicting := np.flatnonzero(repeats.conflict[place])):
-            full = group.read(WIRE_COLUMNS).take(pa.array(lines.row[conflicting]))
-            conflicts = dict(zip(conflicting.tolist(), full.to_pylist(), strict=True))
         made = repeated_events(
             events,
             lines.sources(),
             lines.source_positions(),
             repeats.original_offset.take(pa.array(place)),
-            conflicts,
+            _records(events, lines, np.flatnonzero(repeats.conflict[place]), source),
         )
         return self._table(made, events.num_rows)
 
@@ -241,6 +254,7 @@ class _ExceptionMaker:
                 "ordinal": field("ordinal"),
                 "conflict": field(_OUTCOME) == Outcome.CONFLICT.value,
                 "original_offset": field("original_offset"),
+                "original_ordinal": field("original_ordinal"),
             },
             filter=wanted & (field(_OUTCOME) != Outcome.ACCEPTED.value),
         )
@@ -248,8 +262,23 @@ class _ExceptionMaker:
         return _Repeats(
             ordinals=found.column("ordinal").to_numpy(),
             conflict=found.column("conflict").to_numpy(),
-            original_offset=found.column("original_offset"),
+            original_offset=self._original_offset(found),
         )
+
+    def _original_offset(self, repeats: pa.Table) -> pa.ChunkedArray:
+        """The offset of the event that each repeats: one in the table, or one of the batch."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        in_table, in_batch = repeats.column("original_offset"), repeats.column("original_ordinal")
+        if in_table.null_count == 0:
+            return in_table
+        ordinals, offsets = read_offsets(self.originals)
+        is_in_table = in_batch.is_null().to_numpy()
+        place = np.searchsorted(ordinals, in_batch.fill_null(0).to_numpy())
+        place[is_in_table] = 0
+        dealt = pa.chunked_array([pa.array(offsets[place], mask=is_in_table)])
+        return pc.call_function("coalesce", [in_table, dealt])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +318,16 @@ class _Files:
             name = self.names[outcome] = f"part-{attempt_name()}.zstd.parquet"
             self._writers[outcome] = new_data_file(self._folder / name, schema, repeating=_REPEATING)
         return self._writers[outcome]
+
+
+def _records(events: pa.Table, lines: Lines, conflicts: np.ndarray, source: SourceLines) -> dict[int, str]:
+    """The records of conflicts as they came, by their rows among repeated events."""
+    return {
+        row: source.record(
+            lines.blocks[lines.block[row]], int(lines.number[row]), events.column("fingerprint")[row].as_py()
+        )
+        for row in conflicts.tolist()
+    }
 
 
 def _unknown(rows: pa.Table, known: Sequence[str]) -> pa.Table:

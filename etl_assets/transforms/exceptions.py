@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import DeadLetterReason, Outcome, RecordEncoding
 
@@ -13,25 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-WIRE_COLUMNS = (
-    "event_id",
-    "tenant_id",
-    "aggregate_id",
-    "event_type",
-    "schema_version",
-    "occurred_at",
-    "trace_id",
-    "span_id",
-    "payload",
-)
-"""What `as_wire_event` wants of an event."""
 _CONFLICT = "an event with this id and other content was accepted before; the first one stands"
-_ESCAPES = {
-    **{code: f"\\u{code:04X}" for code in range(0x20)},
-    **str.maketrans(
-        {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    ),
-}
 
 
 def rejected_lines(lines: pa.Table, sources: pa.Array, positions: pa.Array) -> dict[str, pa.Array]:
@@ -60,7 +41,7 @@ def repeated_events(
     sources: pa.Array,
     positions: pa.Array,
     original_offsets: pa.Array,
-    conflicts: Mapping[int, Mapping[str, Any]],
+    conflicts: Mapping[int, str],
 ) -> dict[str, pa.Array]:
     """Exceptions of events whose id has been accepted before.
 
@@ -68,8 +49,8 @@ def repeated_events(
         events: `event_id, fingerprint, trace_id` of each.
         sources: As above.
         positions: As above.
-        original_offsets: The offset of the accepted event of each, where it has one yet.
-        conflicts: Those that say something else than the accepted event, with `WIRE_COLUMNS`, by row of `events`.
+        original_offsets: The offset of the accepted event of each.
+        conflicts: The records of those that say something else than the accepted event, as they came, by row of `events`.
 
     Returns:
         As above.
@@ -82,7 +63,7 @@ def repeated_events(
         return pa.array([value if row in conflicts else None for row in rows], pa.string())
 
     outcomes = [Outcome.CONFLICT.value if row in conflicts else Outcome.DUPLICATE.value for row in rows]
-    records = [as_wire_event(conflicts[row]) if row in conflicts else None for row in rows]
+    records = [conflicts.get(row) for row in rows]
     return {
         **_met(sources, positions, events.column("fingerprint")),
         "outcome": pa.array(outcomes, pa.string()),
@@ -94,27 +75,6 @@ def repeated_events(
         "original_offset": original_offsets,
         "trace_id": events.column("trace_id"),
     }
-
-
-def as_wire_event(event: Mapping[str, Any]) -> str:
-    """An accepted event as one JSON object again, with its canonical payload.
-
-    Args:
-        event: `WIRE_COLUMNS`; trace and span may be None, and are left out then.
-    """
-    occurred_at: dt.datetime = event["occurred_at"]
-    head = {
-        **{name: event[name] for name in ("event_id", "tenant_id", "aggregate_id", "event_type")},
-        "schema_version": event["schema_version"],
-        "timestamp": f"{occurred_at.replace(tzinfo=None).isoformat(timespec='microseconds')}Z",
-        **{name: event[name] for name in ("trace_id", "span_id")},
-    }
-    fields = [f'"{name}":{_json(value)}' for name, value in head.items() if value is not None]
-    return f'{{{",".join(fields)},"payload":{event["payload"]}}}'
-
-
-def _json(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else f'"{value.translate(_ESCAPES)}"'
 
 
 def normalize_exceptions(refused: DataFrame) -> DataFrame:

@@ -11,15 +11,15 @@ from etl_assets.contracts.reasons import Outcome
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-REPEATS_SCHEMA = "ordinal BIGINT, outcome STRING, original_offset BIGINT"
+REPEATS_SCHEMA = "ordinal BIGINT, outcome STRING, original_offset BIGINT, original_ordinal BIGINT"
 
 
 def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
     """The events that do not become rows, because their id has been accepted before.
 
     Of several events with one id, the one in history stands, else the first in source order. One that says the same
-    (equal fingerprint) is a duplicate, another a conflict. An event that history took from the same source position is
-    that very row, met again, and no duplicate of itself: its outcome is `accepted`.
+    (equal fingerprint) is a duplicate, another a conflict. An event that history took from the same source position, and
+    that says the same, is that very row, met again, and no duplicate of itself: its outcome is `accepted`.
 
     Args:
         events: `event_id, fingerprint, ordinal BIGINT, source, source_position`; `ordinal` rises in source order.
@@ -27,8 +27,8 @@ def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
             none. It is read once, and not shuffled when the batch is small.
 
     Returns:
-        `REPEATS_SCHEMA`; `original_offset` is that of the accepted event where it is in history, and null
-        where it is in the batch, whose offsets are not dealt yet.
+        `REPEATS_SCHEMA`; `original_offset` is that of the accepted event where it is in history. Where it is in the
+        batch, whose offsets are not dealt yet, `original_ordinal` is its ordinal.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -38,7 +38,9 @@ def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
         "first", F.first(F.struct("fingerprint", "ordinal")).over(same_id)
     )
     is_known = F.col("known").isNotNull()
-    met_again = F.expr("known.source = source AND known.source_position = source_position")
+    met_again = F.expr(
+        "known.source = source AND known.source_position = source_position AND known.fingerprint = fingerprint"
+    )
     return ranked.where(is_known | (F.col("ordinal") != F.col("first.ordinal"))).select(
         "ordinal",
         F.when(is_known & met_again, F.lit(Outcome.ACCEPTED.value))
@@ -46,12 +48,13 @@ def find_repeats(events: DataFrame, history: DataFrame | None) -> DataFrame:
         .otherwise(_outcome("fingerprint", "first.fingerprint"))
         .alias("outcome"),
         F.col("known.offset").alias("original_offset"),
+        F.when(~is_known, F.col("first.ordinal")).alias("original_ordinal"),
     )
 
 
 def find_repeats_here(
     events: Iterable[Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[int, str, int | None]]:
+) -> Iterator[tuple[int, str, int | None, int | None]]:
     """The same for a few events, in this process.
 
     Args:
@@ -64,19 +67,19 @@ def find_repeats_here(
     first: dict[str, Mapping[str, Any]] = {}
     for event in sorted(events, key=itemgetter("ordinal")):
         if (stands := known.get(event["event_id"])) is not None:
-            offset = stands["offset"]
-            met_again = all(stands[name] == event[name] for name in ("source", "source_position"))
+            offset, ordinal = stands["offset"], None
         elif (stands := first.setdefault(event["event_id"], event)) is not event:
-            offset, met_again = None, False
+            offset, ordinal = None, stands["ordinal"]
         else:
             continue
-        if met_again:
-            outcome = Outcome.ACCEPTED
-        elif stands["fingerprint"] == event["fingerprint"]:
-            outcome = Outcome.DUPLICATE
-        else:
-            outcome = Outcome.CONFLICT
-        yield event["ordinal"], outcome.value, offset
+        yield event["ordinal"], _outcome_here(event, stands).value, offset, ordinal
+
+
+def _outcome_here(event: Mapping[str, Any], stands: Mapping[str, Any]) -> Outcome:
+    if stands["fingerprint"] != event["fingerprint"]:
+        return Outcome.CONFLICT
+    met_again = all(stands[name] == event[name] for name in ("source", "source_position"))
+    return Outcome.ACCEPTED if met_again else Outcome.DUPLICATE
 
 
 def _suspects(events: DataFrame, history: DataFrame | None) -> DataFrame:

@@ -21,7 +21,7 @@ KINDS = ("event", "duplicate", "conflict", "row again", "bad", "blank")
 """Lines: a new event, events whose id has been accepted, no event, nothing."""
 OUTCOMES = {"duplicate": "duplicate", "conflict": "conflict", "row again": "accepted"}
 OFFSET_OF_ORIGINAL = 17
-"""That of the event which a conflict contradicts; of others it is not dealt yet."""
+"""That of the event which a conflict contradicts, and a duplicate repeats that has no new event of the batch before it."""
 
 
 def write_lines(path: Path, index: int, day: dt.date, kinds: list[str]) -> Path:
@@ -52,12 +52,19 @@ def cut_and_place(
 
 
 def placed_block(
-    block: StagedBlock, *, day: dt.date = DAY, lines_before: int = 0, new: int = 0, repeated: int = 0
+    block: StagedBlock,
+    *,
+    day: dt.date = DAY,
+    path: str = "",
+    lines_before: int = 0,
+    new: int = 0,
+    repeated: int = 0,
 ) -> PlacedBlock:
     return PlacedBlock(
         staged=block,
         day=day,
         source="landing",
+        path=path,
         file_position=str(block.file_index),
         lines_before=lines_before,
         new=new,
@@ -68,25 +75,36 @@ def placed_block(
 def place(
     staged: list[StagedBlock], files: list[tuple[dt.date, list[str]]], folder: Path
 ) -> tuple[list[PlacedBlock], tuple[str, ...]]:
-    """The blocks as `ingest_batch` places them, and the file that names the repeats."""
+    """The blocks as `ingest_batch` places them, and the file that names the repeats.
+
+    A conflict is with an event of the table; a duplicate is of the new event before it, if there is one.
+    """
     placed, repeats = [], []
+    newest: int | None = None
     before: dict[int, int] = {}
     for block in staged:
         first = before.get(block.file_index, 0)
         day, kinds = files[block.file_index]
         base = first_ordinal(block.file_index, block.block_start)
         of_block = kinds[first : first + block.lines]
-        repeats += [
-            (base + number, OUTCOMES[kind], OFFSET_OF_ORIGINAL if kind == "conflict" else None)
-            for number, kind in enumerate(of_block)
-            if kind in OUTCOMES
-        ]
+        for number, kind in enumerate(of_block):
+            newest = base + number if kind == "event" else newest
+            if kind in OUTCOMES:
+                original = newest if kind == "duplicate" else None
+                offset = OFFSET_OF_ORIGINAL if original is None else None
+                repeats.append((base + number, OUTCOMES[kind], offset, original))
         new, repeated = of_block.count("event"), of_block.count("duplicate") + of_block.count("conflict")
-        placed.append(placed_block(block, day=day, lines_before=first, new=new, repeated=repeated))
+        path = str(folder / f"{block.file_index}.jsonl")
+        placed.append(placed_block(block, day=day, path=path, lines_before=first, new=new, repeated=repeated))
         before[block.file_index] = first + block.lines
     file = folder / "repeats.parquet"
-    types = {"ordinal": pa.int64(), "outcome": pa.string(), "original_offset": pa.int64()}
-    columns = zip(*repeats[::-1], strict=True) if repeats else ((), (), ())
+    types = {
+        "ordinal": pa.int64(),
+        "outcome": pa.string(),
+        "original_offset": pa.int64(),
+        "original_ordinal": pa.int64(),
+    }
+    columns = zip(*repeats[::-1], strict=True) if repeats else ((), (), (), ())
     arrays = [pa.array(values, kind) for values, kind in zip(columns, types.values(), strict=True)]
     pq.write_table(pa.table(arrays, names=list(types)), file)
     return placed, (str(file),)

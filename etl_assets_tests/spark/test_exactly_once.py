@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import gzip
+import json
 
 import pytest
+from pyspark.errors import PySparkException
 
 from etl_assets.delta.records import commit_rows
+from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.steps import ingest_batch
 from etl_assets.steps.ingest_batch import IngestBatch
 from etl_assets.steps.step import ReadMode
@@ -42,7 +47,7 @@ def test_repeats_are_found_across_batches_days_and_runs(pipeline, monkeypatch, m
         for row in small.rows("raw_events_exceptions")
     }
     assert found == {
-        f"{DAY}/a.jsonl:3": ("duplicate", None),
+        f"{DAY}/a.jsonl:3": ("duplicate", 0),
         f"{DAY}/b.jsonl:1": ("duplicate", 1),
         f"{NEXT_DAY}/a.jsonl:1": ("duplicate", 2),
         f"{NEXT_DAY}/a.jsonl:3": ("conflict", 0),
@@ -53,6 +58,90 @@ def test_repeats_are_found_across_batches_days_and_runs(pipeline, monkeypatch, m
     whole = small.run([DAY, NEXT_DAY], mode=ReadMode.WHOLE, only=["raw_events"])["raw_events"].total()
     assert (whole["accepted"], whole["inserted"], whole["duplicate"], whole["conflict"]) == (5, 0, 4, 2)
     assert (small.rows("raw_events", order_by="offset"), len(small.rows("raw_events_exceptions"))) == before
+
+
+def test_a_batch_whose_rows_fail_and_whose_days_are_tried_apart_judges_each_line_once(pipeline, monkeypatch):
+    """A file that came since changes what its lines are: the refusals of the first attempt do not stay."""
+    other = event(1, payload={"customer_id": "other", "amount": 1})
+    pipeline.land([event(1), event(2), "bad"])
+    pipeline.land([other, event(2)], day=NEXT_DAY)
+    days = [DAY.isoformat(), NEXT_DAY.isoformat()]
+    commit_rows_of = IngestBatch._commit_rows
+
+    def fail_once(*_: object) -> None:
+        monkeypatch.setattr(IngestBatch, "_commit_rows", commit_rows_of)
+        pipeline.land([other], name="0.jsonl")
+        raise PySparkException("a worker was killed")
+
+    monkeypatch.setattr(IngestBatch, "_commit_rows", fail_once)
+    step = pipeline.steps()["raw_events"]
+    done = run_partitions(lambda keys: step.run([dt.date.fromisoformat(key) for key in keys]), days)
+    assert not done.failed
+    pipeline.run([DAY, NEXT_DAY], only=["dead_letters", "audit_log"])
+    found = {
+        row["source_position"]: (row["outcome"], row["original_offset"])
+        for row in pipeline.rows("raw_events_exceptions")
+    }
+    assert found == {
+        f"{DAY}/a.jsonl:1": ("conflict", 0),
+        f"{DAY}/a.jsonl:3": ("rejected", None),
+        f"{NEXT_DAY}/a.jsonl:1": ("duplicate", 0),
+        f"{NEXT_DAY}/a.jsonl:2": ("duplicate", 1),
+    }
+    outcomes = {row["source_position"]: row["outcome"] for row in pipeline.rows("audit_log")}
+    accepted = {f"{DAY}/0.jsonl:1": "accepted", f"{DAY}/a.jsonl:2": "accepted"}
+    assert outcomes == {position: outcome for position, (outcome, _) in found.items()} | accepted
+    assert len(pipeline.rows("audit_log")) == 6
+    assert {letter["source_position"] for letter in pipeline.rows("dead_letters")} == {
+        f"{DAY}/a.jsonl:1",
+        f"{DAY}/a.jsonl:3",
+    }
+
+
+@pytest.mark.parametrize("most_events_here", [100, -1], ids=["found here", "found in Spark"])
+def test_a_line_that_was_changed_after_it_had_been_read_is_a_conflict_with_its_row(
+    pipeline, monkeypatch, most_events_here
+):
+    monkeypatch.setattr(ingest_batch, "MOST_EVENTS_HERE", most_events_here)
+    steps = ["raw_events", "dead_letters", "audit_log"]
+    path = pipeline.land([event(1), event(2), event(3)])
+    pipeline.run(only=steps)
+    audited = {(row["source_position"], row["outcome"]) for row in pipeline.rows("audit_log")}
+    changed = json.dumps(event(2, payload={"customer_id": "c", "amount": "99.00"}, unknown="kept"))
+    path.write_text("".join(f"{line}\n" for line in (json.dumps(event(1)), changed, json.dumps(event(3)))))
+    total = pipeline.run(only=steps)["raw_events"].total()
+    assert (total["read"], total["accepted"], total["conflict"], total["inserted"]) == (3, 2, 1, 0)
+    (refused,) = pipeline.rows("raw_events_exceptions")
+    assert (refused["outcome"], refused["original_offset"], refused["record"]) == ("conflict", 1, changed)
+    assert [letter["record"] for letter in pipeline.rows("dead_letters")] == [changed]
+    assert len(pipeline.rows("raw_events")) == 3
+    assert pipeline.run(mode=ReadMode.WHOLE, only=steps)["raw_events"].total()["conflict"] == 1
+    assert len(pipeline.rows("raw_events_exceptions")) == 1
+    now = {(row["source_position"], row["outcome"]) for row in pipeline.rows("audit_log")}
+    assert now == audited, "the audit log keeps the first outcome of a line"
+
+
+def test_a_conflict_keeps_the_record_as_it_came_also_from_a_compressed_file(pipeline):
+    odd = (
+        '{"event_id" : "event-1", "unknown":{"b":1.10 ,"a":"\\u00e9"}, "tenant_id":"acme","aggregate_id":"order-1",'
+        '"event_type":"OrderCreated","payload":{"z":1,"amount":12.50},"timestamp":"2026-01-05T11:00:00+01:00",'
+        '"schema_version":1,"trace_id":"t"} '
+    )
+    pipeline.land([event(1), event(2)])
+    folder = pipeline.landing / DAY.isoformat()
+    lines = [json.dumps(event(3)), "bad", odd, json.dumps(event(3)), odd.replace("1.10", "1.2")]
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress("\r\n".join(lines).encode()))
+    pipeline.run(only=["raw_events"])
+    found = {
+        row["source_position"]: (row["outcome"], row["original_offset"], row["record"])
+        for row in pipeline.rows("raw_events_exceptions")
+    }
+    assert found == {
+        f"{DAY}/b.jsonl.gz:2": ("rejected", None, "bad"),
+        f"{DAY}/b.jsonl.gz:3": ("conflict", 0, odd),
+        f"{DAY}/b.jsonl.gz:4": ("duplicate", 2, None),
+        f"{DAY}/b.jsonl.gz:5": ("conflict", 0, lines[4]),
+    }
 
 
 def test_few_lines_become_rows_and_exceptions_without_a_spark_job(pipeline, spark):

@@ -13,7 +13,7 @@ import pytest
 from etl_assets.delta import log
 from etl_assets.delta.log import entry_path
 from etl_assets.sources import ledger as ledgers
-from etl_assets.sources.batch_plan import BatchPlan, last_plan
+from etl_assets.sources.batch_plan import BatchPlan, plan_of
 from etl_assets.sources.landing import LANDING, REPLAYS, SourceFile
 from etl_assets.steps import ingest
 from etl_assets.steps.ingest import batches_of
@@ -227,10 +227,8 @@ def test_the_days_kept_grow_and_another_day_is_not_touched(read):
 
 def test_a_plan_comes_back_from_what_a_commit_kept_of_it():
     plan = BatchPlan(batch_id=7, files=(file("a.jsonl"), file("b.jsonl", day=NEXT_DAY, source=REPLAYS)))
-    older = BatchPlan(batch_id=6, files=(file(),))
-    commits = [{"facts": {}}, {}, {"facts": plan.facts()}, {"facts": older.facts()}]
-    assert last_plan(commits) == plan
-    assert last_plan([]) is None
+    assert plan_of(plan.facts()) == plan
+    assert plan_of({}) is None
 
 
 def test_batches_keep_source_order_and_their_limits(monkeypatch):

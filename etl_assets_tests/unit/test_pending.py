@@ -13,9 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from etl_assets.cli import run as command
+from etl_assets.delta.records import commit_rows
 from etl_assets.follow.lease import lease
 from etl_assets.observability.pending import days_behind
 from etl_assets.settings import Settings, load_settings
+from etl_assets.sources.batch_plan import BatchPlan
+from etl_assets.sources.landing import SourceFile
+from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import write_table
 
 DAY, OTHER_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
@@ -54,6 +58,16 @@ def carried_through(settings: Settings, day: dt.date) -> None:
 
 
 def test_nothing_is_behind_where_nothing_is(settings):
+    assert behind(settings) == {}
+
+
+def test_a_batch_that_was_not_ended_is_behind(settings):
+    domain = settings.placement().domains[0]
+    file = SourceFile(day=DAY, source="landing", name="a.jsonl", size=1, mtime_ns=1)
+    facts = BatchPlan(batch_id=1, files=(file,)).facts()
+    commit_rows(platform_table("raw_events_exceptions", domain), [], base_version=-1, facts=facts)
+    assert behind(settings) == {"raw_events": (DAY,)}
+    write_table(domain, "raw_events", [], {"files": 1})
     assert behind(settings) == {}
 
 

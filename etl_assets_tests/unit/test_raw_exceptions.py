@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,12 @@ from etl_assets.delta.append import _Footer
 from etl_assets.delta.rows import day_folder
 from etl_assets.sources import lines
 from etl_assets.steps import raw_exceptions, stage_lines
+from etl_assets.steps.ingest_batch import Repeats
+from etl_assets.steps.original_offsets import offsets_of, read_offsets, write_offsets
+from etl_assets.steps.placed_blocks import PlacedBlock
 from etl_assets.steps.raw_exceptions import _ExceptionMaker, exceptions_tasks
-from etl_assets.transforms.exceptions import as_wire_event
-from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
+from etl_assets.steps.raw_rows import repeated_ordinals
+from etl_assets_tests.pipeline import DAY, LIMITS, NEXT_DAY
 from etl_assets_tests.reference.staged_lines import (
     KINDS,
     OFFSET_OF_ORIGINAL,
@@ -32,6 +34,7 @@ from etl_assets_tests.reference.staged_lines import (
     write_lines,
 )
 
+FIRST_OFFSET = 40
 NOW = dt.datetime(2026, 1, 7, tzinfo=dt.UTC)
 STAMPS: dict[str, Any] = {"domain": "local", "failed_at": NOW, "batch_id": 7}
 FILES = st.lists(
@@ -54,7 +57,7 @@ def test_each_line_that_is_no_row_is_written_once_however_files_are_cut(
     with pytest.MonkeyPatch.context() as patch:
         placed, repeats = cut_and_place(patch, files, folder, task=task_bytes, piece=piece_bytes)
         patch.setattr(raw_exceptions, "_ROWS_AT_ONCE", 3)
-        maker = _ExceptionMaker(staging=folder, repeats=repeats, stamps=STAMPS)
+        maker = maker_of(folder, repeats, placed)
         tasks = list(exceptions_tasks(placed, *cut))
         tables = [table for task in tasks for _, table in maker.rows_of(task)]
         written = [(task, each) for task in tasks for each in maker.write(task, folder, {})]
@@ -75,12 +78,17 @@ def test_each_line_that_is_no_row_is_written_once_however_files_are_cut(
         if kind in ("duplicate", "conflict", "bad")
     }
     assert found.keys() == expected.keys()
+    offsets = expected_offsets(files)
     assert sum(table.num_rows for table in tables) == len(expected)
     for position, (day, kind, event_id) in expected.items():
         partition, row = found[position]
         outcome = "rejected" if kind == "bad" else kind
         assert partition == f"partition_date={day}/outcome={outcome}"
-        _check(row, position, kind, event_id)
+        _check(row, position, kind, event_id, offsets[position])
+        if kind == "conflict":
+            index, number = (int(part) for part in position.split(":"))
+            line = (folder / f"{index}.jsonl").read_text("utf-8").splitlines()[number - 1]
+            assert (row["record"], row["record_encoding"]) == (line, RecordEncoding.UTF8.value)
     assert len({row["exception_id"] for _, row in found.values()}) == len(found)
 
 
@@ -90,7 +98,7 @@ def test_an_exception_that_the_table_has_is_left_out_and_counted(tmp_path):
     placed, repeats = place(
         stage([(str(path), path.stat().st_size, DAY)], tmp_path), [(DAY, kinds)], tmp_path
     )
-    maker = _ExceptionMaker(staging=tmp_path, repeats=repeats, stamps=STAMPS)
+    maker = maker_of(tmp_path, repeats, placed)
     (task,) = exceptions_tasks(placed)
     first = [each.name for each in maker.write(task, tmp_path, {}) if each.name]
     assert len(first) == 2
@@ -109,7 +117,7 @@ def test_a_worker_holds_no_more_long_records_than_so_many_bytes(tmp_path, monkey
     path.write_text(("x" * 2_000 + "\n") * 12, "utf-8")
     (block,) = stage([(str(path), path.stat().st_size, DAY)], tmp_path)
     (task,) = exceptions_tasks([placed_block(block)])
-    maker = _ExceptionMaker(staging=tmp_path, repeats=(), stamps=STAMPS)
+    maker = maker_of(tmp_path, (), [])
     assert [table.num_rows for _, table in maker.rows_of(task)] == [12]
     monkeypatch.setattr(raw_exceptions, "_BYTES_AT_ONCE", 8_000)
     tables = [table for _, table in maker.rows_of(task)]
@@ -125,35 +133,54 @@ def test_exceptions_that_are_not_as_many_as_were_counted_stop_the_task(tmp_path)
     (task,) = exceptions_tasks([placed_block(block, repeated=1)])
     _, repeats = place([block], [(DAY, ["bad", "event"])], tmp_path)
     with pytest.raises(RuntimeError, match="came to 1 exceptions, not the 2 counted"):
-        list(_ExceptionMaker(staging=tmp_path, repeats=repeats, stamps=STAMPS).rows_of(task))
+        list(maker_of(tmp_path, repeats, []).rows_of(task))
 
 
-def test_a_conflict_is_kept_as_json_that_says_what_came():
-    """Its bytes are part of what dead letters show and hand in again; they are those that Spark's `to_json` gave."""
-    made = as_wire_event(
-        {
-            "event_id": 'a"\\/\x01\x0b\x1f\b\f\n\r\t\x7f\u2028é😀',
-            "tenant_id": "acme",
-            "aggregate_id": "order-1",
-            "event_type": "OrderCreated",
-            "schema_version": 1,
-            "occurred_at": dt.datetime(2026, 1, 5, 10, tzinfo=dt.UTC),
-            "payload": '{"amount":"1.50"}',
-            "trace_id": "t",
-            "span_id": None,
-        }
-    )
-    assert made == (
-        '{"event_id":"a\\"\\\\/\\u0001\\u000B\\u001F\\b\\f\\n\\r\\t\x7f\u2028é😀","tenant_id":"acme",'
-        '"aggregate_id":"order-1","event_type":"OrderCreated","schema_version":1,'
-        '"timestamp":"2026-01-05T10:00:00.000000Z","trace_id":"t","payload":{"amount":"1.50"}}'
-    )
+def test_a_conflict_whose_line_is_not_what_it_was_stops_the_task(tmp_path):
+    path = write_lines(tmp_path / "0.jsonl", 0, DAY, ["event", "conflict"])
+    files = [(DAY, ["event", "conflict"])]
+    placed, repeats = place(stage([(str(path), path.stat().st_size, DAY)], tmp_path), files, tmp_path)
+    (task,) = exceptions_tasks(placed)
+    path.write_text(path.read_text("utf-8").replace("event-0-1", "event-0-2"), "utf-8")
+    with pytest.raises(RuntimeError, match=r"line 2 of .*0\.jsonl is not what it was"):
+        list(maker_of(tmp_path, repeats, placed).rows_of(task))
+    path.write_text("")
+    with pytest.raises(RuntimeError, match=r"line 2 of .*0\.jsonl is not what it was"):
+        list(maker_of(tmp_path, repeats, placed).rows_of(task))
 
 
-def _check(row: dict[str, Any], position: str, kind: str, event_id: str) -> None:
+def maker_of(folder: Path, repeats: tuple[str, ...], blocks: list[PlacedBlock]) -> _ExceptionMaker:
+    """What a worker is given, with the offsets of events that others of the batch repeat."""
+    found = Repeats(folder=folder if repeats else None)
+    originals = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Repeats, "files", repeats)
+        if len(ordinals := found.original_ordinals()):
+            offsets = offsets_of(
+                ordinals, blocks, repeats=found.ordinals(), staging=folder, first_offset=FIRST_OFFSET
+            )
+            originals = write_offsets(folder, ordinals, offsets)
+    read_offsets.cache_clear()
+    repeated_ordinals.cache_clear()
+    return _ExceptionMaker(staging=folder, repeats=repeats, originals=originals, limits=LIMITS, stamps=STAMPS)
+
+
+def expected_offsets(files: list[tuple[dt.date, list[str]]]) -> dict[str, int | None]:
+    """The offset of the event that each line repeats, by its position."""
+    offsets: dict[str, int | None] = {}
+    new = 0
+    for index, (_, kinds) in enumerate(files):
+        for number, kind in enumerate(kinds):
+            new += kind == "event"
+            repeated = FIRST_OFFSET + new - 1 if kind == "duplicate" and new else OFFSET_OF_ORIGINAL
+            offsets[f"{index}:{number + 1}"] = None if kind == "bad" else repeated
+    return offsets
+
+
+def _check(row: dict[str, Any], position: str, kind: str, event_id: str, offset: int | None) -> None:
     told = (row["stage"], row["source"], row["domain"], row["failed_at"], row["batch_id"])
     assert told == ("ingest", "landing", "local", NOW, 7)
-    assert row["original_offset"] == (OFFSET_OF_ORIGINAL if kind == "conflict" else None)
+    assert row["original_offset"] == offset
     assert row["event_id"] == (None if kind == "bad" else event_id)
     if kind == "bad":
         assert row["reason"] == DeadLetterReason.MALFORMED_JSON.value
@@ -161,7 +188,6 @@ def _check(row: dict[str, Any], position: str, kind: str, event_id: str) -> None
         assert row["exception_id"] == _sha256(f"ingest|landing|{position}|bad")
     elif kind == "conflict":
         assert row["reason"] == DeadLetterReason.FINGERPRINT_CONFLICT.value
-        assert json.loads(row["record"])["payload"] == event(1)["payload"]
     else:
         assert {row[name] for name in ("reason", "error", "record", "record_encoding")} == {None}
 
