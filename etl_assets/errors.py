@@ -46,7 +46,8 @@ EtlAssetsError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class EtlAssetsError(Exception):
@@ -116,6 +117,8 @@ class SourceChanged(InputError):
 
 class DaysFailed(InputError):
     """Some days of a run failed, the others are committed; carries `days`: day to error text."""
+
+    days: Mapping[str, str]
 
 
 class TableBusy(EtlAssetsError):
@@ -215,7 +218,13 @@ class LandingFileDiffers(InputError):
 
 
 class RunFailed(EtlAssetsError):
-    """A run that a command started has failed; carries `run_id`."""
+    """Runs that a command started have failed; carries `run_id`, the first one's, and `results`, Dagster's, of all that ended.
+
+    Days that none of them names are done, unless the last one failed for another reason than its days.
+    """
+
+    run_id: str
+    results: Sequence[Any]
 
 
 class FollowerRunning(EtlAssetsError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -17,6 +18,7 @@ from etl_assets import tags
 from etl_assets.build import ASSETS, build_definitions
 from etl_assets.errors import RunFailed
 from etl_assets.partitions import ranges
+from etl_assets.resources.failures import failed_partitions
 from etl_assets.settings import Settings
 from etl_assets.steps.step import ReadMode
 
@@ -32,6 +34,9 @@ def materialize_days(
 ) -> list[dg.ExecuteInProcessResult]:
     """Materialize assets for days, a range of days a run, and evaluate their blocking checks.
 
+    Where a step fails for some days of a run, Dagster does not begin the steps after it. So the run's other days are taken
+    again without them: what is done is found done, and they get to the end of the path.
+
     Args:
         settings: The platform file.
         instance: Where runs and materializations are recorded.
@@ -42,7 +47,7 @@ def materialize_days(
             file's, without such days.
 
     Raises:
-        RunFailed: a run failed; the runs before it are done.
+        RunFailed: a run failed. If it did for some of its days, all other days are done; if not, the runs before it.
     """
     definitions = build_definitions(settings)
     selected = dg.AssetSelection.assets(
@@ -58,10 +63,13 @@ def materialize_days(
         "platform", selection=selected.without_checks() | dg.AssetSelection.checks(*blocking)
     )
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("platform")
-    results = []
-    for first, last in ranges(
-        days, max_days or settings.runs.max_days_per_run, bridge_gaps=max_days is not None
-    ):
+    cut = partial(
+        ranges, max_days=max_days or settings.runs.max_days_per_run, bridge_gaps=max_days is not None
+    )
+    results, failures = [], []
+    waiting = list(cut(days))
+    while waiting:
+        first, last = waiting.pop(0)
         result = resolved.execute_in_process(
             instance=instance,
             raise_on_error=False,
@@ -69,10 +77,23 @@ def materialize_days(
             # A run of this process cannot be started again by the daemon; the command can be.
             tags={tags.READ_MODE: mode.value, MAX_RETRIES_TAG: "0", **_days(first, last)},
         )
-        if not result.success:
-            raise _failed(result, first, last)
         results.append(result)
+        if result.success:
+            continue
+        failures.append((result, first, last))
+        if not (failed := _failed_days(result)):
+            break
+        waiting[:0] = cut(day for day in days if first <= day <= last and day not in failed)
+    if failures:
+        raise _failed(failures, results)
     return results
+
+
+def _failed_days(result: dg.ExecuteInProcessResult) -> set[dt.date]:
+    """The days for which a run failed; none where it failed for another reason."""
+    failures: list[Any] = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    named = [failed_partitions(failure.user_failure_data) for failure in failures]
+    return {dt.date.fromisoformat(key) for keys in named for key in keys} if all(named) else set()
 
 
 def _days(first: dt.date, last: dt.date) -> dict[str, str]:
@@ -82,16 +103,26 @@ def _days(first: dt.date, last: dt.date) -> dict[str, str]:
     }
 
 
-def _failed(result: dg.ExecuteInProcessResult, first: dt.date, last: dt.date) -> RunFailed:
-    causes = []
+def _failed(
+    failures: Sequence[tuple[dg.ExecuteInProcessResult, dt.date, dt.date]],
+    results: Sequence[dg.ExecuteInProcessResult],
+) -> RunFailed:
+    result = failures[0][0]
+    return RunFailed(
+        "; ".join(
+            f"the run {failed.run_id} over {first} to {last} failed: {'; '.join(_causes(failed)) or 'see its log'}"
+            for failed, first, last in failures
+        ),
+        fix=f"open the run in the Dagster UI (`etl-assets dev`, /runs/{result.run_id})",
+        run_id=result.run_id,
+        results=results,
+    )
+
+
+def _causes(result: dg.ExecuteInProcessResult) -> Iterator[str]:
     for event in result.all_events:
         if event.is_step_failure:
             data: Any = event.step_failure_data
             failure = data.user_failure_data
             text = failure.description if failure is not None else (data.error.message if data.error else "")
-            causes.append(f"{event.step_key}: {text.strip()}")
-    return RunFailed(
-        f"the run {result.run_id} over {first} to {last} failed: {'; '.join(causes) or 'see its log'}",
-        fix=f"open the run in the Dagster UI (`etl-assets dev`, /runs/{result.run_id})",
-        run_id=result.run_id,
-    )
+            yield f"{event.step_key}: {text.strip()}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import dagster as dg
 
 from etl_assets.delta.session import lost_driver_pid
-from etl_assets.errors import EngineLost
+from etl_assets.errors import DaysFailed, EngineLost
 from etl_assets.retry_policy import Decision, advice, decide, told
 
+FAILED_PARTITIONS = "failed_partitions"
+"""Metadata of the failure of a step that stored its other partitions."""
 _NO_ANSWER = ("Py4JError", "Py4JNetworkError")
 """What a call of this process's own JVM ends with when that dies, besides a lost connection; it may be a bug as well."""
 _DYING_SECONDS = 1.0
@@ -20,11 +24,20 @@ def as_failure(error: Exception) -> dg.Failure:
         return error
     error = _lost_engine(error) or error
     decision = decide(error)
-    return dg.Failure(
-        description=told(error),
-        metadata={"error": type(error).__name__, "fix": advice(error), "decision": decision.value},
-        allow_retries=decision is Decision.RETRY,
-    )
+    metadata: dict[str, Any] = {
+        "error": type(error).__name__,
+        "fix": advice(error),
+        "decision": decision.value,
+    }
+    if isinstance(error, DaysFailed):
+        metadata[FAILED_PARTITIONS] = sorted(error.days)
+    return dg.Failure(description=told(error), metadata=metadata, allow_retries=decision is Decision.RETRY)
+
+
+def failed_partitions(failure: dg.Failure | None) -> frozenset[str]:
+    """The partitions that a failed step names; none where the failure is not about some of them."""
+    named = None if failure is None else failure.metadata.get(FAILED_PARTITIONS)
+    return frozenset() if named is None else frozenset(cast("list[str]", named.value))
 
 
 def _lost_engine(error: Exception) -> EngineLost | None:
