@@ -13,9 +13,8 @@ import click
 from etl_assets.cli.letter_options import say
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable
 
-    from etl_assets.errors import RunFailed
     from etl_assets.settings import Settings
 
 
@@ -28,6 +27,7 @@ def run(as_json: bool) -> None:
     where a follower lives, which reads new files as they come. The exit code is 1 if a day cannot be read; the
     other days are done all the same.
     """
+    from etl_assets.errors import RunFailed
     from etl_assets.follow.lease import following
     from etl_assets.observability.pending import days_behind, unread
     from etl_assets.settings import load_settings
@@ -58,10 +58,11 @@ def run(as_json: bool) -> None:
         if behind:
             say(f"left undone before: {', '.join(f'{name} ({len(of)} days)' for name, of in behind.items())}")
         say(f"{len(days):,} days to materialize; Spark starts with the first")
-    figures, failure = _materialize(settings, days) if days else ({}, None)
-    _print(figures, as_json)
-    if failure is not None:
-        raise failure
+    try:
+        _print(_materialize(settings, days) if days else {}, as_json)
+    except RunFailed as error:
+        _print(_figures(error.results), as_json)
+        raise
     if found.unreadable:
         sys.exit(1)
 
@@ -74,27 +75,24 @@ def _print(figures: dict[str, dict[str, int]], as_json: bool) -> None:
         click.echo(f"{table}: " + ", ".join(f"{value:,} {name}" for name, value in of_table.items()))
 
 
-def _materialize(
-    settings: Settings, days: Collection[dt.date]
-) -> tuple[dict[str, dict[str, int]], RunFailed | None]:
-    """Figures by table and name, of the days that are done; and why others are not."""
-    from etl_assets.cli.demo import run_figures
-    from etl_assets.errors import RunFailed
+def _materialize(settings: Settings, days: Collection[dt.date]) -> dict[str, dict[str, int]]:
+    """Figures by table and name."""
     from etl_assets.instance import open_instance
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
 
-    totals: Counter[str] = Counter()
-    failure: RunFailed | None = None
     with open_instance(settings) as instance:
-        try:
-            results: Sequence[Any] = materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL)
-        except RunFailed as error:
-            failure, results = error, error.results
-        for result in results:
-            totals += run_figures(result)
+        return _figures(materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL))
+
+
+def _figures(results: Iterable[Any]) -> dict[str, dict[str, int]]:
+    from etl_assets.cli.demo import run_figures
+
+    totals: Counter[str] = Counter()
+    for result in results:
+        totals += run_figures(result)
     figures: dict[str, dict[str, int]] = {}
     for key, value in totals.items():
         table, _, name = key.partition(".")
         figures.setdefault(table, {})[name] = value
-    return figures, failure
+    return figures

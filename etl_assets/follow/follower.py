@@ -103,6 +103,7 @@ class Follower:
         self._pauses_lock = threading.Lock()
         self._left_behind: frozenset[dt.date] = frozenset()
         self._cursor = WatchCursor()
+        self._unreadable: Mapping[dt.date, str] = {}
         self._check_at = 0.0
         self._broken: dict[tuple[str, str], int] = {}
 
@@ -152,7 +153,11 @@ class Follower:
         self._succeeded([looking])
         self._cursor = found.cursor
         for day, why in found.unreadable.items():
-            logger.warning("%s: %s", day, why)
+            if self._unreadable.get(day) != why:
+                logger.warning("%s: %s", day, why)
+        for name in found.changed:
+            logger.warning("%s changed after being read and is read again", name)
+        self._unreadable = found.unreadable
         self._left_behind, behind = frozenset(), self._left_behind
         days = sorted({*found.ready, *behind})
         return tuple(day for day in days if self._ready([(RAW_EVENTS.name, day)]))

@@ -50,11 +50,19 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What a day's folder holds: files to read, files still being written, and entries that will never be read."""
+    """What a day's folder holds, by name.
+
+    Attributes:
+        files: To be read.
+        unsettled: Files still being written.
+        ignored: Entries that will never be read: folders, links and whatever has no name of an event file.
+        set_aside: Entries whose name says that they are not finished.
+    """
 
     files: tuple[SourceFile, ...]
     unsettled: tuple[str, ...]
     ignored: tuple[str, ...]
+    set_aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +88,7 @@ class Folders:
         """Entries that are neither a day's folder nor set aside by a leading `.` or `_`; nothing in them is read."""
         return tuple(
             sorted(
-                entry.name
+                shown(entry.name)
                 for entry in self._entries()
                 if not entry.name.startswith(_OPEN_PREFIXES)
                 and not (parse_day(entry.name) and entry.is_dir())
@@ -91,9 +99,9 @@ class Folders:
         """List one day's folder; an absent one is empty.
 
         Raises:
-            SourceUnreadable: the folder cannot be listed.
+            SourceUnreadable: the folder cannot be listed, or an event file in there has a name that is not UTF-8.
         """
-        files, unsettled, ignored = [], [], []
+        files, unsettled, ignored, set_aside = [], [], [], []
         try:
             entries = sorted(os.scandir(self.path / day.isoformat()), key=lambda entry: entry.name)
         except FileNotFoundError:
@@ -102,6 +110,7 @@ class Folders:
             raise _unreadable(self.path / day.isoformat(), error) from error
         for entry in entries:
             if entry.name.startswith(_OPEN_PREFIXES) or entry.name.endswith(_OPEN_SUFFIXES):
+                set_aside.append(shown(entry.name))
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -109,12 +118,19 @@ class Folders:
                 # Renamed or removed since the folder was listed: the next look sees what became of it.
                 continue
             if not stat.S_ISREG(status.st_mode) or not entry.name.endswith(SUFFIXES):
-                ignored.append(entry.name)
+                ignored.append(shown(entry.name))
+            elif shown(entry.name) != entry.name:
+                raise self._unnameable(day, entry.name)
             elif now_ns - status.st_mtime_ns < settle_seconds * 1e9:
                 unsettled.append(entry.name)
             else:
                 files.append(self._file(day, entry.name, status))
-        return Listing(files=tuple(files), unsettled=tuple(unsettled), ignored=tuple(ignored))
+        return Listing(
+            files=tuple(files),
+            unsettled=tuple(unsettled),
+            ignored=tuple(ignored),
+            set_aside=tuple(set_aside),
+        )
 
     def path_of(self, file: SourceFile) -> Path:
         """Where a file lies."""
@@ -184,6 +200,16 @@ class Folders:
                     day=file.day,
                 ) from error
 
+    def _unnameable(self, day: dt.date, name: str) -> SourceUnreadable:
+        """A file whose lines could not be named: positions are text."""
+        file = f"{shown(str(self.path))}/{day.isoformat()}/{shown(name)}"
+        return SourceUnreadable(
+            f"{file} has a name that is not UTF-8, so nothing of its day is read",
+            fix="rename it, or move it out of the landing folder",
+            file=file,
+            day=day,
+        )
+
     def _file(self, day: dt.date, name: str, status: os.stat_result) -> SourceFile:
         return SourceFile(
             day=day, source=self.source, name=name, size=status.st_size, mtime_ns=status.st_mtime_ns
@@ -196,6 +222,11 @@ class Folders:
             return []
         except OSError as error:
             raise _unreadable(self.path, error) from error
+
+
+def shown(name: str) -> str:
+    """A name as text, with escapes for the bytes of it that are not UTF-8."""
+    return os.fsencode(name).decode("utf-8", errors="backslashreplace")
 
 
 def parse_day(name: str) -> dt.date | None:

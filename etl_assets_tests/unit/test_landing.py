@@ -58,7 +58,8 @@ def test_a_closed_event_file_is_listed(folders, name):
 )
 def test_a_file_that_its_name_calls_open_is_not_there_yet(folders, name):
     put(folders, name)
-    assert listed(folders) == listed(Folders(source=LANDING, path=folders.path / "absent"))
+    found = listed(folders)
+    assert (found.files, found.unsettled, found.ignored, found.set_aside) == ((), (), (), (name,))
 
 
 def test_a_file_that_changed_a_moment_ago_is_still_being_written(folders):
@@ -80,6 +81,25 @@ def test_what_is_no_event_file_is_named_and_not_read(folders):
     (folders.path / DAY.isoformat() / "link.jsonl").symlink_to("a.csv")
     assert listed(folders).ignored == ("a.csv", "folder.jsonl", "link.jsonl")
     assert listed(folders).files == ()
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe.jsonl", b"a\xe9.ndjson.gz"])
+def test_an_event_file_whose_name_is_not_utf_8_is_refused_by_a_name_that_can_be_printed(folders, name):
+    put(folders, "a.jsonl")
+    (folders.path / DAY.isoformat() / os.fsdecode(name)).write_bytes(b"x\n")
+    with pytest.raises(SourceUnreadable, match=r"x(ff|e9).* has a name that is not UTF-8") as refused:
+        listed(folders)
+    assert refused.value.day == DAY
+    str(refused.value).encode()
+
+
+def test_whatever_else_has_such_a_name_is_named_as_well(folders):
+    (folders.path / DAY.isoformat()).mkdir(parents=True)
+    for name in (b"\xff.csv", b".\xff.jsonl"):
+        (folders.path / DAY.isoformat() / os.fsdecode(name)).write_bytes(b"")
+    (folders.path / os.fsdecode(b"\xffday")).mkdir()
+    assert (listed(folders).ignored, listed(folders).set_aside) == (("\\xff.csv",), (".\\xff.jsonl",))
+    assert folders.strangers() == ("\\xffday",)
 
 
 def test_files_are_listed_in_source_order(folders):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from etl_assets.sources import watch as watching
 from etl_assets.sources.landing import LANDING, Folders
-from etl_assets.sources.watch import WatchCursor, Watched
+from etl_assets.sources.watch import Unread, WatchCursor, Watched
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
 from etl_assets_tests.reference.read_files import ReadFiles
 
@@ -148,7 +148,81 @@ def test_strangers_are_named(folders, read):
     assert watch(folders, read).strangers == ("backup",)
 
 
-@given(st.builds(WatchCursor, seen_ns=st.integers(0, 2**63), open_days=st.lists(st.dates()).map(tuple)))
+def remarks(found: Watched) -> list[str]:
+    return list(found.remarks(first_day=dt.date(2026, 1, 1), settle_seconds=2))
+
+
+def test_all_that_is_not_read_is_named_or_counted_at_each_look(folders, read):
+    for number in range(7):
+        put(folders, f"backup-{number}")
+        put(folders, f"2025-12-0{number + 1}")
+    put(folders, "2026-01-05")
+    put(folders, "2026-01-05", ".open.jsonl")
+    put(folders, "2026-01-05", "open.part")
+    day = folders.path / "2026-01-05"
+    for name in ("b.json", "c.JSONL", "d.jsonl.bz2"):
+        put(folders, "2026-01-05", name)
+    (day / "nested").mkdir()
+    (day / "link.jsonl").symlink_to("a.jsonl")
+    os.mkfifo(day / "pipe.jsonl")
+    put(folders, "2026-01-06", "e.csv")
+    os.utime(day, ns=(NOW_NS - HOUR_NS, NOW_NS - HOUR_NS))
+    read_all(folders, read, DAY)
+    first = watch(folders, read)
+    lasting = [
+        "2025-12-01, 2025-12-02, 2025-12-03, 2025-12-04, 2025-12-05 and 2 more lie outside of the partitions, which start on"
+        " 2026-01-01 and end today; set start_date, or move the files",
+        "backup-0, backup-1, backup-2, backup-3, backup-4 and 2 more in the landing folder are no days (YYYY-MM-DD) and are"
+        " never read",
+        "2026-01-05/b.json, 2026-01-05/c.JSONL, 2026-01-05/d.jsonl.bz2, 2026-01-05/link.jsonl, 2026-01-05/nested and 2 more"
+        " are no event files (*.jsonl, *.jsonl.gz, *.ndjson, *.ndjson.gz; no links, no folders) and are never read",
+    ]
+    unfinished = (
+        "not read yet because of unfinished files' names (`.` or `_` first, .tmp, .part, .inprogress): 2"
+    )
+    assert remarks(first) == [unfinished, *lasting]
+    cursor = WatchCursor.load(first.cursor.dump())
+    assert remarks(watch(folders, read, cursor)) == lasting, "quiet days are not looked into again"
+    for name in ("b.json", "c.JSONL", "d.jsonl.bz2", "link.jsonl", "pipe.jsonl"):
+        (day / name).unlink()
+    (day / "nested").rmdir()
+    assert remarks(watch(folders, read, cursor))[-1].startswith("2026-01-06/e.csv are no event files")
+
+
+def test_a_file_that_changed_after_it_was_read_is_named(folders, read):
+    put(folders, "2026-01-05")
+    read_all(folders, read, DAY)
+    assert watch(folders, read).changed == ()
+    put(folders, "2026-01-05", mtime_ns=NOW_NS - HOUR_NS + 1)
+    found = watch(folders, read)
+    assert (found.ready, found.changed) == ((DAY,), ("2026-01-05/a.jsonl",))
+    assert remarks(found) == ["changed after being read, and read again: 2026-01-05/a.jsonl"]
+
+
+def test_a_day_with_a_file_that_cannot_be_named_keeps_no_other_day_from_being_read(folders, read):
+    put(folders, "2026-01-05")
+    put(folders, "2026-01-06")
+    put(folders, "2026-01-06", os.fsdecode(b"\xff.jsonl"))
+    found = watch(folders, read)
+    assert found.ready == (DAY,)
+    assert list(found.unreadable) == [NEXT_DAY]
+    (text,) = remarks(found)
+    assert "2026-01-06/\\xff.jsonl has a name that is not UTF-8" in text
+    assert "rename it" in text
+    assert watch(folders, read, found.cursor).unreadable == found.unreadable
+
+
+@given(
+    st.builds(
+        WatchCursor,
+        seen_ns=st.integers(0, 2**63),
+        open_days=st.lists(st.dates()).map(tuple),
+        unread=st.dictionaries(
+            st.dates(),
+            st.builds(Unread, names=st.lists(st.text(), max_size=3).map(tuple), number=st.integers(1)),
+        ),
+    )
+)
 def test_a_cursor_comes_back_from_its_text(cursor):
     assert WatchCursor.load(cursor.dump()) == cursor
 
