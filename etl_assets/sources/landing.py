@@ -76,7 +76,7 @@ class Folders:
         """Each day folder with its modification time in nanoseconds: one `stat` a day, no listing inside."""
         for entry in self._entries():
             day = parse_day(entry.name)
-            if day is None or not entry.is_dir():
+            if day is None or not _is_folder(entry):
                 continue
             try:
                 modified_ns = entry.stat().st_mtime_ns
@@ -91,7 +91,7 @@ class Folders:
                 shown(entry.name)
                 for entry in self._entries()
                 if not entry.name.startswith(_OPEN_PREFIXES)
-                and not (parse_day(entry.name) and entry.is_dir())
+                and not (parse_day(entry.name) and _is_folder(entry))
             )
         )
 
@@ -236,6 +236,13 @@ def parse_day(name: str) -> dt.date | None:
     except ValueError:
         return None
     return day if day.isoformat() == name else None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links in a circle
+        return False
 
 
 def _unreadable(path: Path, error: OSError) -> SourceUnreadable:

@@ -116,6 +116,13 @@ def test_an_absent_landing_folder_has_no_days_and_no_strangers(folders):
     assert folders.strangers() == ()
 
 
+def test_a_link_to_itself_is_a_stranger(folders):
+    (folders.path / "2026-01-05").mkdir(parents=True)
+    (folders.path / "2026-01-06").symlink_to("2026-01-06")
+    assert [day for day, _ in folders.days()] == [DAY]
+    assert folders.strangers() == ("2026-01-06",)
+
+
 def test_a_folder_that_is_no_date_is_a_stranger(folders):
     for name in ("2026-01-05", "2026-1-5", "20260105", "2026-02-30", "backup", "_reference", ".hidden"):
         (folders.path / name).mkdir(parents=True)
