@@ -218,13 +218,14 @@ class LandingFileDiffers(InputError):
 
 
 class RunFailed(EtlAssetsError):
-    """Runs that a command started have failed; carries `run_id`, the first one's, and `results`, Dagster's, of all that ended.
+    """Runs that a command started have failed; carries `run_id`, the first one's, and `materializations`, Dagster's, of all
+    of them, those that succeeded included.
 
     Days that none of them names are done, unless the last one failed for another reason than its days.
     """
 
     run_id: str
-    results: Sequence[Any]
+    materializations: Sequence[Any]
 
 
 class FollowerRunning(EtlAssetsError):

@@ -85,7 +85,7 @@ def materialize_days(
             break
         waiting[:0] = cut(day for day in days if first <= day <= last and day not in failed)
     if failures:
-        raise _failed(failures, results)
+        raise _failed(failures, [each for result in results for each in _materializations(instance, result)])
     return results
 
 
@@ -105,7 +105,7 @@ def _days(first: dt.date, last: dt.date) -> dict[str, str]:
 
 def _failed(
     failures: Sequence[tuple[dg.ExecuteInProcessResult, dt.date, dt.date]],
-    results: Sequence[dg.ExecuteInProcessResult],
+    materializations: Sequence[dg.AssetMaterialization],
 ) -> RunFailed:
     result = failures[0][0]
     return RunFailed(
@@ -115,8 +115,17 @@ def _failed(
         ),
         fix=f"open the run in the Dagster UI (`etl-assets dev`, /runs/{result.run_id})",
         run_id=result.run_id,
-        results=results,
+        materializations=materializations,
     )
+
+
+def _materializations(
+    instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult
+) -> Iterator[dg.AssetMaterialization]:
+    """Those of a run. A step that fails has put its own into the log of events, and not into the result."""
+    for record in instance.all_logs(result.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
+        if record.asset_materialization is not None:
+            yield record.asset_materialization
 
 
 def _causes(result: dg.ExecuteInProcessResult) -> Iterator[str]:

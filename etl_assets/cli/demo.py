@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,11 +216,16 @@ def _run(settings: Settings, instance: Any, days: tuple[dt.date, ...]) -> tuple[
 
 def run_figures(result: Any) -> Counter[str]:
     """Figures of a run by `table.figure`, summed over the materializations' partitions."""
+    events = result.get_asset_materialization_events()
+    return figures_of(event.step_materialization_data.materialization for event in events)
+
+
+def figures_of(materializations: Iterable[Any]) -> Counter[str]:
+    """The same of materializations."""
     from etl_assets.metadata import FIGURES
 
     figures: Counter[str] = Counter()
-    for event in result.get_asset_materialization_events():
-        materialization = event.step_materialization_data.materialization
+    for materialization in materializations:
         table = materialization.asset_key.to_user_string()
         for name in FIGURES:
             value = materialization.metadata.get(name)

@@ -6,14 +6,14 @@ import datetime as dt
 import json
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from etl_assets.cli.letter_options import say
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Mapping
 
     from etl_assets.settings import Settings
 
@@ -61,7 +61,9 @@ def run(as_json: bool) -> None:
     try:
         _print(_materialize(settings, days) if days else {}, as_json)
     except RunFailed as error:
-        _print(_figures(error.results), as_json)
+        from etl_assets.cli.demo import figures_of
+
+        _print(_by_table(figures_of(error.materializations)), as_json)
         raise
     if found.unreadable:
         sys.exit(1)
@@ -77,20 +79,19 @@ def _print(figures: dict[str, dict[str, int]], as_json: bool) -> None:
 
 def _materialize(settings: Settings, days: Collection[dt.date]) -> dict[str, dict[str, int]]:
     """Figures by table and name."""
+    from etl_assets.cli.demo import run_figures
     from etl_assets.instance import open_instance
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
 
-    with open_instance(settings) as instance:
-        return _figures(materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL))
-
-
-def _figures(results: Iterable[Any]) -> dict[str, dict[str, int]]:
-    from etl_assets.cli.demo import run_figures
-
     totals: Counter[str] = Counter()
-    for result in results:
-        totals += run_figures(result)
+    with open_instance(settings) as instance:
+        for result in materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL):
+            totals += run_figures(result)
+    return _by_table(totals)
+
+
+def _by_table(totals: Mapping[str, int]) -> dict[str, dict[str, int]]:
     figures: dict[str, dict[str, int]] = {}
     for key, value in totals.items():
         table, _, name = key.partition(".")
