@@ -10,7 +10,7 @@ import datetime as dt
 import os
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from etl_assets.delta.times import with_utc_times
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from etl_assets.delta.table import Snapshot
 
@@ -100,13 +101,17 @@ def content_of(
 ) -> dict[str, StoredFile]:
     """The data files of a version by name; of all, those that are wanted by what the log says of them (`add_actions`)."""
     columns = listed(snapshot.fields(), snapshot.statistics_columns())
-    files = (_stored_file(action, columns) for action in snapshot.add_actions() if wanted(action))
+    actions = filter(wanted, snapshot.add_actions())
+    files = (
+        _stored_file(action, columns, snapshot.rows_of(action["path"], action["num_records"]))
+        for action in actions
+    )
     return {file.name: file for file in files}
 
 
-def _stored_file(action: Mapping[str, Any], columns: Sequence[str]) -> StoredFile:
+def _stored_file(action: Mapping[str, Any], columns: Sequence[str], rows: int) -> StoredFile:
     """A file as the log has it. Of bounds that the log has of some listed columns only, none are taken along."""
-    rows, modified = action["num_records"], action["modification_time"]
+    told, modified = action["num_records"], action["modification_time"]
     partition = {
         name.removeprefix("partition."): as_text(value)
         for name, value in action.items()
@@ -118,8 +123,8 @@ def _stored_file(action: Mapping[str, Any], columns: Sequence[str]) -> StoredFil
         partition=partition,
         size=action["size_bytes"],
         modified=int(modified.timestamp() * 1000) if isinstance(modified, dt.datetime) else int(modified),
-        rows=rows or 0,
-        statistics={"numRecords": None} if rows is None else statistics(rows, bounds),
+        rows=rows,
+        statistics={"numRecords": None} if told is None else statistics(told, bounds),
     )
 
 
@@ -168,13 +173,18 @@ class KeptRows:
         return bounds_of(self.rows.column(column)) if there else Bounds(self.rows.num_rows)
 
 
-def rows_kept(folder: Path, file: StoredFile, column: str, values: frozenset[str]) -> KeptRows:
-    """The rows of a file with one of some values in a text column."""
-    import pyarrow.compute as pc
+def rows_kept(folder: Path, file: StoredFile, wanted: pc.Expression) -> KeptRows:
+    """The rows of a file for which a condition holds."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(folder / file.path, coerce_int96_timestamp_unit="us") as opened:
         rows = with_utc_times(opened.read(), opened)
-    rows = rows.filter(pc.field(column).isin(sorted(values)))
     bounded = tuple(file.statistics.get("nullCount", ()))
-    return KeptRows(partition=file.partition, rows=rows, bounded=bounded)
+    return KeptRows(partition=file.partition, rows=rows.filter(wanted), bounded=bounded)
+
+
+def one_of(column: str, values: Collection[str]) -> pc.Expression:
+    """The condition that a text column has one of some values."""
+    import pyarrow.compute as pc
+
+    return pc.field(column).isin(sorted(values))

@@ -239,7 +239,7 @@ class Snapshot:
         rows: Counter[tuple[str, ...]] = Counter()
         names = (f"partition.{column}" for column in columns)
         for path, number, *values in self._files("path", "num_records", *names):
-            rows[tuple(str(as_text(value)) for value in values)] += self._rows(path, number)
+            rows[tuple(str(as_text(value)) for value in values)] += self.rows_of(path, number)
         return dict(rows)
 
     def rows_by_file(self) -> Iterator[tuple[str, int | None]]:
@@ -277,9 +277,9 @@ class Snapshot:
 
     def row_count(self) -> int:
         """Rows in all, from file statistics."""
-        return sum(self._rows(path, number) for path, number in self._files("path", "num_records"))
+        return sum(self.rows_of(path, number) for path, number in self._files("path", "num_records"))
 
-    def _rows(self, path: str, told: int | None) -> int:
+    def rows_of(self, path: str, told: int | None) -> int:
         """The rows of a data file: as the log tells, or by the file's own footer."""
         return rows_in(self._folder / unquote(path)) if told is None else told
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS
-from etl_assets.delta.content import KeptRows, StoredFile, content_of, with_utc_times
+from etl_assets.delta.content import KeptRows, StoredFile, content_of, rows_kept
 from etl_assets.delta.log import commit_notes, read_entry
 from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.sources.batch_plan import BatchPlan, plan_of
@@ -110,10 +110,6 @@ def take_back(
 
 def _before(folder: Path, file: StoredFile, version: int) -> KeptRows:
     """The rows of a file that are of earlier versions: of one that a compaction has made since."""
-    import pyarrow.dataset
-    import pyarrow.parquet as pq
+    import pyarrow.compute as pc
 
-    earlier = pyarrow.dataset.field("batch_id") < version
-    rows = pq.read_table(folder / file.path, partitioning=None, filters=earlier)
-    bounded = tuple(file.statistics.get("minValues", ()))
-    return KeptRows(partition=file.partition, rows=with_utc_times(rows), bounded=bounded)
+    return rows_kept(folder, file, pc.field("batch_id") < version)

@@ -22,7 +22,7 @@ from etl_assets.contracts.tables import (
     RAW_EVENTS_EXCEPTIONS,
     REPLAYS,
 )
-from etl_assets.delta.content import KeptRows, StoredFile, content_of, rows_kept
+from etl_assets.delta.content import KeptRows, StoredFile, content_of, one_of, rows_kept
 from etl_assets.delta.cursor import cursor_name, read_cursors
 from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.log import commit_notes, read_entry
@@ -275,7 +275,9 @@ def _keep(
         column, values = "event_id", frozenset(each.event_id for each in handed_in)
     else:
         return removed, ()
-    found = [(file, rows_kept(table.path, file, column, values)) for file in removed] if values else []
+    found = (
+        [(file, rows_kept(table.path, file, one_of(column, values))) for file in removed] if values else []
+    )
     whole = {file.name for file, kept in found if kept.rows.num_rows == file.rows}
     return (
         tuple(file for file in removed if file.name not in whole),

@@ -52,7 +52,7 @@ def put_entry(table: Table, version: int, place: Place, writer: str) -> None:
         operation="WRITE",
         base_version=version - 1,
         metrics={"numFiles": 0, "numOutputRows": 0},
-        user_metadata=commit_metadata(place, writer, {}, {}),
+        user_metadata=commit_metadata(place, writer, {}),
     ).put(place.path, stamped=table.replication is not None)
 
 

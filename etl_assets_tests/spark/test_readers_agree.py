@@ -17,7 +17,7 @@ from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.delta import commit as committing
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.compaction import Compaction, commit_compaction
-from etl_assets.delta.content import content_of, rows_kept
+from etl_assets.delta.content import content_of, one_of, rows_kept
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.data_files import new_data_file, pieces_of
 from etl_assets.delta.log import read_entry
@@ -141,7 +141,7 @@ def kept(spark, table: Table) -> None:
     appended(spark, table)
     files = tuple(content_of(newest(table)).values())
     ids = frozenset(row["offer_id"] for row in (*SOME, *MORE))
-    rows = tuple(rows_kept(table.path, file, "offer_id", ids) for file in files)
+    rows = tuple(rows_kept(table.path, file, one_of("offer_id", ids)) for file in files)
     replace_contents([Replacement(table=table, base_version=1, removed=files, kept=rows)])
 
 

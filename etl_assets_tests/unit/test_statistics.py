@@ -137,6 +137,14 @@ def test_of_a_file_with_bounds_of_some_columns_only_none_come_back(prices):
     assert found(prices, ROWS[0]) == [1, 1, 1, 1, 2]
 
 
+def test_a_column_that_deltas_writer_keeps_no_bounds_of_is_not_listed(tmp_path):
+    table = Table(name="prices", domain=FailureDomain(name="local", root=tmp_path), contract=PRICES)
+    ensure_table(table)
+    snapshot = table.snapshot()
+    assert snapshot is not None
+    assert snapshot.statistics_columns() == ("price_id", "amount", "valid_from", "updated_at", "batch_id")
+
+
 def test_one_column_without_bounds_takes_those_of_the_others_with_it():
     known = {"k": Bounds(0, 1, 2), "empty": Bounds(3)}
     assert statistics(3, known)["minValues"] == {"k": 1}
@@ -173,6 +181,7 @@ def test_rows_that_the_log_does_not_tell_are_counted_in_the_footers(prices):
     snapshot = prices.snapshot()
     assert snapshot is not None
     assert (snapshot.row_count(), snapshot.rows_by()) == (2, {(): 2})
+    assert [stored.rows for stored in content_of(snapshot).values()] == [2], "an undo counts as well"
     (file,) = snapshot.files()
     (prices.path / file).unlink()
     with pytest.raises(FilesGone, match="does not say how many rows"):
