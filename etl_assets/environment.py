@@ -8,8 +8,12 @@ differs between machines or is secret.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+
+_LIKE_OURS = re.compile(r"ETL_?ASSETS?_", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,14 @@ class Variable:
     def read(self, environ: Mapping[str, str] | None = None) -> str | None:
         """The value, or None when it is unset or empty."""
         return (os.environ if environ is None else environ).get(self.name) or None
+
+
+def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str | None]:
+    """Variables that are named as if they were the platform's and are not, each with the one that was meant, if it is near."""
+    known = [variable.name for variable in VARIABLES]
+    names = [name for name in (os.environ if environ is None else environ) if _LIKE_OURS.match(name)]
+    found = {name: get_close_matches(name, known, n=1, cutoff=0.8) for name in names if name not in known}
+    return {name: near[0] if near else None for name, near in sorted(found.items())}
 
 
 HOME = Variable(

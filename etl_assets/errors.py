@@ -6,6 +6,7 @@ error is retried (`retry_policy.py`) or how it is shown.
 ```
 EtlAssetsError
 ├── SettingsError            the platform file or an environment variable is wrong
+├── NoInstallation           the home folder holds no installation
 ├── RuntimeMissing           Java, a jar or another part of the machine is missing
 ├── ContractError            a table contract or an asset's upsert spec contradicts itself
 ├── SchemaMismatch           a frame does not have the columns its contract declares
@@ -77,6 +78,10 @@ class EtlAssetsError(Exception):
 
 class SettingsError(EtlAssetsError):
     """A setting is wrong; carries `field`, `value` and `allowed` where they are known."""
+
+
+class NoInstallation(EtlAssetsError):
+    """There is nothing of an installation in the home folder; carries `home`."""
 
 
 class RuntimeMissing(EtlAssetsError):

@@ -20,9 +20,10 @@ import click
 def dev(host: str, port: int, engine: bool) -> None:
     """Open the Dagster UI with all daemons: sensors, backfills, run queue and monitoring."""
     from etl_assets.instance import WORKSPACE, prepare_instance
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import expect_landing_folder, load_settings
 
     settings = load_settings()
+    expect_landing_folder(settings)
     settings.landing_path.mkdir(parents=True, exist_ok=True)
     home = prepare_instance(settings)
     os.environ["DAGSTER_HOME"] = str(home)

@@ -28,9 +28,9 @@ def list_(as_json: bool) -> None:
     cannot be used.
     """
     from etl_assets.observability.domain_states import domain_states, one_loss
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
 
-    settings = load_settings()
+    settings = load_installation()
     states = domain_states(settings.placement())
     danger = one_loss(states)
     if as_json:
@@ -109,10 +109,10 @@ def remove(name: str) -> None:
     What lies under its root stays. May be repeated; exit code 1 if a table still has a replica there.
     """
     from etl_assets.errors import InputError
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
     from etl_assets.steps.members import take_out
 
-    placement = load_settings().placement()
+    placement = load_installation().placement()
     if name in [site.name for site in placement.sites]:
         raise InputError(
             f"{name} is in the platform file: it would join again",
@@ -143,9 +143,9 @@ def _tell(placement: Placement, name: str) -> None:
 def _placement(name: str) -> Placement:
     """The placement of this installation, if it has a domain of that name."""
     from etl_assets.errors import NotFound
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
 
-    placement = load_settings().placement()
+    placement = load_installation().placement()
     names = [site.name for site in placement.sites]
     if name not in names:
         raise NotFound(

@@ -24,9 +24,9 @@ def list_command(sink: str | None, as_json: bool) -> None:
     One whose owner died stays until somebody asks for it: then it is taken over. Ages are by the clocks of two machines.
     """
     from etl_assets.observability.reservations import reservations
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
 
-    found = reservations(load_settings().placement().reader(), sink=sink)
+    found = reservations(load_installation().placement().reader(), sink=sink)
     if as_json:
         click.echo(json.dumps([each.as_json() for each in found]))
         return

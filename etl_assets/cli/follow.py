@@ -19,7 +19,7 @@ def follow(verbose: bool) -> None:
     """
     from etl_assets.follow.follower import Follower
     from etl_assets.follow.reports import Dagster
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import expect_landing_folder, load_settings
 
     logging.basicConfig(
         stream=sys.stderr,
@@ -28,5 +28,6 @@ def follow(verbose: bool) -> None:
     )
     logging.getLogger("etl_assets").setLevel(logging.INFO if verbose else logging.WARNING)
     settings = load_settings()
+    expect_landing_folder(settings)
     settings.landing_path.mkdir(parents=True, exist_ok=True)
     Follower(settings, Dagster(settings).take).follow()

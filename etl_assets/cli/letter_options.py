@@ -24,9 +24,9 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for mac
 
 def settings_and_domain() -> tuple[Settings, FailureDomain]:
     """The platform file, and the domain whose tables are looked at."""
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
 
-    settings = load_settings()
+    settings = load_installation()
     return settings, settings.placement().reader()
 
 

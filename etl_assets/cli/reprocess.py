@@ -50,12 +50,12 @@ def reprocess(
     """
     from etl_assets.cli import undo_preview
     from etl_assets.contracts.tables import NORMALIZED_ORDERS
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
     from etl_assets.steps.plan_undo import plan_days
 
     if last < first:
         raise click.UsageError("--to is before --from")
-    settings = load_settings()
+    settings = load_installation()
     begin = _checked(names) or (NORMALIZED_ORDERS.name,)
     days = _days_with_events(settings, first.date(), last.date())
     undo = plan_days(looking(settings), begin, days)

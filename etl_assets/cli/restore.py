@@ -42,12 +42,12 @@ def restore(table: str, version: int | None, time: str | None, yes: bool, as_jso
     would be done.
     """
     from etl_assets.cli import undo_preview
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
     from etl_assets.steps.plan_undo import existing, plan_restore, version_at
 
     if (version is None) == (time is None):
         raise click.UsageError("say --to-version or --to-time")
-    settings = load_settings()
+    settings = load_installation()
     domains = looking(settings)
     found = existing(domains, table)
     wanted = version_at(found, _moment(time)) if time is not None else version

@@ -6,11 +6,13 @@ import datetime as dt
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from etl_assets.cli.letter_options import say
+from etl_assets.cli.settling import look_until_settled, say_what_is_left
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,37 +22,45 @@ if TYPE_CHECKING:
 
 @click.command(epilog="\b\nExamples:\n  etl-assets run\n  etl-assets run --json | jq .raw_events.accepted\n")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def run(as_json: bool) -> None:
+@click.option(
+    "--wait/--no-wait", default=True, help="Wait for files that changed just now (landing.settle_seconds)."
+)
+def run(as_json: bool, wait: bool) -> None:
     """Materialize what is unread, once, and what a run that was killed has left undone.
 
     The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark; so it does
-    where a follower lives, which reads new files as they come. The exit code is 1 if a day cannot be read; the
-    other days are done all the same.
+    where a follower lives, which reads new files as they come. Files that have just come are waited for. The exit code is 1
+    if a day cannot be read, or a file is still being written; the other days are done all the same.
     """
     from etl_assets.errors import RunFailed
     from etl_assets.follow.lease import following
     from etl_assets.observability.pending import days_behind, unread
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import expect_landing_folder, load_installation
     from etl_assets.steps.placing import once_led
 
-    settings = load_settings()
+    settings = load_installation()
+    expect_landing_folder(settings)
     follower = following(settings.home)
     if follower is not None and not follower.is_silent:
         say(f"{follower} reads new files as they come: nothing to do here")
         _print({}, as_json)
         return
-    placement, now = settings.placement(), dt.datetime.now(dt.UTC)
-    found = once_led(
-        placement, lambda: unread(settings, now=now, settle_seconds=settings.landing.settle_seconds)
+    placement, settle_seconds = settings.placement(), settings.landing.settle_seconds
+    found = look_until_settled(
+        lambda: once_led(
+            placement, lambda: unread(settings, now=dt.datetime.now(dt.UTC), settle_seconds=settle_seconds)
+        ),
+        settle_seconds=settle_seconds,
+        wait=wait,
     )
     behind = once_led(placement, lambda: days_behind(placement.reader(), settings.start_date))
     remarks = list(
-        found.remarks(first_day=settings.start_date, settle_seconds=settings.landing.settle_seconds)
+        replace(found, unsettled=0).remarks(first_day=settings.start_date, settle_seconds=settle_seconds)
     )
     for remark in remarks:
         say(remark)
     days = sorted({*found.ready, *(day for of_table in behind.values() for day in of_table)})
-    if not days and remarks:
+    if not days and (remarks or found.unsettled):
         say("nothing else to do: every table is up to date with its inputs")
     elif not days:
         say("nothing to do: every file is read, and every table is up to date with its inputs")
@@ -65,7 +75,9 @@ def run(as_json: bool) -> None:
 
         _print(_by_table(figures_of(error.materializations)), as_json)
         raise
-    if found.unreadable:
+    if found.unsettled:
+        say_what_is_left(found.unsettled, settle_seconds=settle_seconds)
+    if found.unreadable or found.unsettled:
         sys.exit(1)
 
 

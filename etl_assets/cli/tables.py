@@ -41,9 +41,9 @@ def tables(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     from etl_assets.observability.table_states import table_states
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
 
-    states = table_states(load_settings().placement().reader())
+    states = table_states(load_installation().placement().reader())
     if as_json:
         click.echo(json.dumps([state.as_json() for state in states]))
     else:
@@ -62,10 +62,10 @@ tables.add_command(clean_log)
 def relocate(table: str, domain: str) -> None:
     """Let another allowed domain lead a mirrored table; its stage runs there from then on."""
     from etl_assets.errors import DomainUnavailable, MembershipRefused, NotFound
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
     from etl_assets.steps.placing import STAGE_OF
 
-    placement = load_settings().placement()
+    placement = load_installation().placement()
     there = placement.named(domain)
     if there is None:
         names = ", ".join(each.name for each in placement.domains)
@@ -177,10 +177,10 @@ def repair(names: tuple[str, ...], contents: bool) -> None:
 def _all_mirrored(names: tuple[str, ...], *, leading: bool = False) -> Iterator[tuple[str, Replication]]:
     """The tables named, or all; those that do not exist yet are left out."""
     from etl_assets.contracts.tables import ALL_TABLES
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
     from etl_assets.steps.placing import leader
 
-    placement = load_settings().placement()
+    placement = load_installation().placement()
     for table in names or [contract.name for contract in ALL_TABLES]:
         mirrored = _mirrored(table, placement.reader())
         if not mirrored.exists():
@@ -191,13 +191,13 @@ def _all_mirrored(names: tuple[str, ...], *, leading: bool = False) -> Iterator[
 
 def _relocation(table: str, mirrored: Replication, domain: str) -> str | None:
     """What to type where the leader is in the way of a repair: it is the damaged one, or has lost its register."""
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
     from etl_assets.steps.placing import another_leader
 
     locator = mirrored.locator()
     if domain != mirrored.home and (locator is None or mirrored.problem(locator) is None):
         return None
-    other = another_leader(load_settings().placement(), table, mirrored.home)
+    other = another_leader(load_installation().placement(), table, mirrored.home)
     return (
         None if other is None else f"`etl-assets tables relocate {table} --to {other}`, then run this again"
     )

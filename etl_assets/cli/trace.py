@@ -31,9 +31,9 @@ def trace(event_id: str, as_json: bool) -> None:
     now. Read from the stages' own tables, so it is right also while audit_log lags behind.
     """
     from etl_assets.observability.event_story import tell
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
 
-    settings = load_settings()
+    settings = load_installation()
     story = tell(settings.placement().reader(), settings.landing_path, event_id)
     if as_json:
         click.echo(json.dumps(as_object(story), default=_json_value))

@@ -24,12 +24,12 @@ def compact(table: str) -> None:
     nothing.
     """
     from etl_assets.resources.spark import SparkResource, spark_config
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
     from etl_assets.steps.compact import Compact
     from etl_assets.steps.step import StepContext
     from etl_assets.steps.turns import Turns
 
-    settings = load_settings()
+    settings = load_installation()
     spark = SparkResource(spark_config=spark_config(settings.spark))
     context = StepContext(
         session=lambda: spark.spark_session,
@@ -65,10 +65,10 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
     """
     from etl_assets.delta.vacuum import find_unneeded
     from etl_assets.delta.writing import writing
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
     from etl_assets.steps.step import platform_table
 
-    settings = load_settings()
+    settings = load_installation()
     found = platform_table(table, _where_written(settings, table))
     retention = dt.timedelta(days=retention_days)
     # Under the lock: what is unneeded stays so until it is gone. Another domain may take up the lead meanwhile; what an undo brings
@@ -97,10 +97,10 @@ def clean_log(table: str, keep_versions: int | None, delete: bool) -> None:
     and the newest versions are as before. It is done by itself as well, now and then: with one domain by commits, with several
     by the sensor `failure_domains`, and a domain that is away or further behind gets a snapshot once it is back.
     """
-    from etl_assets.settings import load_settings
+    from etl_assets.settings import load_installation
     from etl_assets.steps.step import platform_table
 
-    settings = load_settings()
+    settings = load_installation()
     keep = settings.upkeep.keep_log_versions if keep_versions is None else keep_versions
     found = platform_table(table, _where_written(settings, table))
     if (mirrored := found.replication) is None:

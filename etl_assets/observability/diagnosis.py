@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from etl_assets.errors import SettingsError
 from etl_assets.observability import installation_checks as installation
 from etl_assets.observability import machine_checks as machine
 from etl_assets.observability.findings import Finding, answer, fail, ok, warn
-from etl_assets.settings import home_folder, load_settings, platform_file
+from etl_assets.settings import home_folder, load_installation, load_settings, platform_file
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
@@ -38,6 +38,8 @@ def diagnose(environ: Mapping[str, str] | None = None) -> list[Finding]:
         finding,
         *(warn(SETTINGS, doubt, "see docs/operations.md, Failure domains") for doubt in doubts),
     ]
+    findings += answer(SETTINGS, lambda: _variables(environ))
+    findings += answer(installation.INSTALLATION, lambda: _there(environ)) if settings is not None else ()
     findings += [*answer(machine.PACKAGES, machine.check_packages), *_spark(settings)]
     findings += answer(
         machine.DISK,
@@ -66,6 +68,22 @@ def _settings(environ: Mapping[str, str] | None) -> tuple[Settings | None, Findi
         return None, fail(SETTINGS, error.message, error.fix)
     except Exception as error:  # noqa: BLE001 - the other checks must run whatever the file holds
         return None, fail(SETTINGS, f"{file}: {error}", "mend the file, see docs/settings.md")
+
+
+def _variables(environ: Mapping[str, str] | None) -> Iterator[Finding]:
+    """Names that look like the platform's and are not read by anything."""
+    for name, near in environment.unknown(environ).items():
+        known = ", ".join(variable.name for variable in environment.VARIABLES)
+        yield warn(
+            SETTINGS,
+            f"the environment variable {name} is not known, and nothing reads it",
+            f"did you mean {near}?" if near else f"unset it, or name one of {known}",
+        )
+
+
+def _there(environ: Mapping[str, str] | None) -> Iterator[Finding]:
+    """There is an installation; NoInstallation is the finding where there is none."""
+    yield ok(installation.INSTALLATION, str(load_installation(environ).home))
 
 
 def _spark(settings: Settings | None) -> list[Finding]:

@@ -21,6 +21,7 @@ from etl_assets.engine.handing import status
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
 from etl_assets.processes import started_at
+from etl_assets.settings import expect_landing_folder
 from etl_assets.sources.landing import Folders
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from etl_assets.settings import Settings
 
 WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
+INSTALLATION = "installation"
 STORES, ENGINE = "object stores", "engine"
 _SHOWN = 5
 
@@ -93,6 +95,7 @@ def _probe(what: str, folder: Path) -> Finding:
 def check_landing(settings: Settings, today: dt.date) -> Iterator[Finding]:
     """The landing folder and its days can be read, and holds nothing that is never read."""
     folder = settings.landing_path
+    expect_landing_folder(settings)
     if not folder.is_dir():
         yield warn(
             LANDING_FOLDER, f"{folder} is not there", "make it, or set landing.path in the platform file"

@@ -17,7 +17,7 @@ from etl_assets.errors import RuntimeMissing
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.runtime.classes import archive_file, failed_mark
 from etl_assets.runtime.jars import delta_jars
-from etl_assets.runtime.java import Java, find_java
+from etl_assets.runtime.java import OLDEST_VERSION, Java, ask_version, find_java
 
 JAVA, JARS, PACKAGES, DISK, CLOCK = "java", "jars", "packages", "disk", "clock"
 FAIL_BELOW_BYTES = 1 << 30
@@ -43,7 +43,18 @@ _PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?==(?P<version>[^;\s]+)
 def check_java() -> Iterator[Finding]:
     """Java is there and new enough."""
     java = find_java()
-    yield ok(JAVA, f"Java {java.release} in {java.home}")
+    named = os.environ.get("JAVA_HOME")
+    if named and (
+        (meant := ask_version(Path(named) / "bin" / "java")) is None or meant.version < OLDEST_VERSION
+    ):
+        what = "no working Java" if meant is None else f"Java {meant.release}, which is too old"
+        yield warn(
+            JAVA,
+            f"JAVA_HOME = {named} holds {what}; Java {java.release} in {java.home} is used instead",
+            f"set JAVA_HOME to {java.home}, or unset it",
+        )
+    else:
+        yield ok(JAVA, f"Java {java.release} in {java.home}")
 
 
 def check_jars() -> Iterator[Finding]:

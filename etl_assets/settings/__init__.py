@@ -7,7 +7,13 @@ A wrong field stops at load with its name, the value found and what is allowed. 
 from __future__ import annotations
 
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
-from etl_assets.settings.file import home_folder, load_settings, platform_file
+from etl_assets.settings.file import (
+    expect_landing_folder,
+    home_folder,
+    load_installation,
+    load_settings,
+    platform_file,
+)
 from etl_assets.settings.landing import LandingSettings, ReferenceSettings
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.section import Section
@@ -28,7 +34,9 @@ __all__ = [
     "Settings",
     "SparkSettings",
     "UpkeepSettings",
+    "expect_landing_folder",
     "home_folder",
+    "load_installation",
     "load_settings",
     "platform_file",
 ]

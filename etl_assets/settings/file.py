@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from etl_assets import environment
-from etl_assets.errors import SettingsError
+from etl_assets.errors import NoInstallation, SettingsError
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.refusal import refusal
 from etl_assets.settings.yaml_content import read_yaml
@@ -55,6 +55,54 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         raise refusal(file, error) from error
     _check_first_day(file, settings.start_date, dt.datetime.now(dt.UTC).date())
     return settings
+
+
+def load_installation(environ: Mapping[str, str] | None = None) -> Settings:
+    """The platform file of an installation that is there: for commands that look at one, and make none.
+
+    Raises:
+        NoInstallation: the home folder holds neither a platform file nor a landing folder nor tables.
+        SettingsError: as `load_settings`.
+    """
+    settings = load_settings(environ)
+    marks = (
+        platform_file(environ),
+        settings.landing_path,
+        settings.dagster_home / "dagster.yaml",
+        *(settings.home / each.root / "tables" for each in settings.domains),
+    )
+    if not any(mark.exists() for mark in marks):
+        raise _no_installation(settings.home, environ)
+    return settings
+
+
+def _no_installation(home: Path, environ: Mapping[str, str] | None) -> NoInstallation:
+    variable = environment.HOME.name
+    named = environment.HOME.read(environ) is not None
+    meant = [name for name, near in environment.unknown(environ).items() if near == variable]
+    hint = f"{meant[0]} is set: did you mean {variable}? " if meant else ""
+    return NoInstallation(
+        f"there is no installation in {home}: neither a platform file nor a landing folder nor tables",
+        fix=f"{hint}set {variable} to the folder of the installation"
+        + ("" if named else " (without it, it is `.etl-assets` in the current folder)")
+        + ", or make one with `etl-assets demo` or `etl-assets dev`",
+        home=home,
+    )
+
+
+def expect_landing_folder(settings: Settings) -> None:
+    """Refuse a landing path that is something else than a folder; it may be absent.
+
+    Raises:
+        SettingsError: it is a file.
+    """
+    if settings.landing_path.exists() and not settings.landing_path.is_dir():
+        raise SettingsError(
+            f"landing.path = {settings.landing_path} is a file, and has to be a folder of days",
+            fix="name a folder, such as `landing`; it is made if it is not there",
+            field="landing.path",
+            value=str(settings.landing_path),
+        )
 
 
 def _check_first_day(file: Path, first_day: dt.date, today: dt.date) -> None:

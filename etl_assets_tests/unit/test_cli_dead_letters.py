@@ -69,7 +69,8 @@ def replay_file(domain, stage: str, attempt: int = 2, letter_id: str = A):
     return domain.replays_path(stage) / DAY.isoformat() / f"{letter_id}.{attempt}.jsonl"
 
 
-def test_an_installation_without_letters_says_so(domain):
+def test_an_installation_without_letters_says_so(domain, tmp_path):
+    (tmp_path / "landing").mkdir()
     assert run("list").stdout == "no open dead letters\n"
     assert listed() == []
 

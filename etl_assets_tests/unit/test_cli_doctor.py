@@ -63,6 +63,7 @@ def test_a_fresh_installation_is_well_and_stays_untouched(home):
     assert {finding["status"] for finding in findings} <= {"ok", "warn"}
     assert {finding["check"] for finding in findings} == {
         "settings",
+        "installation",
         "packages",
         "java",
         "jars",
@@ -213,3 +214,29 @@ def test_an_instance_that_cannot_be_opened_fails(home):
     (home / "dagster" / "dagster.yaml").write_text("{")
     (home / "dagster" / "history").write_text("a file where a folder must be")
     assert found(diagnosis(code=1), "dagster instance")[0][0] == "fail"
+
+
+def test_a_misspelt_variable_is_named_with_the_one_that_was_meant(home, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOM", "/secret/folder")
+    ((_, _, _), (status, detail, fix)) = found(diagnosis(), "settings")
+    assert (status, fix) == ("warn", "did you mean ETL_ASSETS_HOME?")
+    assert "ETL_ASSETS_HOM is not known" in detail
+    assert "/secret/folder" not in detail
+
+
+def test_a_java_home_that_is_wrong_is_said_although_another_java_is_found(home, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    ((status, detail, fix),) = found(diagnosis(), "java")
+    assert status == "warn"
+    assert detail.startswith("JAVA_HOME = /nowhere holds no working Java; Java 17.0.1 in ")
+    assert fix == f"set JAVA_HOME to {home}, or unset it"
+    monkeypatch.setattr(machine_checks, "ask_version", lambda executable: java(home))
+    assert found(diagnosis(), "java")[0][0] == "ok"
+
+
+def test_a_landing_path_that_is_a_file_is_not_said_to_be_missing(home):
+    (home / "landing").rmdir()
+    (home / "landing").write_text("")
+    ((status, detail, fix),) = found(diagnosis(code=1), "landing folder")
+    assert (status, "a file" in detail) == ("fail", True)
+    assert "make it" not in fix

@@ -28,7 +28,8 @@ def printed(*options: str):
     return json.loads(result.stdout) if "--json" in options else result.stdout
 
 
-def test_before_the_first_run_every_table_is_listed_as_absent(domain):
+def test_before_the_first_run_every_table_is_listed_as_absent(domain, tmp_path):
+    (tmp_path / "landing").mkdir()
     states = printed("--json")
     assert [state["name"] for state in states] == [contract.name for contract in ALL_TABLES]
     assert {(state["version"], state["rows"], state["last_commit_at"]) for state in states} == {

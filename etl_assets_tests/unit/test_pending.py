@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from etl_assets.cli import run as command
 from etl_assets.delta.records import commit_rows
 from etl_assets.follow.lease import lease
 from etl_assets.observability.pending import days_behind
-from etl_assets.settings import Settings, load_settings
+from etl_assets.settings import Settings, load_settings, platform_file
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import SourceFile
 from etl_assets.steps.step import platform_table
@@ -114,11 +115,13 @@ def test_a_run_has_something_to_do_when_only_a_table_is_behind(settings, monkeyp
     assert asked == [[DAY]]
 
 
-def ran(monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list]:
+def ran(monkeypatch: pytest.MonkeyPatch, landing: str = "", *options: str) -> tuple[Result, list]:
     """What the command said, and the days it materialized."""
     asked: list = []
+    if landing:
+        platform_file().write_text(f"landing: {{{landing}}}")
     monkeypatch.setattr(command, "_materialize", lambda settings, days: asked.extend(days) or {})
-    return CliRunner().invoke(command.run, catch_exceptions=False), asked
+    return CliRunner().invoke(command.run, options, catch_exceptions=False), asked
 
 
 def land(settings: Settings, day: dt.date) -> Path:
@@ -137,6 +140,36 @@ def test_files_that_no_run_reads_are_named_and_not_said_to_be_read(settings, mon
     assert "lie outside of the partitions" in result.output
     assert "yesterday in the landing folder are no days" in result.output
     assert "every file is read" not in result.output
+
+
+def test_files_that_came_just_now_are_waited_for_and_read(settings, monkeypatch):
+    """As a cron job that reads nothing and is green leaves them to nobody."""
+    os.utime(land(settings, DAY))
+    result, days = ran(monkeypatch, "settle_seconds: 0.3")
+    assert (days, result.exit_code) == ([DAY], 0)
+    assert "1 file changed less than 0.3 s ago: waiting" in result.output
+    assert "not read" not in result.output
+
+
+def test_a_file_that_goes_on_changing_is_the_exit_code_with_the_time_at_which_it_can_be_read(
+    settings, monkeypatch
+):
+    file = land(settings, DAY)
+    another = land(settings, OTHER_DAY)
+    os.utime(file, (2**33, 2**33))
+    result, days = ran(monkeypatch, "settle_seconds: 0.3")
+    assert (days, result.exit_code) == ([OTHER_DAY], 1), another
+    assert re.search(
+        r"1 file is still being written and was not read.* after \d\d:\d\d:\d\d UTC", result.output
+    )
+    assert "nothing else to do" not in result.output
+
+
+def test_a_run_that_is_not_to_wait_says_at_once_when_the_files_can_be_read(settings, monkeypatch):
+    os.utime(land(settings, DAY))
+    result, days = ran(monkeypatch, "settle_seconds: 3600", "--no-wait")
+    assert (days, result.exit_code) == ([], 1)
+    assert "run again after " in result.output
 
 
 def test_a_day_that_cannot_be_read_is_the_exit_code_and_the_others_are_materialized(settings, monkeypatch):
