@@ -28,7 +28,8 @@ def listed(*options: str) -> str:
     return result.stdout
 
 
-def test_before_anything_was_reserved_there_is_nothing(home):
+def test_before_anything_was_reserved_there_is_nothing(home, tmp_path):
+    (tmp_path / "landing").mkdir()
     assert listed() == "no effect is reserved\n"
     assert json.loads(listed("--json")) == []
 
