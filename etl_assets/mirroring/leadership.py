@@ -192,10 +192,15 @@ class Leadership:
         """Refuse to begin a table empty while a domain has a copy of it from before it was mirrored.
 
         Where its registers were made, every domain was looked at. Something may have come in since, or they were made by a
-        version of this that did not look.
+        version of this that did not look. So a domain that is away is not waited for; one that answers and cannot be looked
+        through is.
         """
         looks = {domain: partial(self._first_copy_in, domain) for domain in locator.voters}
         found = self._table.couriers.gather(looks, lambda _: False)
+        if hidden := {domain: each for domain, each in found.items() if isinstance(each, str)}:
+            raise quorum_unavailable(
+                self._table, "it cannot begin before it is known that no domain has a log of it", hidden
+            )
         if domains := ", ".join(sorted(domain for domain in found if found[domain])):
             raise MembershipRefused(
                 f"the table {self._table.name} would begin empty, and {domains} has a log of it from before it was mirrored",
@@ -205,11 +210,12 @@ class Leadership:
                 domain=domains,
             )
 
-    def _first_copy_in(self, domain: str) -> bool:
+    def _first_copy_in(self, domain: str) -> bool | str:
+        """Whether a domain has a copy, or why that cannot be told of one that answers."""
         try:
             return find_first_copy(self._table, [domain]) is not None
-        except Unanswered:
-            return False
+        except Unanswered as error:
+            return error.message if self._table.read(domain).record is not None else False
 
     def _may_not_lead(self, why: str) -> MembershipRefused:
         return MembershipRefused(

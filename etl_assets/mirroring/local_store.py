@@ -14,7 +14,7 @@ import os
 import time
 import uuid
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from etl_assets.errors import Unanswered
@@ -23,6 +23,7 @@ from etl_assets.mirroring.stores import Found
 LOCK_WAIT_SECONDS = 5.0
 CHUNK_BYTES = 4 * 1024 * 1024
 _POLL_SECONDS = 0.002
+_NOT_EMPTY_OR_GONE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 _TEMPORARY = ".mirror-"
 _LOCK = f"{_TEMPORARY}lock-"
 
@@ -139,11 +140,10 @@ class LocalStore:
 
     def list(self, prefix: str) -> Iterator[str]:
         with self._answering(prefix):
-            self._expect_root()
-            for folder, _, names in os.walk(self._path(prefix)):
+            for folder, names in self._walk(prefix):
                 for name in names:
                     if not name.startswith(_TEMPORARY):
-                        yield (Path(folder) / name).relative_to(self._root).as_posix()
+                        yield (folder / name).relative_to(self._root).as_posix()
 
     def delete(self, key: str) -> None:
         with self._answering(key):
@@ -154,25 +154,41 @@ class LocalStore:
 
     def unfinished(self, prefix: str) -> Iterator[str]:
         with self._answering(prefix):
-            self._expect_root()
-            for folder, _, names in os.walk(self._path(prefix)):
+            for folder, names in self._walk(prefix):
                 for name in names:
                     # Never a lock: whoever holds it would hold nothing.
                     if name.startswith(_TEMPORARY) and not name.startswith(_LOCK):
-                        yield (Path(folder) / name).relative_to(self._root).as_posix()
+                        yield (folder / name).relative_to(self._root).as_posix()
 
     def prune(self, prefix: str) -> None:
         with self._answering(prefix):
-            self._expect_root()
-            for folder, _, _ in os.walk(self._path(prefix), topdown=False):
-                with suppress(OSError):  # there is something in it
-                    Path(folder).rmdir()
+            for folder, _ in self._walk(prefix, topdown=False):
+                try:
+                    folder.rmdir()
+                except OSError as error:
+                    if error.errno not in _NOT_EMPTY_OR_GONE:
+                        raise
 
     def _path(self, key: str) -> Path:
         path = self._root / key
         if ".." in path.parts or Path(key).is_absolute():
             raise ValueError(f"the key {key!r} leaves the root")
         return path
+
+    def _walk(self, prefix: str, *, topdown: bool = True) -> Iterator[tuple[Path, list[str]]]:
+        """Folders below a prefix with the names of the files in each; none where there is no such folder.
+
+        One that cannot be listed has not answered. Only one that is not there, under a root that is, is empty.
+        """
+
+        def unlisted(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error
+            self._expect_root()
+
+        self._expect_root()
+        for folder, _, names in os.walk(self._path(prefix), topdown=topdown, onerror=unlisted):
+            yield Path(folder), names
 
     def _expect_root(self) -> None:
         if not self._root.is_dir():

@@ -151,7 +151,7 @@ class ObjectStore:
 
     def list(self, prefix: str) -> Iterator[str]:
         pages = iter(obstore.list(self._backend, prefix))
-        while page := self._ask(prefix, lambda: next(pages, None)):
+        while (page := self._ask(prefix, lambda: next(pages, None))) is not None:
             yield from (entry["path"] for entry in page)
 
     def delete(self, key: str) -> None:

@@ -55,8 +55,16 @@ class Replica:
         return None if found is None else found.content
 
     def stage(self, state: State, entry: bytes) -> None:
-        """Keep the entry of a state's head, under a name that no other content can have."""
-        self.store.create(self.staged_key(state.version, state.chain), entry)
+        """Keep the entry of a state's head durably, under a name that no other content can have."""
+        key = self.staged_key(state.version, state.chain)
+        try:
+            if self.store.create(key, entry):
+                return
+        except Unanswered:
+            if self.store.size(key) is None:
+                raise
+        # Whoever put it there may not have come to make it durable.
+        self.store.persist([key])
 
     def unstage(self, state: State) -> None:
         """Remove the staged entry of a state that is published here."""
@@ -104,7 +112,7 @@ class Replica:
         return at
 
     def _put_if_absent(self, folder: int, version: int, entry: bytes) -> bool:
-        """Whether the log now holds this very entry. Never replaces, never removes."""
+        """Whether the log now holds this very entry, durably. Never replaces, never removes."""
         key = self.entry_key(folder, version)
         unanswered = Unanswered(
             f"{key} was there and is gone: somebody empties {self.store.name}",
@@ -119,7 +127,11 @@ class Replica:
             unanswered = error
         if (found := self.store.get(key)) is None:
             raise unanswered
-        return found.content == entry
+        if found.content != entry:
+            return False
+        # Whoever put it there may not have come to make it durable.
+        self.store.persist([key])
+        return True
 
     def fetch(
         self,

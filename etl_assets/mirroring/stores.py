@@ -38,7 +38,8 @@ class Store(Protocol):
     def create(self, key: str, content: bytes) -> bool:
         """Write a small object that is not there yet; durable when it returns True.
 
-        Of any number of callers one gets True. False: the key exists, and nothing was changed.
+        Of any number of callers one gets True. False: the key exists, and nothing was changed; the one who made it may not
+        have come to make it durable (`persist`).
         """
         ...
 
@@ -84,7 +85,11 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys that begin with `prefix`, which ends with `/`, at any depth, in no order."""
+        """Keys that begin with `prefix`, which ends with `/`, at any depth, in no order.
+
+        Raises:
+            Unanswered: not all of them can be told, whatever was listed before; an empty listing says that there are none.
+        """
         ...
 
     def delete(self, key: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import shutil
@@ -20,6 +21,7 @@ from etl_assets.mirroring.guarded_store import GuardedStore
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
+from etl_assets_tests.mirroring.test_stores import unlistable
 from etl_assets_tests.reference.mirrored_log import (
     all_that_it_says,
     commit_entries,
@@ -161,6 +163,36 @@ def test_a_domain_that_goes_away_afterwards_is_not_missed(tmp_path, before):
     process = replications(tmp_path)[1]
     assert led(process).version == CLOSED
     assert said(process.folder(process.lead())) | {"version": NEWEST} == was
+
+
+@pytest.mark.parametrize("process", [0, 1, 2])
+def test_a_log_that_cannot_be_listed_is_waited_for_and_no_table_begins_without_it(
+    tmp_path, before, monkeypatch, process
+):
+    """Another user's folder, a bad disk: the domain answers, and nobody knows what it has."""
+    was = said(before)
+    with monkeypatch.context() as patch:
+        unlistable(patch, before / "_delta_log", errno.EACCES)
+        with pytest.raises(QuorumUnavailable, match="Permission denied"):
+            replications(tmp_path)[process].bind()
+        with pytest.raises(QuorumUnavailable, match="Permission denied"):
+            replications(tmp_path)[process].create()
+        assert not list(tmp_path.glob("*/register/*"))
+    assert led(replications(tmp_path)[process]).version == CLOSED
+    expect_all_of_it(tmp_path, was, CLOSED)
+
+
+def test_a_log_that_cannot_be_listed_is_not_passed_over_by_the_first_leader(tmp_path, monkeypatch):
+    replications(tmp_path)[0].create()
+    folder = single_log(tmp_path / "c", 3)
+    with monkeypatch.context() as patch:
+        unlistable(patch, folder / "_delta_log", errno.EIO)
+        for process in replications(tmp_path):
+            with pytest.raises(QuorumUnavailable, match="it cannot begin before .*c: .*Input/output error"):
+                process.lead()
+    for register in tmp_path.glob("*/register/events.json"):
+        register.unlink()
+    assert led(replications(tmp_path)[0]).version == 3
 
 
 def test_it_is_made_once(tmp_path, before):

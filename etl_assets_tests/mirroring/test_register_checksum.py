@@ -38,10 +38,14 @@ def led_by_a() -> Platform:
     return platform
 
 
-def register_of(platform: Platform, domain: str) -> bytes:
+def store_of(platform: Platform, domain: str) -> MemoryStore:
     store = platform.stores[domain]
     assert isinstance(store, MemoryStore)
-    return store.files[KEY]
+    return store
+
+
+def register_of(platform: Platform, domain: str) -> bytes:
+    return store_of(platform, domain).files[KEY]
 
 
 def test_no_single_flipped_bit_is_read_as_a_register():
@@ -55,13 +59,11 @@ def test_no_single_flipped_bit_is_read_as_a_register():
 @pytest.mark.parametrize("domain", ["a", "c"])
 def test_whatever_bit_is_flipped_in_one_of_three_registers_the_table_goes_on(domain):
     platform = led_by_a()
-    store = platform.stores[domain]
-    assert isinstance(store, MemoryStore)
-    whole = {each: dict(platform.stores[each].files) for each in "abc"}
+    whole = {each: dict(store_of(platform, each).files) for each in "abc"}
     for bit in range(0, len(whole[domain][KEY]) * 8, 7):
         for each in "abc":
-            platform.stores[each].files = dict(whole[each])
-        store.files[KEY] = flipped(whole[domain][KEY], bit)
+            store_of(platform, each).files = dict(whole[each])
+        store_of(platform, domain).files[KEY] = flipped(whole[domain][KEY], bit)
         # The leading domain cannot go on without its own register; another one can.
         before = platform.process("b").reading.acknowledged().version
         after = platform.process("b" if domain == "a" else "a").commit()
@@ -72,8 +74,7 @@ def test_whatever_bit_is_flipped_in_one_of_three_registers_the_table_goes_on(dom
 @pytest.mark.parametrize("domain", ["b", "c"])
 def test_a_register_with_a_flipped_bit_is_named_and_replaced(domain):
     platform = led_by_a()
-    store = platform.stores[domain]
-    assert isinstance(store, MemoryStore)
+    store = store_of(platform, domain)
     store.files[KEY] = flipped(store.files[KEY], 8 * store.files[KEY].index(b'"version"') + 8 * 10)
     leader = platform.process("a")
     named = leader.membership.unreadable()
@@ -120,8 +121,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_register_from_before_there_were_checksums_is_read_and_gains_one_with_the_next_write():
     platform = led_by_a()
     for domain in "abc":
-        store = platform.stores[domain]
-        assert isinstance(store, MemoryStore)
+        store = store_of(platform, domain)
         document = json.loads(store.files[KEY])
         del document["sha256"]
         document["format"] = 1

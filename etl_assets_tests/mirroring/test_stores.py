@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import obstore
 import pytest
 from obstore.store import MemoryStore as ObjectMemory
 
@@ -212,6 +214,65 @@ def test_a_folder_that_is_not_mounted_does_not_answer_and_is_not_created(tmp_pat
         with pytest.raises(Unanswered, match="absent"):
             ask()
     assert not (tmp_path / "absent").exists()
+
+
+@pytest.mark.parametrize("folder", ["tables", "tables/events/g000001", "tables/events/g000001/_delta_log"])
+@pytest.mark.parametrize("problem", [errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOTDIR])
+def test_a_folder_that_cannot_be_listed_does_not_answer_and_is_not_taken_for_an_empty_one(
+    tmp_path, monkeypatch, folder, problem
+):
+    store = LocalStore(tmp_path)
+    store.create(KEY, b"one")
+    unlistable(monkeypatch, tmp_path / folder, problem)
+    for ask in (
+        lambda: list(store.list("tables/")),
+        lambda: list(store.unfinished("tables/")),
+        lambda: store.prune("tables/"),
+    ):
+        with pytest.raises(Unanswered, match=os.strerror(problem)):
+            ask()
+
+
+def test_a_folder_that_is_removed_while_it_is_listed_is_an_empty_one(tmp_path, monkeypatch):
+    store = LocalStore(tmp_path)
+    store.create(KEY, b"one")
+    store.create("tables/orders/1", b"one")
+    unlistable(monkeypatch, tmp_path / "tables" / "events", errno.ENOENT)
+    assert list(store.list("tables/")) == ["tables/orders/1"]
+
+
+def test_a_root_that_goes_away_while_it_is_listed_does_not_answer(tmp_path, monkeypatch):
+    root = tmp_path / "root"
+    root.mkdir()
+    store = LocalStore(root)
+    store.create(KEY, b"one")
+    scandir = os.scandir
+
+    def gone(path):
+        root.rename(tmp_path / "away")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    with pytest.raises(Unanswered, match="the root is not there"):
+        list(store.list("tables/"))
+
+
+def test_a_page_of_a_listing_without_keys_is_not_its_end(monkeypatch):
+    pages = [[{"path": "a/1"}], [], [{"path": "a/2"}]]
+    monkeypatch.setattr(obstore, "list", lambda *_: iter(pages))
+    assert list(ObjectStore(ObjectMemory(), name="memory").list("a/")) == ["a/1", "a/2"]
+
+
+def unlistable(monkeypatch, folder: Path, problem: int) -> None:
+    """Have listings of one folder fail, as those of a bad disk or of another user's folder do."""
+    scandir = os.scandir
+
+    def failing(path):
+        if Path(path) == folder:
+            raise OSError(problem, os.strerror(problem), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", failing)
 
 
 def test_a_file_is_copied_from_the_next_replica_if_one_does_not_answer(tmp_path):
