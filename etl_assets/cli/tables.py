@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ tables.add_command(clean_log)
 @click.option("--to", "domain", required=True, metavar="DOMAIN", help="Failure domain that is to lead it.")
 def relocate(table: str, domain: str) -> None:
     """Let another allowed domain lead a mirrored table; its stage runs there from then on."""
-    from etl_assets.errors import DomainUnavailable, MembershipRefused, NotFound
+    from etl_assets.errors import DomainUnavailable, MembershipRefused, NotFound, QuorumUnavailable
     from etl_assets.settings import load_installation
     from etl_assets.steps.placing import STAGE_OF
 
@@ -92,7 +93,10 @@ def relocate(table: str, domain: str) -> None:
         )
     # Before it claims: what an outdated register says of its own replica is found out only by claiming.
     locator = lead_there.locator()
-    if locator is not None and (problem := lead_there.problem(locator)) is not None:
+    state = None
+    with suppress(QuorumUnavailable):  # that nobody leads it may be why it is to be relocated
+        state = lead_there.acknowledged()
+    if locator is not None and (problem := lead_there.problem(locator, state)) is not None:
         raise MembershipRefused(
             f"{domain} cannot lead {table}: {problem}",
             fix="let it join first: the next look at the failure domains sees to it, if the platform file makes it a voter"

@@ -36,7 +36,7 @@ from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.reading import Binding, Reading
 from etl_assets.mirroring.table import MirroredTable
-from etl_assets.mirroring.verification import problems
+from etl_assets.mirroring.verification import fork_of, problems
 from etl_assets.placement.access import opener
 from etl_assets.placement.memory import MARKER, owner
 from etl_assets.placement.site import is_folder
@@ -45,6 +45,7 @@ from etl_assets.testing.failpoints import Failpoint, failpoint
 if TYPE_CHECKING:
     from etl_assets.mirroring.lead import Lead
     from etl_assets.mirroring.locator import Locator
+    from etl_assets.mirroring.locator import Replica as Agreed
     from etl_assets.mirroring.record import State
     from etl_assets.placement.domains import FailureDomain
 
@@ -114,16 +115,21 @@ class Replication:
         """The newest state that may be read, None when the table does not exist."""
         return self._reading.acknowledged() if self.exists() else None
 
-    def problem(self, locator: Locator) -> str | None:
+    def problem(self, locator: Locator, state: State | None = None) -> str | None:
         """Why this process's domain cannot lead the table as things stand: its register is lost, or does not answer, or it
-        is to have a replica that may lead and has not yet. What lies under its root from an earlier time counts for nothing.
+        is to have a replica that may lead and has not yet. What lies under its root from an earlier time counts for nothing,
+        nor does what is not part of an acknowledged `state`.
         """
         agreed = locator.replica(self._table.home)
         if agreed is None:
             return f"it has no replica of the table {self._table.name} yet"
         if agreed.role is not Role.VOTER:
             return f"it is a {agreed.role} of the table {self._table.name}"
-        return self._table.read(self._table.home, locator).problem or None
+        answer = self._table.read(self._table.home, locator)
+        if answer.problem or state is None or answer.record is None:
+            return answer.problem or None
+        why = self._forked(agreed, state)
+        return None if why is None else f"its replica {why} (`etl-assets tables repair {self.name}`)"
 
     def standing(self) -> TableStanding | None:
         """Where the table stands, None when it does not exist.
@@ -255,6 +261,26 @@ class Replication:
         return {
             agreed.domain: problems(self._table, agreed, state, sums_up) for agreed in state.locator.replicas
         }
+
+    def forked(self) -> dict[str, str]:
+        """Domains whose replica has published what the acknowledged history does not have, and what that is.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell what is acknowledged.
+        """
+        state = self.acknowledged()
+        found = (
+            {}
+            if state is None
+            else {each.domain: self._forked(each, state) for each in state.locator.replicas}
+        )
+        return {domain: why for domain, why in found.items() if why is not None}
+
+    def _forked(self, agreed: Agreed, state: State) -> str | None:
+        try:
+            return fork_of(self._table, agreed, state)
+        except Unanswered:
+            return None
 
     def differing(self) -> list[Differing]:
         """Data files whose bytes are not the same in all replicas. Reads all of them.

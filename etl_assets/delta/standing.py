@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl_assets.errors import DomainUnavailable
+from etl_assets.errors import DomainUnavailable, Unanswered
+from etl_assets.mirroring.fork import forked
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.table import Answer
 
 if TYPE_CHECKING:
-    from etl_assets.mirroring.record import State
+    from etl_assets.mirroring.record import Record, State
     from etl_assets.mirroring.stores import Store
     from etl_assets.mirroring.table import MirroredTable
 
@@ -31,10 +32,12 @@ class TableStanding:
         generation: The locator's generation.
         version: The acknowledged version, -1 for none.
         one_copy: Commits are acknowledged with the data in one domain.
-        behind: For each domain with a replica how many acknowledged versions it lacks; None where it does not answer.
+        behind: For each domain with a replica how many acknowledged versions it lacks; None where it does not answer, or has
+            published another history.
         roles: What each replica is for.
         whole: Domains that hold the acknowledged version with all its rows, published or voted for: it survives there.
         problem: Why the rest is not known, None if it is.
+        forked: Domains that have published another history.
     """
 
     leader: str | None
@@ -46,6 +49,7 @@ class TableStanding:
     roles: Mapping[str, Role]
     whole: tuple[str, ...]
     problem: str | None = None
+    forked: tuple[str, ...] = ()
 
     @classmethod
     def unknown(cls, problem: str) -> TableStanding:
@@ -84,13 +88,16 @@ class Holding:
 def standing(table: MirroredTable, state: State) -> TableStanding:
     """Where a table with an acknowledged state stands. Asks every domain once."""
     behind: dict[str, int | None] = {}
-    whole = []
+    whole, others = [], []
     roles = {replica.domain: replica.role for replica in state.locator.replicas}
     domains = list(roles)
     reads = {domain: functools.partial(table.read, domain, state.locator) for domain in domains}
     answers = table.couriers.gather_from_all(reads)
     for domain in domains:
         record = answers.get(domain, Answer(None)).record
+        if record is not None and _has_forked(table, domain, record, state):
+            others.append(domain)
+            record = None
         behind[domain] = None if record is None else max(0, state.version - record.published.version)
         voted = record is not None and record.accepted is not None and record.accepted.covers(state)
         # A vote is given for durable data only, and for nothing before everything up to it is there.
@@ -105,14 +112,22 @@ def standing(table: MirroredTable, state: State) -> TableStanding:
         behind=behind,
         roles=roles,
         whole=tuple(whole),
+        forked=tuple(others),
     )
+
+
+def _has_forked(table: MirroredTable, domain: str, record: Record, state: State) -> bool:
+    try:
+        return forked(table.replica(domain, state.locator), record, state, ()) is not None
+    except Unanswered:
+        return False
 
 
 def holdings(table: MirroredTable, state: State) -> list[Holding]:
     """Where a table's data is, in every domain that is to have it, this process's one first.
 
     Raises:
-        DomainUnavailable: one of them does not answer.
+        DomainUnavailable: one of them does not answer, or has another history.
     """
     found = []
     for agreed in state.locator.replicas:
@@ -127,6 +142,12 @@ def holdings(table: MirroredTable, state: State) -> list[Holding]:
                 domain=agreed.domain,
             )
         replica, at = table.replica(agreed.domain, state.locator), answer.record.published
+        if (fork := forked(replica, answer.record, state, ())) is not None:
+            raise DomainUnavailable(
+                f"how far {agreed.domain} has the table {table.name} cannot be told: {fork}",
+                fix=f"see docs/operations.md, A fork; `etl-assets tables repair {table.name}`",
+                domain=agreed.domain,
+            )
         found.append(
             Holding(
                 domain=agreed.domain,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from etl_assets.errors import ReplicaCorrupt, Unanswered
+from etl_assets.mirroring.fork import forked
 from etl_assets.mirroring.inspection import live_now
 from etl_assets.mirroring.named_files import NamedFile
 from etl_assets.mirroring.record import Published, State
@@ -102,8 +103,11 @@ def _that_have(table: MirroredTable, state: State) -> dict[str, tuple[Replica, P
     found = {}
     for agreed in state.locator.replicas:
         record = table.read(agreed.domain, state.locator).record
-        if agreed.has_data and record is not None and record.published.version >= state.version:
-            found[agreed.domain] = table.replica(agreed.domain, state.locator), record.published
+        if not agreed.has_data or record is None or record.published.version < state.version:
+            continue
+        replica = table.replica(agreed.domain, state.locator)
+        if forked(replica, record, state, ()) is None:
+            found[agreed.domain] = replica, record.published
     return found
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import extend
 from etl_assets.mirroring.checkpoints import Checkpoints
+from etl_assets.mirroring.fork import forked
 from etl_assets.mirroring.locator import Replica as Agreed
 from etl_assets.mirroring.named_files import NamedFile, files_named, files_removed
 from etl_assets.mirroring.record import Base, Published, State
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.unnamed_checkpoints import SumsUp, foreign_checkpoint
-from etl_assets.mirroring.verification import begins_at
+from etl_assets.mirroring.verification import begins_at, holders
 
 AT_ONCE = 250
 """Entries, or files, of one look."""
@@ -43,10 +44,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a look found: where the next one goes on, None at the end, or what is wrong."""
+    """What a look found: where the next one goes on, None at the end, or what is wrong.
+
+    Of a replica that has `forked` nothing is broken, and it may be the only one with what was acknowledged: which history counts
+    is not decided by building it anew.
+    """
 
     seen: Seen | None = None
     problem: str | None = None
+    forked: bool = False
 
 
 def look(
@@ -87,6 +93,8 @@ def look(
                     problem=f"the checkpoint of version {base.first}, with which the log begins, is gone or wrong"
                 )
             since = Seen(folder=at.folder, version=base.first - 1, chain=base.before)
+            if (fork := forked(replica, record, state, holders(table, agreed, state))) is not None:
+                return Finding(problem=fork, forked=True)
         if since.path is None:
             return _look_at_log(replica, at, since, at_once, has_data=agreed.has_data)
         live = live_now(table, replica, at, base)

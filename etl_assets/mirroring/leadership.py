@@ -14,6 +14,7 @@ from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorru
 from etl_assets.mirroring.ballot import fenced, quorum_unavailable
 from etl_assets.mirroring.epochs import BEFORE_ALL, Epoch
 from etl_assets.mirroring.first_copy import find_first_copy
+from etl_assets.mirroring.fork import contradiction, expect_no_fork, without_forked
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.mirror import Mirror
@@ -49,7 +50,7 @@ class Leadership:
             Fenced: others claim at the same time; try again after a while.
             QuorumUnavailable: too few voters answer.
             MembershipRefused: the home replica may not lead.
-            ReplicaCorrupt: the home replica cannot be brought to the agreed head.
+            ReplicaCorrupt: the home replica cannot be brought to the agreed head, or has another history.
         """
         held = self._mirror.held()
         state = self._mirror.joined(held)
@@ -76,6 +77,7 @@ class Leadership:
         except ReplicaCorrupt:
             return False
         held, state = self._mirror.leading()
+        self._expect_no_fork(held, state)
         return self._mirror.has_published(held.record.published, state.base)
 
     def current(self) -> Lead:
@@ -100,6 +102,7 @@ class Leadership:
         adopted = newest_accepted(granted.values())
         self._expect_majority(epoch, adopted, answers)
         self._expect_leader(adopted.locator)
+        self._expect_no_fork(held, adopted)
         if adopted.epoch == BEFORE_ALL and adopted.version < 0:
             self._expect_no_first_copy(adopted.locator)
         state = replace(adopted, epoch=epoch, locator=self._locator(adopted, one_copy=one_copy))
@@ -135,7 +138,7 @@ class Leadership:
 
         def majority(more: Mapping[str, Answer]) -> bool:
             granted = _granted({**answers, **more}, epoch)
-            return newest_accepted(granted.values()).locator.is_majority(granted)
+            return newest_accepted(granted.values()).locator.is_majority(without_forked(granted))
 
         looked_around = False
         while not majority({}):
@@ -159,10 +162,10 @@ class Leadership:
         return newest_accepted(voted).locator if voted else known
 
     def _expect_majority(self, epoch: Epoch, adopted: State, answers: Mapping[str, Answer]) -> None:
-        locator = adopted.locator
+        locator, granted = adopted.locator, _granted(answers, epoch)
         counted = {
             domain
-            for domain, record in _granted(answers, epoch).items()
+            for domain, record in without_forked(granted).items()
             if (agreed := locator.replica(domain)) is not None and agreed.incarnation == record.incarnation
         }
         if locator.is_majority(counted):
@@ -172,7 +175,8 @@ class Leadership:
             self._mirror.give_way(promised)
             raise fenced(self._table, adopted, by=promised)
         missing = {
-            domain: answers.get(domain, NOT_ASKED).problem
+            domain: (contradiction(granted[domain], adopted) if domain in granted else None)
+            or answers.get(domain, NOT_ASKED).problem
             for domain in locator.voters
             if domain not in counted
         }
@@ -216,6 +220,10 @@ class Leadership:
             return find_first_copy(self._table, [domain]) is not None
         except Unanswered as error:
             return error.message if self._table.read(domain).record is not None else False
+
+    def _expect_no_fork(self, held: Held, state: State) -> None:
+        problem = contradiction(held.record, state)
+        expect_no_fork(problem, table=self._table.name, domain=self._table.home)
 
     def _may_not_lead(self, why: str) -> MembershipRefused:
         return MembershipRefused(

@@ -13,7 +13,7 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -175,7 +175,7 @@ class LocalStore:
             raise ValueError(f"the key {key!r} leaves the root")
         return path
 
-    def _walk(self, prefix: str, *, topdown: bool = True) -> Iterator[tuple[Path, list[str]]]:
+    def _walk(self, prefix: str, *, topdown: bool = True) -> Iterator[tuple[Path, Sequence[str]]]:
         """Folders below a prefix with the names of the files in each; none where there is no such folder.
 
         One that cannot be listed has not answered. Only one that is not there, under a root that is, is empty.

@@ -13,6 +13,7 @@ from functools import partial
 from etl_assets.errors import Fenced, Leaderless, QuorumUnavailable, StaleGeneration, Unanswered
 from etl_assets.mirroring.ballot import Ballot, quorum_unavailable
 from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.fork import contradiction, forked, without_forked
 from etl_assets.mirroring.locator import Locator, Role
 from etl_assets.mirroring.proof import Proof
 from etl_assets.mirroring.record import Record, State, newest_accepted
@@ -102,16 +103,18 @@ class Reading:
         raise quorum_unavailable(self._table, f"version {state.version} cannot be read", missing)
 
     def _flaw(self, domain: str, state: State, record: Record) -> str | None:
-        """Why a replica does not serve a state, None if it does."""
+        """Why a replica does not serve an acknowledged state, None if it does."""
         if record.published.version < state.version:
             return "its replica is not as far"
         replica = self._table.replica(domain, state.locator)
+        flaw: str | None = "its log is not the one that was published"
         try:
             if self._proof.holds(replica, record.published, state.base):
-                return None
+                flaw = forked(replica, record, state, ())
         except Unanswered as error:
             return error.message
-        flaw = "its log is not the one that was published"
+        if flaw is None:
+            return None
         if (place := (domain, record.published.folder)) not in self._told:
             self._told.add(place)
             logger.warning(
@@ -209,18 +212,21 @@ class Reading:
             locator = newest_accepted(counted.values()).locator
             todo = [domain for domain in locator.voters if domain not in answers]
         counted = self._counted(answers)
-        known = newest_accepted(counted.values()).locator if counted else None
+        newest = newest_accepted(counted.values()) if counted else None
         return counted, {
-            domain: answer.problem or self._discounted(domain, answer.record, known)
+            domain: answer.problem or self._discounted(domain, answer.record, newest)
             for domain, answer in answers.items()
             if domain not in counted
         }
 
-    def _discounted(self, domain: str, record: Record | None, locator: Locator | None) -> str:
+    def _discounted(self, domain: str, record: Record | None, newest: State | None) -> str:
         """Why a record that was read is not counted."""
         if record is None or record.accepted is None:
             return "has never voted"
-        return self._table.disqualified(Held(record, ""), domain, locator) or "has no replica"
+        foreign = self._table.disqualified(
+            Held(record, ""), domain, None if newest is None else newest.locator
+        )
+        return foreign or contradiction(record, newest or record.accepted) or "has no replica"
 
     def _suffices(self, answers: Mapping[str, Answer], more: Mapping[str, Answer]) -> bool:
         counted = self._counted({**answers, **more})
@@ -230,7 +236,7 @@ class Reading:
         return _supported(newest.locator, counted) == newest
 
     def _counted(self, answers: Mapping[str, Answer]) -> dict[str, Record]:
-        """Those with a memory that the newest locator among them knows."""
+        """Those with a memory that the newest locator among them knows, and of the history of the newest state."""
         records = {
             domain: answer.record
             for domain, answer in answers.items()
@@ -239,11 +245,12 @@ class Reading:
         if not records:
             return {}
         locator = newest_accepted(records.values()).locator
-        return {
+        known = {
             domain: record
             for domain, record in records.items()
             if (agreed := locator.replica(domain)) is not None and agreed.incarnation == record.incarnation
         }
+        return without_forked(known)
 
     def _sources(self, state: State, records: Mapping[str, Record]) -> Sources:
         return [

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.checkpoints import Checkpoints
+from etl_assets.mirroring.fork import forked
 from etl_assets.mirroring.locator import Replica as Agreed
+from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.proof import Proof
 from etl_assets.mirroring.record import Base, Published, Record, State
 from etl_assets.mirroring.replica import Replica
 from etl_assets.mirroring.table import MirroredTable
@@ -39,6 +42,9 @@ def _problems(
     if at.version < base.first:
         return
     found = list(_damage(table, replica, agreed, at, base))
+    # Only of a log that is the published one it can be told whether the others agreed on it.
+    if not found and (fork := forked(replica, record, state, holders(table, agreed, state))) is not None:
+        found = [fork]
     yield from found
     # Only a log that is the agreed one says what a checkpoint has to say.
     if not found and agreed.has_data:
@@ -57,6 +63,30 @@ def _damage(
     yield from replica.broken(at, has_data=agreed.has_data, base=base, live=live)
     if (problem := there.problem()) is not None:
         yield problem
+
+
+def fork_of(table: MirroredTable, agreed: Agreed, state: State) -> str | None:
+    """Why what a replica has published is not of an acknowledged state's history; None if it is, or cannot be told.
+
+    Raises:
+        Unanswered: its store does not answer.
+    """
+    record = table.read(agreed.domain, state.locator).record
+    if record is None:
+        return None
+    replica = table.replica(agreed.domain, state.locator)
+    found = forked(replica, record, state, holders(table, agreed, state))
+    if found is not None and not Proof().holds(replica, record.published, state.base):
+        return None  # damaged, which says nothing of what was agreed on
+    return found
+
+
+def holders(table: MirroredTable, agreed: Agreed, state: State) -> Iterator[tuple[Replica, int]]:
+    """The other replicas with an acknowledged history, the leader's first; whether they have it all shows when it is read."""
+    others = [domain for domain in state.locator.domains(*Role) if domain != agreed.domain]
+    for domain in sorted(others, key=lambda domain: domain != state.epoch.domain):
+        if (record := table.read(domain, state.locator).record) is not None:
+            yield table.replica(domain, state.locator), record.published.folder
 
 
 def begins_at(replica: Replica, record: Record, state: State) -> Base:

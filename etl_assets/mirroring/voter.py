@@ -12,6 +12,7 @@ from dataclasses import replace
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.checkpoints import Checkpoints
 from etl_assets.mirroring.epochs import Epoch
+from etl_assets.mirroring.fork import chain_at, contradiction, expect_no_fork, other_history
 from etl_assets.mirroring.locator import Locator
 from etl_assets.mirroring.record import NOTHING_PUBLISHED, Base, Published, Record, State
 from etl_assets.mirroring.register import Held
@@ -41,7 +42,10 @@ class Voter:
 
         def voted(held: Held) -> Record | None:
             record = held.record
-            if record.promised > state.epoch or _covers(record, state):
+            if record.promised > state.epoch:
+                return record.accept(state)
+            self._expect_no_fork(contradiction(record, state))
+            if _covers(record, state):
                 return record.accept(state)
             published = record.published
             if published.version < state.version:
@@ -58,6 +62,8 @@ class Voter:
 
         def published(held: Held) -> Record | None:
             at = held.record.published
+            if at.version == state.version:
+                self._expect_no_fork(contradiction(held.record, state))
             if at.version >= state.version:
                 return held.record
             return held.record.publish(
@@ -102,9 +108,14 @@ class Voter:
 
         Returns:
             How far the log reaches, and the head's entry (none for a table without versions).
+
+        Raises:
+            ReplicaCorrupt: what is published here is of another history.
         """
         history = None if at.version + 1 < state.base.first else _history(sources, at, state)
         if history is None:
+            if chain_at(at, state, sources) not in (None, at.chain):
+                self._expect_no_fork(other_history(at.version, "published", state))
             return self.rebuild(at, state, sources)
         if self._has_data and not (voted and len(history) == 1):
             self.replica.fetch(at.folder, history, sources)
@@ -198,6 +209,9 @@ class Voter:
             table=self._table.name,
             domain=self._domain,
         )
+
+    def _expect_no_fork(self, problem: str | None) -> None:
+        expect_no_fork(problem, table=self._table.name, domain=self._domain)
 
     @property
     def _has_data(self) -> bool:

@@ -17,12 +17,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.engine.handing import status
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
 from etl_assets.processes import started_at
 from etl_assets.settings import expect_landing_folder
 from etl_assets.sources.landing import Folders
+from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     from etl_assets.placement.domains import Placement
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
 INSTALLATION = "installation"
-STORES, ENGINE = "object stores", "engine"
+STORES, ENGINE, REPLICAS = "object stores", "engine", "replicas"
 _SHOWN = 5
 
 
@@ -62,6 +64,27 @@ def check_stores(placement: Placement) -> Iterator[Finding]:
                 f"domain {site.name}: {problem}",
                 "see that the bucket is there, and that this process has the store's credentials and endpoint in its environment",
             )
+
+
+def check_replicas(placement: Placement) -> Iterator[Finding]:
+    """What each replica of a mirrored table has published is part of what was acknowledged."""
+    if len(placement.sites) < 2:
+        return
+    seen, problems = 0, 0
+    for contract in ALL_TABLES:
+        mirrored = platform_table(contract.name, placement.reader()).replication
+        if mirrored is None or not mirrored.exists():
+            continue
+        seen += 1
+        for domain, problem in mirrored.forked().items():
+            problems += 1
+            yield fail(
+                REPLICAS,
+                f"{contract.name} in {domain} {problem}",
+                f"find out which history counts (docs/operations.md, A fork), then `etl-assets tables repair {contract.name}`",
+            )
+    if not problems:
+        yield ok(REPLICAS, f"{seen:,} mirrored tables; `etl-assets tables verify` looks at logs and files")
 
 
 def _probe(what: str, folder: Path) -> Finding:

@@ -97,13 +97,18 @@ def _look_over(
     seen = at.seen if at.domain in domains else None
     for domain in domains[domains.index(at.domain) if at.domain in domains else 0 :]:
         repaired = False
-        if standing.behind[domain] is not None:
+        if standing.behind[domain] is not None or domain in standing.forked:
             found = _pieces(mirrored, domain, seen, until)
             if found.seen is not None:
                 return _with(replace(at, domain=domain, seen=found.seen), at.table, damaged), ()
             damaged.pop(domain, None)
             if found.problem is not None:
-                problem = _build_anew(mirrored, domain, found.problem)
+                problem = (
+                    f"{domain} {found.problem}: `etl-assets tables repair {at.table}` builds it anew from the others, once it is"
+                    " known that theirs is the history that counts (docs/operations.md, A fork)"
+                    if found.forked
+                    else _build_anew(mirrored, domain, found.problem)
+                )
                 damaged |= {domain: problem} if problem else {}
                 repaired = problem is None
         seen = None

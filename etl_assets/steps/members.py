@@ -106,6 +106,10 @@ def keep_members(placement: Placement, mirrored: Replication) -> Members:
         for why in mirrored.membership.unreadable().values()
     ]
     problems += [
+        f"{name} {why}: `etl-assets tables repair {mirrored.name}`, once it is known which history counts"
+        for name, why in mirrored.forked().items()
+    ]
+    problems += [
         f"{name} holds a replica and is not in the platform file: put it back, or `etl-assets domains remove {name}`"
         for name in plan.strays
     ]

@@ -23,6 +23,7 @@ from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     from etl_assets.mirroring.locator import Locator
+    from etl_assets.mirroring.record import State
 
 T = TypeVar("T")
 logger = logging.getLogger("etl_assets")
@@ -51,12 +52,12 @@ def place(placement: Placement, stage: Stage, table: str) -> FailureDomain:
     Raises:
         DomainUnavailable: no domain may and can run the stage.
     """
-    leads, locator = _led_by(placement, table)
+    leads, locator, state = _led_by(placement, table)
     unfit: dict[str, str] = {}
     while True:
         domain = placement.place(stage, table=table, leader=leads, unfit=unfit)
         mirrored = platform_table(table, domain).replication
-        problem = None if mirrored is None or locator is None else mirrored.problem(locator)
+        problem = None if mirrored is None or locator is None else mirrored.problem(locator, state)
         if problem is None:
             return domain
         unfit[domain.name] = problem
@@ -106,6 +107,7 @@ def leader(placement: Placement, table: str) -> str | None:
 
 def another_leader(placement: Placement, table: str, than: str) -> str | None:
     """Another domain that may and could lead a table, as it looks now; None if there is none. Changes nothing."""
+    _, _, state = _led_by(placement, table)
     for domain in placement.domains:
         if domain.name == than or not placement.policy.allows(STAGE_OF[table], domain.name):
             continue
@@ -113,18 +115,18 @@ def another_leader(placement: Placement, table: str, than: str) -> str | None:
         locator = None if mirrored is None else mirrored.locator()
         if mirrored is None or locator is None or placement.problem(domain) is not None:
             continue
-        if placement.site(domain.name).may_lead and mirrored.problem(locator) is None:
+        if placement.site(domain.name).may_lead and mirrored.problem(locator, state) is None:
             return domain.name
     return None
 
 
-def _led_by(placement: Placement, table: str) -> tuple[str | None, Locator | None]:
-    """The domain that leads a table, or claimed last to, and its replicas; None of what cannot be told."""
+def _led_by(placement: Placement, table: str) -> tuple[str | None, Locator | None, State | None]:
+    """The domain that leads a table, or claimed last to, its replicas and what is acknowledged; None of what cannot be told."""
     seen = platform_table(table, placement.domains[0]).replication
     try:
         state = None if seen is None else seen.acknowledged()
     except Leaderless as error:
-        return error.claimant or None, None if seen is None else seen.locator()
+        return error.claimant or None, None if seen is None else seen.locator(), None
     except (MirrorError, Unanswered):
-        return None, None
-    return (None, None) if state is None else (state.epoch.domain or None, state.locator)
+        return None, None, None
+    return (None, None, None) if state is None else (state.epoch.domain or None, state.locator, state)

@@ -188,7 +188,7 @@ def test_a_log_that_cannot_be_listed_is_not_passed_over_by_the_first_leader(tmp_
     with monkeypatch.context() as patch:
         unlistable(patch, folder / "_delta_log", errno.EIO)
         for process in replications(tmp_path):
-            with pytest.raises(QuorumUnavailable, match="it cannot begin before .*c: .*Input/output error"):
+            with pytest.raises(QuorumUnavailable, match=r"it cannot begin before .*c: .*Input/output error"):
                 process.lead()
     for register in tmp_path.glob("*/register/events.json"):
         register.unlink()
