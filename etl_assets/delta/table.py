@@ -240,6 +240,9 @@ class Snapshot:
         names = (f"partition.{column}" for column in columns)
         for path, number, *values in self._files("path", "num_records", *names):
             rows[tuple(str(as_text(value)) for value in values)] += self.rows_of(path, number)
+        if hidden := self._hidden_rows():
+            for path, partition in self.partitions(hidden):
+                rows[tuple(str(partition[column]) for column in columns)] -= hidden[path]
         return dict(rows)
 
     def rows_by_file(self) -> Iterator[tuple[str, int | None]]:
@@ -277,10 +280,26 @@ class Snapshot:
 
     def row_count(self) -> int:
         """Rows in all, from file statistics."""
-        return sum(self.rows_of(path, number) for path, number in self._files("path", "num_records"))
+        rows = sum(self.rows_of(path, number) for path, number in self._files("path", "num_records"))
+        return rows - sum(self._hidden_rows().values())
+
+    def _hidden_rows(self) -> dict[str, int]:
+        """How many rows deletion vectors hide, by data file."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if "deletionVectors" not in self.named_features:
+            return {}
+        found = pa.table(self._delta_table.deletion_vectors())
+        files = (Path(url2pathname(urlsplit(uri).path)) for uri in found.column("filepath").to_pylist())
+        kept = (rows.values for rows in found.column("selection_vector"))
+        return {
+            file.relative_to(self._folder).as_posix(): len(rows) - pc.call_function("sum", [rows]).as_py()
+            for file, rows in zip(files, kept, strict=True)
+        }
 
     def rows_of(self, path: str, told: int | None) -> int:
-        """The rows of a data file: as the log tells, or by the file's own footer."""
+        """The rows of a data file, hidden ones too: as the log tells, or by the file's own footer."""
         return rows_in(self._folder / unquote(path)) if told is None else told
 
     def maximum(self, column: str) -> int | None:

@@ -67,6 +67,7 @@ def test_what_the_refusal_says_to_do_makes_an_undo_possible(spark, parts, featur
     spark.sql(f"DELETE FROM {target} WHERE offset % 3 = 0")
     append(spark, parts, range(50, 60))
     assert rows(spark, parts) == (43, 43)
+    assert newest(parts).row_count() == 43
 
     removed = tuple(content_of(newest(parts)).values())
     with pytest.raises(FeatureUnsupported, match=feature) as refused:

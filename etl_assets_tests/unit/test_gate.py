@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -27,13 +28,24 @@ from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import write_table
 
 DAY = dt.date(2026, 3, 1)
-VECTOR = {
-    "storageType": "u",
-    "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
-    "offset": 4,
-    "sizeInBytes": 40,
-    "cardinality": 1,
-}
+
+
+def vector(*hidden: int) -> dict[str, object]:
+    """A deletion vector within the entry itself, as the protocol has it: a bitmap array, in Z85."""
+    bitmap = struct.pack("<II", 12346, 1) + struct.pack("<HHI", 0, len(hidden) - 1, 16)
+    bitmap += b"".join(struct.pack("<H", row) for row in hidden)
+    content = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    words = struct.unpack(f">{len(content) // 4 + 1}I", content + bytes(4 - len(content) % 4))
+    letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    text = "".join(letters[word // 85**place % 85] for word in words for place in (4, 3, 2, 1, 0))
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": text,
+        "sizeInBytes": len(content),
+        "cardinality": len(hidden),
+    }
+
+
 ON = {
     "deletionVectors": {"delta.enableDeletionVectors": "true"},
     "changeDataFeed": {"delta.enableChangeDataFeed": "true"},
@@ -130,7 +142,7 @@ def delete_a_row(table: Table) -> None:
         "partitionValues": found["partitionValues"],
     }
     commit_actions(
-        table, {"remove": remove}, {"add": {**found, "deletionVector": VECTOR, "dataChange": True}}
+        table, {"remove": remove}, {"add": {**found, "deletionVector": vector(0), "dataChange": True}}
     )
 
 
@@ -190,6 +202,15 @@ def test_an_undo_names_the_feature_of_the_table_or_of_one_after_it_and_writes_no
     assert (normalized.version(), warehouse.version()) == (1, 2), (
         "no table is written before all are asked about"
     )
+
+
+def test_rows_that_a_deletion_vector_hides_are_not_counted(domain):
+    (warehouse,) = tables(domain, "warehouse_rows")
+    give(warehouse, "deletionVectors")
+    assert newest(warehouse).row_count() == 2
+    delete_a_row(warehouse)
+    assert newest(warehouse).row_count() == 1
+    assert newest(warehouse).rows_by("partition_date") == {(DAY.isoformat(),): 1}
 
 
 def test_an_older_version_with_a_feature_that_is_gone_by_now_is_not_restored(domain):
