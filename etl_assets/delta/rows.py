@@ -106,7 +106,7 @@ def _by_name(
     if table.contract is None or snapshot is None or not snapshot.is_plain:
         return None
     files = list(files_with(snapshot, after, within))
-    if len(files) > MOST_FILES_BY_NAME or not _folders_spell_partitions(snapshot, files):
+    if len(files) > MOST_FILES_BY_NAME or not folders_spell_partitions(snapshot, files):
         return None
     schema = struct_type(table.contract)
     if not files:
@@ -117,7 +117,7 @@ def _by_name(
     return rows.select(*schema.names)
 
 
-def _folders_spell_partitions(snapshot: Snapshot, files: Sequence[str]) -> bool:
+def folders_spell_partitions(snapshot: Snapshot, files: Sequence[str]) -> bool:
     """Whether the folders of files spell their partitions as Spark reads them. Other programs may lay out files as they like."""
     columns = snapshot.partition_columns()
     return all(
