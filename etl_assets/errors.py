@@ -40,6 +40,8 @@ EtlAssetsError
 ├── Unanswered               a store's answer did not arrive: done or not done is unknown
 ├── RunFailed                a run that a command started has failed
 ├── FollowerRunning          another process follows already
+├── DevRunning               another process runs the UI of this home folder already
+├── AddressUnusable          a server cannot listen on an address
 ├── EngineLost               the Spark engine of this process is gone
 └── NotFound                 an event, dead letter or table that does not exist
 ```
@@ -235,6 +237,14 @@ class RunFailed(EtlAssetsError):
 
 class FollowerRunning(EtlAssetsError):
     """Another process follows the landing folder already; carries `holder`."""
+
+
+class DevRunning(EtlAssetsError):
+    """Another process runs the UI and the daemons of this home folder already; carries `home`."""
+
+
+class AddressUnusable(EtlAssetsError):
+    """A server cannot listen on an address: it is in use, or is not this machine's; carries `host` and `port`."""
 
 
 class EngineLost(EtlAssetsError):

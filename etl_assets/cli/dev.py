@@ -18,12 +18,15 @@ import click
     "--engine/--no-engine", default=True, show_default=True, help="Keep Spark warm for runs (see `engine`)."
 )
 def dev(host: str, port: int, engine: bool) -> None:
-    """Open the Dagster UI with all daemons: sensors, backfills, run queue and monitoring."""
+    """Open the Dagster UI with all daemons: sensors, backfills, run queue and monitoring. One on a home folder."""
+    from etl_assets.cli.only_one import expect_free, hold_home
     from etl_assets.instance import WORKSPACE, prepare_instance
     from etl_assets.settings import expect_landing_folder, load_settings
 
     settings = load_settings()
     expect_landing_folder(settings)
+    hold_home(settings.home)
+    expect_free(host, port)
     settings.landing_path.mkdir(parents=True, exist_ok=True)
     home = prepare_instance(settings)
     os.environ["DAGSTER_HOME"] = str(home)

@@ -16,6 +16,8 @@ NOT_OF_RUNS = {
     "InputError",
     "MirrorError",
     # Told to whoever called a command.
+    "AddressUnusable",
+    "DevRunning",
     "LandingFileDiffers",
     "LandingNotWritten",
     "NotFound",
