@@ -58,6 +58,13 @@ class Ballot:
         if not self._acknowledged():
             raise self._failure()
 
+    def newest_vote(self) -> State | None:
+        """The newest state of the same epoch that a voter had accepted already; None if none had a newer one."""
+        accepted = [answer.record.accepted for answer in self._answers.values() if answer.record is not None]
+        newer = [each for each in accepted if each is not None and each.covers(self._state)]
+        newest = max(newer, key=lambda each: each.order, default=self._state)
+        return None if newest.order == self._state.order else newest
+
     def publish(self) -> None:
         """Publish an acknowledged state wherever it was voted for.
 

@@ -197,8 +197,13 @@ class Mirror:
         return changed
 
     def settle(self, state: State, folder: int, *, before: Locator | None = None) -> None:
-        """Have a state acknowledged and published that stands in the home register."""
+        """Have a state acknowledged and published that stands in the home register.
+
+        Raises:
+            ReplicaCorrupt: the home register has forgotten what it voted for.
+        """
         if self._acknowledged is not None and self._acknowledged.covers(state):
+            self._expect_not_forgotten(state, self._acknowledged)
             return
         ballot = Ballot(self.table, state, [(self.home, folder)], before=before)
         try:
@@ -207,8 +212,34 @@ class Mirror:
             if isinstance(error.by, Epoch):
                 self.give_way(error.by)
             raise
+        if (ahead := ballot.newest_vote()) is not None:
+            self._expect_not_forgotten(state, ahead)
         self._acknowledged = state
         ballot.publish()
+
+    def _expect_not_forgotten(self, state: State, ahead: State) -> None:
+        """Refuse to lead with a home register that is behind what was voted for at its word.
+
+        Within an epoch a state is accepted at home before anywhere else. One that others have and the home register has not is no
+        later one, but one that it had before its root was put back from a backup: who votes for an older state of the epoch says
+        only that it has a newer one, of which what is put forward now may be no part.
+
+        Args:
+            state: What was just read at home.
+            ahead: What was voted for elsewhere, or acknowledged before.
+        """
+        if state.epoch != ahead.epoch or state.order >= ahead.order:
+            return
+        accepted = self.held().record.accepted  # another process may have put it forward since
+        if accepted is not None and (accepted.epoch != ahead.epoch or accepted.order >= ahead.order):
+            return
+        raise ReplicaCorrupt(
+            f"{self.table.home} has forgotten what it led the table {self.table.name} to: its register stands at version"
+            f" {state.version}, and others voted for version {ahead.version} at its word; its root was put back from a backup",
+            fix="run the step again: the domain claims the lead again and begins from what the others have",
+            table=self.table.name,
+            domain=self.table.home,
+        )
 
     def give_way(self, epoch: Epoch) -> None:
         """Let the home register know of a higher epoch met elsewhere.
