@@ -29,6 +29,11 @@ def domain_of(home: Path, name: str) -> FailureDomain:
     return FailureDomain(name=name, root=home / name, sites=sites)
 
 
+def data_of(commit_id: str) -> bytes:
+    """The data file of a commit."""
+    return commit_id.encode() * 50
+
+
 def main(home: Path, name: str, acknowledged: Path) -> None:
     """Commit until killed."""
     domain = domain_of(home, name)
@@ -53,7 +58,7 @@ def commit(table: Replication) -> str:
     commit_id = uuid.uuid4().hex
     (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
     data = folder / f"part-{commit_id}.parquet"
-    data.write_bytes(commit_id.encode() * 50)
+    data.write_bytes(data_of(commit_id))
     action = {"add": {"path": data.name, "size": data.stat().st_size, "partitionValues": {}}}
     entry = json.dumps({"commitInfo": {"id": commit_id, "epoch": str(lead.epoch)}}) + "\n"
     entry += json.dumps(action) + "\n"

@@ -66,6 +66,40 @@ class Root(Protocol):
         ...
 
 
+@contextmanager
+def unserved(folder: Path) -> Generator[None]:
+    """Whoever looks into a folder gets an error, as from a network disk whose server died: nobody serves the file system above it.
+
+    Raises CalledProcessError where this user may not mount.
+    """
+    nobody = os.open(_FUSE, os.O_RDWR)
+    try:
+        options = f"fd={nobody},rootmode=40000,user_id=0,group_id=0"
+        _mount("-i", "-t", "fuse", "-o", options, "nobody", str(folder), keep=nobody)
+    finally:
+        os.close(nobody)
+    try:
+        yield
+    finally:
+        # Lazily: those who have it open have an error in their hands.
+        subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)
+
+
+@contextmanager
+def unreadable(folder: Path) -> Generator[None]:
+    """A folder that cannot be listed, nor anything in it read; for the kernel's superuser, whom no mode stops, nobody serves it."""
+    if os.geteuid() == 0:
+        with unserved(folder):
+            yield
+        return
+    mode = folder.stat().st_mode
+    folder.chmod(0)
+    try:
+        yield
+    finally:
+        folder.chmod(mode)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
     """A folder with a small file system of its own."""
@@ -96,9 +130,16 @@ class Disk:
             shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
 
     def faults(self) -> Mapping[str, PassingFault]:
-        found = {"disk gone": self._gone(), "disk read-only": self._read_only(), "disk full": self._full()}
+        found = {
+            "disk gone": self._gone(),
+            "disk read-only": self._read_only(),
+            "disk full": self._full(),
+        }
         # A kernel without FUSE has no other file system that cannot be read.
-        return {**found, "disk unreadable": self._unreadable()} if _FUSE.exists() else found
+        unreadable = {
+            "disk unreadable": unserved(self.path),
+        }
+        return {**found, **unreadable} if _FUSE.exists() else found
 
     @property
     def _aside(self) -> Path:
@@ -113,21 +154,6 @@ class Disk:
             yield
         finally:
             _mount("--move", str(self._aside), str(self.path))
-
-    @contextmanager
-    def _unreadable(self) -> Generator[None]:
-        """Whoever looks gets an error, as from a network disk whose server died: nobody serves the file system above it."""
-        nobody = os.open(_FUSE, os.O_RDWR)
-        try:
-            options = f"fd={nobody},rootmode=40000,user_id=0,group_id=0"
-            _mount("-i", "-t", "fuse", "-o", options, "nobody", str(self.path), keep=nobody)
-        finally:
-            os.close(nobody)
-        try:
-            yield
-        finally:
-            # Lazily: those who have it open have an error in their hands.
-            subprocess.run(["umount", "-l", str(self.path)], check=True, capture_output=True)
 
     @contextmanager
     def _read_only(self) -> Generator[None]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
 
 from etl_assets.placement.memory import Standing
 from etl_assets.testing.failpoints import Failpoint
+from etl_assets_tests.chaos.decks import dealt
 from etl_assets_tests.chaos.roots import NETWORK, Root, keys_of_newest_folders
 from etl_assets_tests.chaos.run_process import STEPS
 from etl_assets_tests.chaos.world import World
@@ -112,12 +113,6 @@ class Troubles:
         memory.set_standing(root.name, Standing.FAILED)
         yield
         memory.set_standing(root.name, Standing.IN_USE)
-
-
-def dealt(cards: Sequence[T], dice: random.Random) -> Iterator[T]:
-    """The cards in random order, over and over: each once before one comes again."""
-    while True:
-        yield from dice.sample(cards, len(cards))
 
 
 def faults_of(root: Root) -> tuple[str, ...]:
