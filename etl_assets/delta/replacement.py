@@ -17,6 +17,7 @@ from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.lasting_cursors import lasting_cursors
 from etl_assets.delta.log import UNDO
 from etl_assets.delta.new_entry import NewEntry, missing_files
+from etl_assets.delta.own_commit import expect_last_commit
 from etl_assets.delta.writing import writing
 from etl_assets.errors import FilesGone
 
@@ -66,6 +67,7 @@ def replace_contents(
     Raises:
         CommitConflict: one of them has moved past its base version; nothing was written. Plan again.
         TableBusy: another process held a lock for too long; nothing was written.
+        CommitOverwritten: another program wrote over a table's last own commit; nothing was written.
         FeatureUnsupported: a table uses a feature of Delta that this does not know; nothing was written.
         FilesGone: files that were to come back are not there.
     """
@@ -76,6 +78,8 @@ def replace_contents(
         for each in replacements:
             if (current := each.table.version()) != each.base_version:
                 raise moved_on(each.table, current=current, base=each.base_version)
+            if each.table.replication is None:
+                expect_last_commit(each.table, each.base_version)
             if (base := each.table.snapshot(each.base_version)) is not None:
                 expect(each.table.name, base, Access.UNDO)
         return [_replace_content(each) for each in replacements]

@@ -181,6 +181,21 @@ def test_restoring_rows_that_a_deletion_vector_hides_says_what_is_in_the_way(dom
     assert warehouse.version() == 3
 
 
+def test_a_command_does_not_build_on_a_log_that_lost_the_commit_of_the_one_before(domain):
+    (warehouse,) = tables(domain, "warehouse_rows")
+    assert restore_by_command("warehouse_rows", 0).returncode == 0
+    theirs = entry_path(warehouse.path, 2).with_name("theirs")
+    theirs.write_text(json.dumps({"commitInfo": {"timestamp": 1, "operation": "OPTIMIZE"}}) + "\n")
+    theirs.replace(entry_path(warehouse.path, 2))
+    done = restore_by_command("warehouse_rows", 0)
+    assert done.returncode != 0
+    assert (
+        "version 2 of the table warehouse_rows was acknowledged and is not in its log any more" in done.stderr
+    )
+    assert "backup" in done.stderr, "it took files out, so that it is not put back"
+    assert warehouse.version() == 2
+
+
 @pytest.mark.parametrize("feature", FEATURES)
 def test_an_undo_names_the_feature_of_the_table_or_of_one_after_it_and_writes_nothing(domain, feature):
     normalized, warehouse = tables(domain, "normalized_orders", "warehouse_rows")

@@ -118,6 +118,17 @@ def test_a_commit_that_took_files_out_is_not_put_back(events):
     assert "cp -n" not in raised.value.fix
 
 
+def test_an_undo_of_several_tables_writes_to_none_of_them(events):
+    other = Table(name="others", domain=events.domain, contract=EVENTS)
+    append(other, 0)
+    overwrite(events, 2)
+    with pytest.raises(CommitOverwritten):
+        replace_contents(
+            [Replacement(table=other, base_version=1), Replacement(table=events, base_version=2)]
+        )
+    assert other.version() == 1
+
+
 def test_a_table_that_was_set_back_or_whose_log_begins_later_goes_on(events):
     kept = events.path / FOLDER
     assert [path.name for path in kept.iterdir()] == [f"{2:020d}.json"]
