@@ -285,11 +285,11 @@ class Snapshot:
 
     def _hidden_rows(self) -> dict[str, int]:
         """How many rows deletion vectors hide, by data file."""
+        if "deletionVectors" not in self.named_features:
+            return {}
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if "deletionVectors" not in self.named_features:
-            return {}
         found = pa.table(self._delta_table.deletion_vectors())
         files = (Path(url2pathname(urlsplit(uri).path)) for uri in found.column("filepath").to_pylist())
         kept = (rows.values for rows in found.column("selection_vector"))
