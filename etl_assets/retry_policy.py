@@ -7,6 +7,7 @@ Dagster repeats every failure that is not a `Failure` with retries disallowed. S
 from __future__ import annotations
 
 import errno
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -131,6 +132,7 @@ RULES = (
     Rule(names=("ConnectionError", "TimeoutError"), decision=Decision.RETRY, why="a connection was lost"),
 )
 _DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
+_FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)\s*$")
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 
 
@@ -164,8 +166,15 @@ def advice(error: BaseException) -> str:
 
 def told(error: BaseException) -> str:
     """An error for people: its name, which the runbook lists, what happened, and after `fix:` what to do."""
-    message = error.message if isinstance(error, errors.EtlAssetsError) else str(error)
+    message = error.message if isinstance(error, errors.EtlAssetsError) else _said(error)
     return f"{type(error).__name__}: {message.strip()}\n  fix: {advice(error)}"
+
+
+def _said(error: BaseException) -> str:
+    """Its text without the stacks of Java, which are hundreds of lines and stay in the run's log; of a full disk that alone."""
+    lines = [line.rstrip() for line in str(error).splitlines() if not _FRAME.match(line)]
+    full = [line for line in lines if any(text in line for text in _DISK_FULL)] if disk_is_full(error) else []
+    return "\n".join(line.removeprefix("Caused by: ") for line in full[:1]) or "\n".join(lines)
 
 
 def disk_is_full(error: BaseException) -> bool:

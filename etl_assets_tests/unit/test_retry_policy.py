@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from pyspark.errors.exceptions import captured, connect
 
 from etl_assets import errors
-from etl_assets.retry_policy import RULES, Decision, advice, decide, disk_is_full, spark_went_away
+from etl_assets.retry_policy import RULES, Decision, advice, decide, disk_is_full, spark_went_away, told
 
 
 def an(name: str, *bases: type[BaseException]) -> BaseException:
@@ -182,3 +182,34 @@ def test_every_name_in_the_table_exists():
     }
     named = {name for rule in RULES for name in rule.names}
     assert named <= known
+
+
+class OfJava(Exception):
+    """As py4j words an error: what was called, and the whole stack of it and of its causes."""
+
+    def __init__(self, root: str) -> None:
+        frames = "\n".join(
+            f"\tat org.apache.spark.Some.method{number}(Some.scala:{number})" for number in range(80)
+        )
+        super().__init__(
+            "An error occurred while calling o62.sql.\n"
+            f": org.apache.spark.SparkException: Job aborted due to stage failure\n{frames}\n\t... 1 more\n"
+            f"Caused by: java.io.IOException: {root}\n{frames}\n\t... 92 more\n"
+        )
+
+
+def test_an_error_is_told_without_the_stack_of_java():
+    text = told(OfJava("the file is not a Parquet file"))
+    assert "\tat " not in text
+    assert "... 92 more" not in text
+    assert "Job aborted due to stage failure" in text
+    assert "Caused by: java.io.IOException: the file is not a Parquet file" in text
+    assert len(text.splitlines()) < 8
+
+
+def test_a_full_disk_is_told_in_two_lines_with_its_remedy():
+    text = told(OfJava("No space left on device"))
+    assert text.splitlines() == [
+        "OfJava: java.io.IOException: No space left on device",
+        "  fix: free space on the disk of the tables; nothing acknowledged was lost, run again afterwards",
+    ]
