@@ -66,6 +66,7 @@ class Profile:
     move: float = 0.01
     rogue: float = 0.1
     empty: float = 0.0
+    restore: float = 0.0
     stay: float = 0.6
     tidy: float = 0.3
     late: float = 0.05
@@ -78,7 +79,7 @@ class Profile:
         return sum(getattr(self, name) for name in _TROUBLES)
 
 
-_TROUBLES = ("kill", "pause", "outage", "move", "empty")
+_TROUBLES = ("kill", "pause", "outage", "move", "empty", "restore")
 ROLES = {"v": Role.VOTER, "w": Role.WITNESS, "l": Role.LEARNER}
 
 
@@ -108,6 +109,8 @@ class World:
         self.leaders = [domain for domain, role in self.roles.items() if role is Role.VOTER]
         self.down: dict[str, int] = {}
         self.emptied: set[str] = set()
+        self.backup: tuple[str, dict[str, bytes]] | None = None
+        self.restored = False
         self.met: set[str] = set()
         self.effects: list[tuple[str, Callable[[], object]]] = []
         self.processes: list[Process] = []
@@ -184,8 +187,10 @@ class World:
         self.calm = False
         while self.step < self.profile.steps:
             self._turn()
-        self._settle_down()
-        self.oracle.finish()
+        # With a root that has forgotten its votes the table may stop, for an operator to say which history counts.
+        if not self.restored:
+            self._settle_down()
+            self.oracle.finish()
         self._kill_all()
 
     def spawn(self, domain: str) -> Process:
@@ -264,6 +269,31 @@ class World:
             self.emptied.add(domain := self.random.choice(counted))
             self.stores[domain].files.clear()
             self.oracle.forget(domain)
+
+    def _restore_one(self) -> None:
+        """Put a root back as it was a while ago: what it voted for since is forgotten, and only one other domain knows it.
+
+        First its backup is made, and another domain goes away. Then that one is back, and the third goes away.
+        """
+        if self.restored:
+            return
+        others = self.random.sample(list(self.stores), len(self.stores))
+        if self.backup is None:
+            domain = others.pop()
+            self.backup = domain, dict(self.stores[domain].files)
+            self.down[others[0]] = self.step + self.profile.steps
+            return
+        domain, files = self.backup
+        away = [each for each in self.down if each != domain]
+        knows = [each for each in self.stores if each not in (domain, *away)]
+        self.restored = True
+        self.down = dict.fromkeys(knows, self.step + self.profile.outage_steps)
+        for process in [each for each in self.processes if each.domain == domain]:
+            self.kill(process)
+            self.spawn(domain)
+        self.stores[domain].files.clear()
+        self.stores[domain].files.update(files)
+        self.oracle.restored(domain)
 
     def kill(self, process: Process) -> None:
         process.dead = True
@@ -465,9 +495,10 @@ def commit(world: World, mirror: Mirror, leadership: Leadership, lead: Lead) -> 
 
 def read(world: World, reading: Reading) -> None:
     """A consumer: what it may read is at least what was reported before it asked."""
-    before = world.oracle.newest_reported
+    before, forks = world.oracle.newest_reported, world.oracle.forks
     binding = reading.bind()
-    world.oracle.was_read(binding, at_least=before)
+    if world.oracle.forks == forks:
+        world.oracle.was_read(binding, at_least=before)
 
 
 def rows_of(entry: bytes) -> tuple[int, int]:
@@ -487,6 +518,9 @@ class Oracle:
         self._seen: dict[str, Record] = {}
         self._votes: dict[tuple[str, str], dict[Epoch, State]] = {}
         self._bases = {WHOLE_LOG}
+        self._ever = {GENESIS}
+        self._may_fork = False
+        self.forks = 0
         self.newest_reported = -1
 
     def record(self, domain: str) -> Record | None:
@@ -519,6 +553,39 @@ class Oracle:
         """A root was emptied."""
         self._seen.pop(domain, None)
 
+    def restored(self, domain: str) -> None:
+        """A root was put back as it was: what it voted for since counts no more, and other histories may follow from that.
+
+        Whichever it is, a vote is given for what is held, and what is read is what was agreed on at the time.
+        """
+        self._seen.pop(domain, None)
+        record, self._may_fork = self.record(domain), True
+        if record is not None:
+            self._seen[domain] = record
+            cast = {} if record.accepted is None else {record.accepted.epoch: record.accepted}
+            self._votes[domain, record.incarnation] = cast
+
+    def _contradicts(self, state: State, *, late: bool) -> bool:
+        """Whether an acknowledged state is not part of the history, and does not go on from it."""
+        if late:
+            return self._acknowledged.get(state.version) != state.chain
+        if state.version >= 0 and self._before[state.chain] != self._acknowledged.get(state.version - 1):
+            return True
+        newest = max(self._acknowledged)
+        return self._acknowledged.get(state.version, state.chain) != state.chain or newest > state.version
+
+    def _fork_to(self, state: State) -> None:
+        """Go on with another history, which a majority with the forgetful root has acknowledged."""
+        self.forks += 1
+        self._world.met.add("forked")
+        chain, history = state.chain, {}
+        for version in range(state.version, -1, -1):
+            history[version], chain = chain, self._before.get(chain, GENESIS)
+        self._acknowledged = {-1: GENESIS, **history}
+        self._ever |= set(history.values())
+        self._newest = state
+        self.newest_reported = min(self.newest_reported, state.version)
+
     def look(self, changed: str | None = None) -> None:
         """Compare all registers with the history."""
         domains = [changed] if changed else list(self._world.stores)
@@ -543,12 +610,14 @@ class Oracle:
 
     def reported(self, version: int, chain: str) -> None:
         """A process was told that a version is acknowledged."""
-        if self._acknowledged.get(version) != chain:
+        if self._acknowledged.get(version) == chain:
+            self.newest_reported = max(self.newest_reported, version)
+        elif not self.forks or chain not in self._ever:
             raise Violation(f"version {version} was reported as acknowledged and is not")
-        self.newest_reported = max(self.newest_reported, version)
 
     def was_read(self, binding: Any, at_least: int) -> None:
-        if binding.version < at_least:
+        # Two of three have forgotten what was reported; as long as they do not go on from there, it is not lost.
+        if binding.version < at_least and not self._may_fork:
             raise Violation(f"version {binding.version} was read after {at_least} had been reported")
         if self._acknowledged.get(binding.version) != binding.chain:
             raise Violation(f"version {binding.version} was read and is not acknowledged")
@@ -633,6 +702,17 @@ class Oracle:
             store.files.get(replica.staged_key(state.version, state.chain)),
         ]
         before = self._before.get(state.chain) or self._acknowledged.get(state.version - 1)
+        if (self._world.restored and before is None) or self.forks:
+            # It may go on from the other history, without ever being acknowledged.
+            before = next(
+                (
+                    chain
+                    for chain in [before, *self._ever]
+                    for one in held
+                    if chain is not None and one is not None and extend(chain, one) == state.chain
+                ),
+                before,
+            )
         if before is None:
             raise Violation(f"{domain} voted for {state.version} before {state.version - 1} was acknowledged")
         entry = next((one for one in held if one is not None and extend(before, one) == state.chain), None)
@@ -656,13 +736,18 @@ class Oracle:
         if not state.locator.has_quorum(votes):
             return
         newest = self._newest
-        if newest is not None and state.order <= newest.order:
+        late = newest is not None and state.order <= newest.order
+        if self._may_fork and self._contradicts(state, late=late):
+            self._fork_to(state)
+            return
+        if late:
             # Votes that came together late: what a later leader has adopted, or nothing.
-            if self._acknowledged.get(state.version) != state.chain:
-                raise Violation(f"epoch {state.epoch} got an acknowledgement after {newest.epoch}")
+            if self._contradicts(state, late=True):
+                raise Violation(f"epoch {state.epoch} got an acknowledgement after {newest}")
             return
         self._newest = state
         self._bases.add(state.base)
+        self._ever.add(state.chain)
         known = self._acknowledged.setdefault(state.version, state.chain)
         if known != state.chain:
             raise Violation(f"version {state.version} was acknowledged with two contents")
@@ -673,7 +758,7 @@ class Oracle:
 
     def _expect_published(self, domain: str, record: Record) -> None:
         at = record.published
-        if self._acknowledged.get(at.version) != at.chain:
+        if self._acknowledged.get(at.version) != at.chain and not (self.forks and at.chain in self._ever):
             raise Violation(f"{domain} published version {at.version}, which is not acknowledged")
 
     @property

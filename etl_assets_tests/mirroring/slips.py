@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from etl_assets.mirroring import clean_up
+from etl_assets.mirroring import clean_up, reading
 from etl_assets.mirroring.ballot import fenced
 from etl_assets.mirroring.checkpoints import Checkpoint
 from etl_assets.mirroring.epochs import Epoch
@@ -261,6 +261,28 @@ def acknowledging_what_was_not_reached() -> Generator[None]:
         return state
 
     with patch.object(Mirror, "acknowledge", acknowledge):
+        yield
+
+
+@contextmanager
+def counting_the_vote_of_a_fork() -> Generator[None]:
+    """A replica votes whatever it has published; what is beyond the state is taken for more of the same history."""
+
+    def expect_nothing(*_: object) -> None:
+        return None
+
+    with patch.object(Voter, "_expect_no_fork", expect_nothing):
+        yield
+
+
+@contextmanager
+def reading_a_fork() -> Generator[None]:
+    """A reader is bound to whatever replica has published the version, or a later one, and is whole."""
+
+    def nothing(*_: object) -> None:
+        return None
+
+    with patch.object(reading, "forked", nothing):
         yield
 
 

@@ -20,6 +20,8 @@ from etl_assets_tests.mirroring.slips import (
     SLIPS,
     SLIPS_OF_SHORTER_LOGS,
     acknowledging_what_was_not_reached,
+    counting_the_vote_of_a_fork,
+    reading_a_fork,
 )
 
 SECONDS = float(os.environ.get("MIRRORING_SECONDS", "15"))
@@ -32,6 +34,8 @@ PROFILES = {
     "many faults": Profile(fault=0.06, kill=0.016, pause=0.02, outage=0.008),
     # Folders that are empty for a moment, as before a disk is mounted on them again.
     "blinking roots": Profile(blink=0.01),
+    # One root is put back from a backup, while the only other one that knows what it forgot is away.
+    "restored roots": Profile(restore=0.01, outage=0, move=0.03, tidy=0, outage_steps=300, layouts=("vvv",)),
     "two leaders at once": Profile(rogue=0.5, move=0.04, layouts=("vvv",)),
     # Long enough for logs to begin later, and for domains to be away or emptied meanwhile.
     "shorter logs": Profile(
@@ -76,6 +80,14 @@ def test_an_acknowledgement_of_what_was_not_reached_is_caught():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "slip", [counting_the_vote_of_a_fork, reading_a_fork], ids=lambda slip: slip.__name__
+)
+def test_a_slip_with_a_root_that_was_put_back_is_caught(slip):
+    assert first_violation(range(PATIENCE_FOR_A_SLIP), PROFILES["restored roots"], slip) is not None
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("slip", SLIPS_OF_SHORTER_LOGS, ids=lambda slip: slip.__name__)
 def test_a_slip_in_shortening_logs_is_caught(slip):
     assert first_violation(range(PATIENCE_FOR_A_SLIP), PROFILES["shorter logs"], slip) is not None
@@ -94,6 +106,7 @@ def test_schedules_do_move_on_and_meet_every_kind_of_trouble():
     worlds = [World(seed, PROFILES["emptied roots"]) for seed in range(50)]
     worlds += [World(seed, PROFILES["shorter logs"]) for seed in range(10)]
     worlds += [World(seed, PROFILES["blinking roots"]) for seed in range(2)]
+    worlds += [World(seed, PROFILES["restored roots"]) for seed in range(20)]
     for world in worlds:
         world.run()
     assert sum(world.oracle.newest_reported + 1 for world in worlds) > 60
@@ -109,6 +122,8 @@ def test_schedules_do_move_on_and_meet_every_kind_of_trouble():
         "late",
         "twice",
         "absent",
+        "restore",
+        "forked",
         "rebuilt",
         "shortened",
         "snapshot",
