@@ -8,9 +8,9 @@ functions.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts import column_types
 from etl_assets.contracts.column_types import ColumnType
@@ -93,6 +93,16 @@ def schema_differences(
         if names.count(name) > 1
     ]
     return tuple(difference for difference in differences if difference)
+
+
+def log_differences(
+    contract: TableContract, fields: Sequence[Mapping[str, Any]]
+) -> tuple[SchemaDifference, ...]:
+    """How a table's columns, as its Delta log has them, miss the declared ones; columns beyond them are left out."""
+    from pyspark.sql import types
+
+    schema = types.StructType.fromJson({"type": "struct", "fields": list(fields)})
+    return tuple(each for each in schema_differences(contract, schema) if each.expected is not None)
 
 
 def check_schema(contract: TableContract, schema: StructType, *, without: Collection[str] = ()) -> None:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.partition_values import folder_of
@@ -96,6 +97,37 @@ def rows_here(
         return None
     wanted = pyarrow.dataset.field(key).isin(pa.array(sorted(values), pa.string()))
     return pyarrow.dataset.dataset(files, format="parquet").to_table(columns=list(columns), filter=wanted)
+
+
+def rows_of_batch_here(table: Table, version: int) -> pa.Table | None:
+    """The rows of a version that its own commit wrote, with the contract's columns, read without Spark; all rows of a table
+    that does not tell them apart.
+
+    None where Spark is to read them: there are too many, or Parquet files do not say it all.
+    """
+    import pyarrow.dataset as ds
+
+    from etl_assets.contracts.arrow_types import data_file_schema
+
+    snapshot = table.snapshot(version)
+    if snapshot is None or not snapshot.is_plain or table.contract is None:
+        return None
+    schema = data_file_schema(table.contract)
+    found = [file for file in snapshot.add_actions() if (file.get("max.batch_id") or version) >= version]
+    numbers = [file["num_records"] for file in found]
+    if None in numbers or sum(numbers) > MOST_ROWS_HERE:
+        return None
+    if not found:
+        return schema.empty_table()
+    files = [str(table.path / unquote(file["path"])) for file in found]
+    folders = ds.partitioning(
+        schema.empty_table().select(table.contract.delta_partition).schema, flavor="hive"
+    )
+    rows = ds.dataset(
+        files, schema=schema, format="parquet", partitioning=folders, partition_base_dir=str(table.path)
+    )
+    of_batch = ds.field("batch_id") == version if "batch_id" in schema.names else None
+    return rows.to_table(columns=schema.names, filter=of_batch)
 
 
 def _by_name(

@@ -106,6 +106,22 @@ def test_every_table_has_a_check_of_its_full_contract_and_the_path_has_blocking_
     }
 
 
+def test_runs_of_the_landing_sensor_evaluate_every_check_of_their_assets():
+    repository = build_definitions(load_settings()).get_repository_def()
+    selection = repository.get_sensor_def("landing_files").asset_selection
+    assert selection is not None
+    graph = repository.asset_graph
+    assert {key.to_user_string() for key in selection.resolve(graph)} == DAILY | WITHOUT_DAYS
+    assert selection.resolve_checks(graph) == graph.asset_check_keys
+
+
+def test_what_a_sensor_starts_is_shown_by_name():
+    repository = build_definitions(load_settings()).get_repository_def()
+    shown = [str(sensor.asset_selection) for sensor in repository.sensor_defs if sensor.asset_selection]
+    assert len(shown) == 2
+    assert not any("Selection(" in text for text in shown), shown
+
+
 def test_definitions_load_without_a_warning_a_spark_session_or_pandera(tmp_path):
     """In a process of its own, as Dagster loads them; also nothing is written by loading."""
     code = (
