@@ -73,7 +73,7 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
         jobs=[compact],
         schedules=[compaction_schedule(settings, compact)],
         sensors=[
-            landing_sensor(settings, assets, invariants),
+            landing_sensor(settings, assets),
             automation_sensor(settings.runs.sensor_interval_seconds),
             failure_sensor(settings),
             failure_domains_sensor(settings) if mirrored else domain_watch_sensor(settings),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -12,7 +13,7 @@ from etl_assets.contracts.columns import TableContract
 from etl_assets.delta.table import Table
 from etl_assets.observability.outcomes import outcomes_by_day
 from etl_assets.observability.outcomes_chart import outcomes_chart
-from etl_assets.steps.step import StepReport
+from etl_assets.steps.step import INSERTED, StepReport
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -28,15 +29,17 @@ FIGURES = (
     "inserted",
     "updated",
     "ignored",
-    "refused",
 )
-"""Names of figures, in the order they are shown. Numbers, so that Dagster plots them over the partitions."""
+"""Names of figures, in the order they are shown. Numbers, so that Dagster plots them over the partitions.
+
+What is refused is the sum of conflicts and rejected, and is not told once more.
+"""
 
 CHART_DAYS = 30
 
 
-def definition_metadata(contract: TableContract) -> dict[str, Any]:
-    """Columns with types and meaning, and column lineage, from the contract."""
+def definition_metadata(contract: TableContract, path: Path | None = None) -> dict[str, Any]:
+    """Columns with types and meaning, and column lineage, from the contract; where the table is, if that does not change."""
     columns = [
         dg.TableColumn(
             name=column.name,
@@ -45,7 +48,7 @@ def definition_metadata(contract: TableContract) -> dict[str, Any]:
             constraints=dg.TableColumnConstraints(
                 nullable=column.nullable,
                 unique=contract.merge_key == (column.name,),
-                other=[rule.explain(column.name) for rule in column.rules],
+                other=[rule.brief for rule in column.rules],
             ),
         )
         for column in contract.columns
@@ -63,6 +66,8 @@ def definition_metadata(contract: TableContract) -> dict[str, Any]:
         "dagster/table_name": contract.name,
         "merge_key": ", ".join(contract.merge_key),
     }
+    if path is not None:
+        metadata["dagster/uri"] = str(path)
     if lineage:
         metadata["dagster/column_lineage"] = dg.TableColumnLineage(deps_by_column=lineage)
     return metadata
@@ -84,8 +89,9 @@ def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, 
     snapshot = table.snapshot()
     metadata: dict[str, Any] = {
         "dagster/uri": str(table.path),
-        "table_version": report.version,
-        "commits": report.commits,
+        # Texts: nobody wants a chart of them.
+        "table_version": str(report.version),
+        "commits": str(report.commits),
         "domain": report.domain or table.domain.name,
     }
     if snapshot is not None:
@@ -131,4 +137,6 @@ def _counts_of(report: StepReport, key: str) -> Mapping[str, int]:
 
 
 def _figures(counts: Mapping[str, int]) -> dict[str, int]:
-    return {name: counts[name] for name in FIGURES if name in counts}
+    """What there is to tell; that nothing new was stored is told as well, wherever something was read."""
+    told = {INSERTED: 0, **counts} if counts else counts
+    return {name: told[name] for name in FIGURES if name in told}

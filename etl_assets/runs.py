@@ -32,7 +32,7 @@ def materialize_days(
     assets: Sequence[str] | None = None,
     max_days: int | None = None,
 ) -> list[dg.ExecuteInProcessResult]:
-    """Materialize assets for days, a range of days a run, and evaluate their blocking checks.
+    """Materialize assets for days, a range of days a run, and evaluate their checks.
 
     Where a step fails for some days of a run, Dagster does not begin the steps after it. So the run's other days are taken
     again without them: what is done is found done, and they get to the end of the path.
@@ -50,18 +50,8 @@ def materialize_days(
         RunFailed: a run failed. If it did for some of its days, all other days are done; if not, the runs before it.
     """
     definitions = build_definitions(settings)
-    selected = dg.AssetSelection.assets(
-        *(assets or (build.__name__.removesuffix("_asset") for build in ASSETS))
-    )
-    blocking = [
-        spec.key
-        for checks in definitions.asset_checks or ()
-        for spec in getattr(checks, "check_specs", ())
-        if spec.blocking and (assets is None or spec.asset_key.to_user_string() in assets)
-    ]
-    job = dg.define_asset_job(
-        "platform", selection=selected.without_checks() | dg.AssetSelection.checks(*blocking)
-    )
+    names = assets or [build.__name__.removesuffix("_asset") for build in ASSETS]
+    job = dg.define_asset_job("platform", selection=dg.AssetSelection.assets(*names))
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("platform")
     cut = partial(
         ranges, max_days=max_days or settings.runs.max_days_per_run, bridge_gaps=max_days is not None

@@ -66,7 +66,7 @@ def _ticks(name: str, settings: Settings, expected: dt.date | None) -> None:
     from etl_assets.sensors.landing import landing_sensor
 
     settings = settings.model_copy(update={"start_date": FIRST_DAY})
-    sensor = landing_sensor(settings, [build(settings) for build in ASSETS], [])
+    sensor = landing_sensor(settings, [build(settings) for build in ASSETS])
     definitions = dg.Definitions(sensors=[sensor])
     with dg.DagsterInstance.ephemeral() as instance:
 

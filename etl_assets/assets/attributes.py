@@ -25,10 +25,12 @@ def attributes(
         daily: One partition a day of arrival; else none.
         automated: Materialized after its inputs; else by a sensor or by hand.
     """
+    # The replica of a mirrored table that counts is another after a change of leader: runs tell where it was.
+    path = None if len(settings.domains) > 1 else settings.placement().domains[0].table_path(contract.name)
     return {
         "name": contract.name,
         "description": contract.description,
-        "metadata": definition_metadata(contract),
+        "metadata": definition_metadata(contract, path),
         "owners": list(settings.owners),
         "kinds": {"pyspark", "deltalake"},
         "group_name": group,

@@ -46,6 +46,7 @@ def demo(orders: Path | None, days: int, events: int, domains: int, as_json: boo
 
     A second run reads nothing twice and says so.
     """
+    from etl_assets.cli.first_day import start_partitions
     from etl_assets.settings import home_folder, load_settings
 
     started = time.monotonic()
@@ -53,7 +54,7 @@ def demo(orders: Path | None, days: int, events: int, domains: int, as_json: boo
     _use_domains(home, domains)
     _say("1/3 events")
     summary = _land_orders(home, orders) if orders is not None else _land_generated(home, events, days)
-    _start_no_later_than(home, summary.first_day)
+    start_partitions(home, summary.first_day)
     settings = load_settings()
     figures = _materialize(settings)
     figures["seconds"] = round(time.monotonic() - started, 1)
@@ -124,26 +125,6 @@ def _use_domains(home: Path, domains: int) -> None:
     home.mkdir(parents=True, exist_ok=True)
     file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
     _say(f"    tables are mirrored over {', '.join(names)} ({file})")
-
-
-def _start_no_later_than(home: Path, day: dt.date) -> None:
-    """Make sure that the partitions of this installation include the first day of the events."""
-    from etl_assets import environment
-    from etl_assets.errors import SettingsError
-    from etl_assets.settings import load_settings
-
-    if load_settings().start_date <= day:
-        return
-    if environment.PLATFORM_FILE.read() is not None:
-        raise SettingsError(
-            f"start_date in {environment.PLATFORM_FILE.read()} is after {day}, the first day of the events",
-            fix=f"set start_date: {day} there",
-            field="start_date",
-        )
-    file = home / "platform.yaml"
-    content = (yaml.safe_load(file.read_text("utf-8")) if file.is_file() else None) or {}
-    file.write_text(yaml.safe_dump({**content, "start_date": day}), "utf-8")
-    _say(f"    partitions now start on {day} ({file})")
 
 
 def _materialize(settings: Settings) -> dict[str, Any]:

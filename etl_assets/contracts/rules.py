@@ -34,6 +34,11 @@ class Rule(ABC):
     def reason(self) -> str:
         """What the rule demands, to follow a column's name: `must be at least 0`."""
 
+    @property
+    def brief(self) -> str:
+        """The rule in a few words, for where the column is known and there is little room: `at least 0`."""
+        return self.reason.removeprefix("must be ")
+
     @abstractmethod
     def _holds(self, quoted: str) -> str:
         """SQL that is TRUE or FALSE for a value that is not NULL."""
@@ -59,6 +64,10 @@ class NotNull(Rule):
     @property
     def reason(self) -> str:
         return "must not be null"
+
+    @property
+    def brief(self) -> str:
+        return "not null"
 
     def _holds(self, quoted: str) -> str:
         return "TRUE"
@@ -134,6 +143,10 @@ class NotEmpty(Rule):
     def reason(self) -> str:
         return "must not be empty"
 
+    @property
+    def brief(self) -> str:
+        return "not empty"
+
     def _holds(self, quoted: str) -> str:
         return f"{quoted} <> ''"
 
@@ -150,6 +163,10 @@ class MaxCharacters(Rule):
     @property
     def reason(self) -> str:
         return f"must be at most {self.limit} characters long"
+
+    @property
+    def brief(self) -> str:
+        return f"at most {self.limit} chars"
 
     def _holds(self, quoted: str) -> str:
         # The length in bytes is known, characters must be counted: most texts are short enough either way.
@@ -173,6 +190,10 @@ class DoesNotContain(Rule):
     def reason(self) -> str:
         return f"must not contain {self.text!r}"
 
+    @property
+    def brief(self) -> str:
+        return f"no {self.text!r}"
+
     def _holds(self, quoted: str) -> str:
         return f"NOT contains({quoted}, {string_literal(self.text)})"
 
@@ -189,6 +210,10 @@ class HexDigits(Rule):
     @property
     def reason(self) -> str:
         return f"must be {self.length} lower-case hexadecimal digits"
+
+    @property
+    def brief(self) -> str:
+        return f"{self.length} hex digits"
 
     def _holds(self, quoted: str) -> str:
         only_digits = f"unhex({quoted}) IS NOT NULL AND lower({quoted}) = {quoted}"

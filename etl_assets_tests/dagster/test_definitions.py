@@ -11,6 +11,9 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.asset_selection import CodeLocationAssetSelection
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.remote_representation.external_data import SensorSnap
 
 import etl_assets
 from etl_assets.build import build_definitions
@@ -108,8 +111,9 @@ def test_every_table_has_a_check_of_its_full_contract_and_the_path_has_blocking_
 
 def test_runs_of_the_landing_sensor_evaluate_every_check_of_their_assets():
     repository = build_definitions(load_settings()).get_repository_def()
-    selection = repository.get_sensor_def("landing_files").asset_selection
-    assert selection is not None
+    job = repository.get_sensor_def("landing_files").job
+    assert isinstance(job, UnresolvedAssetJobDefinition)
+    selection = job.selection
     graph = repository.asset_graph
     assert {key.to_user_string() for key in selection.resolve(graph)} == DAILY | WITHOUT_DAYS
     assert selection.resolve_checks(graph) == graph.asset_check_keys
@@ -117,7 +121,11 @@ def test_runs_of_the_landing_sensor_evaluate_every_check_of_their_assets():
 
 def test_what_a_sensor_starts_is_shown_by_name():
     repository = build_definitions(load_settings()).get_repository_def()
-    shown = [str(sensor.asset_selection) for sensor in repository.sensor_defs if sensor.asset_selection]
+    here = CodeLocationAssetSelection(selected_code_location="etl_assets")
+    selections = [
+        SensorSnap.from_def(sensor, repository).asset_selection for sensor in repository.sensor_defs
+    ]
+    shown = [str(each & here) for each in selections if each is not None]
     assert len(shown) == 2
     assert not any("Selection(" in text for text in shown), shown
 

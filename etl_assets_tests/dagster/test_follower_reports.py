@@ -68,8 +68,8 @@ def test_many_micro_batches_are_one_event_for_each_asset_and_day(reports, dagste
         ("order_status_view", None, 150),
     ]
     (of_day, *_) = dagster.events
-    assert of_day.metadata["table_version"].value == 50
-    assert of_day.metadata["commits"].value == 51
+    assert of_day.metadata["table_version"].value == "50"
+    assert of_day.metadata["commits"].value == "51"
     assert of_day.metadata["follower"].value == "host:1"
     assert reports.tell()
     assert len(dagster.events) == 3, "what was told is not told again"

@@ -44,7 +44,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 @pytest.fixture
 def tick(settings, instance):
     """One evaluation: the answer, or the skip reason's text; the cursor goes on from tick to tick."""
-    sensor = landing_sensor(settings, [build(settings) for build in ASSETS], [])
+    sensor = landing_sensor(settings, [build(settings) for build in ASSETS])
     definitions = dg.Definitions(sensors=[sensor])
     cursor: list[str | None] = [None]
 

@@ -131,7 +131,7 @@ def reported(settings: Settings) -> int:
 
 
 def tick(settings: Settings) -> dg.SensorResult:
-    sensor = landing_sensor(settings, [build(settings) for build in ASSETS], [])
+    sensor = landing_sensor(settings, [build(settings) for build in ASSETS])
     with dg.DagsterInstance.ephemeral() as instance:
         context = dg.build_sensor_context(instance=instance, definitions=dg.Definitions(sensors=[sensor]))
         result = sensor(context)
