@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import click
+
+_KNOWN_WARNING = "ignore:Function `dev_command` is superseded"
+"""Dagster's version is pinned, and its `dev` works: nothing that a user could do anything about."""
 
 
 @click.command()
@@ -17,7 +19,14 @@ import click
 @click.option(
     "--engine/--no-engine", default=True, show_default=True, help="Keep Spark warm for runs (see `engine`)."
 )
-def dev(host: str, port: int, engine: bool) -> None:
+@click.option(
+    "--log-level",
+    default="warning",
+    show_default=True,
+    type=click.Choice(["error", "warning", "info", "debug"]),
+    help="What Dagster says in this terminal; with info, every look of a sensor.",
+)
+def dev(host: str, port: int, engine: bool, log_level: str) -> None:
     """Open the Dagster UI with all daemons: sensors, backfills, run queue and monitoring. One on a home folder."""
     from etl_assets.cli.only_one import expect_free, hold_home
     from etl_assets.instance import WORKSPACE, prepare_instance
@@ -33,10 +42,9 @@ def dev(host: str, port: int, engine: bool) -> None:
     os.environ["ETL_ASSETS_HOME"] = str(settings.home)
     if engine and sys.platform == "linux":
         _start_engine()
-    command = Path(sys.executable).with_name("dagster")
     click.echo(f"Dagster UI on http://{host}:{port}   landing folder: {settings.landing_path}", err=True)
-    arguments = [str(command), "dev", "-w", str(WORKSPACE), "-h", host, "-p", str(port)]
-    os.execv(command, arguments)
+    arguments = ["dev", "-w", str(WORKSPACE), "-h", host, "-p", str(port), "--log-level", log_level]
+    os.execv(sys.executable, [sys.executable, "-W", _KNOWN_WARNING, "-m", "dagster", *arguments])
 
 
 def _start_engine() -> None:
