@@ -42,13 +42,13 @@ def contract_check(contract: TableContract, settings: Settings) -> dg.AssetCheck
         if _passed_before(
             context.instance, dg.AssetCheckKey(dg.AssetKey(contract.name), "contract"), version
         ):
-            return dg.AssetCheckResult(passed=True, metadata={"violations": "none", VERSION: version})
+            return dg.AssetCheckResult(passed=True, metadata={"violations": "none", VERSION: str(version)})
         broken = broken_by(table, contract, version, lambda: spark.spark_session)
         text = "\n".join(f"- {item}" for item in broken[:50]) or "none"
         return dg.AssetCheckResult(
             passed=not broken,
             severity=dg.AssetCheckSeverity.ERROR,
-            metadata={"violations": dg.MetadataValue.md(text), VERSION: version},
+            metadata={"violations": dg.MetadataValue.md(text), VERSION: str(version)},
         )
 
     return check
@@ -82,5 +82,6 @@ def _passed_before(instance: dg.DagsterInstance, key: dg.AssetCheckKey, version:
             return False
         if record.status is AssetCheckExecutionRecordStatus.SUCCEEDED and record.evaluation is not None:
             checked = record.evaluation.metadata.get(VERSION)
-            return checked is not None and checked.value == version
+            # Earlier releases wrote a number, of which Dagster made a chart.
+            return checked is not None and str(checked.value) == str(version)
     return False

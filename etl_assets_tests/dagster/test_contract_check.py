@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-import dagster as dg
-import pytest
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from etl_assets.checks.contracts import VERSION, _passed_before
+import dagster as dg
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from etl_assets.checks.contracts import VERSION, _passed_before, broken_by
+from etl_assets.contracts.arrow_types import arrow_schema
+from etl_assets.contracts.columns import Column
+from etl_assets.contracts.tables import CUSTOMERS
+from etl_assets.settings import load_settings
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl_assets.delta.table import Table
 
 KEY = dg.AssetCheckKey(dg.AssetKey("raw_events"), "contract")
 
@@ -16,7 +32,7 @@ def instance():
         yield instance
 
 
-def evaluated(instance: dg.DagsterInstance, *, passed: bool, version: int) -> None:
+def evaluated(instance: dg.DagsterInstance, *, passed: bool, version: int | str) -> None:
     @dg.asset_check(asset="raw_events", name="contract")
     def check() -> dg.AssetCheckResult:
         return dg.AssetCheckResult(passed=passed, metadata={VERSION: version})
@@ -28,9 +44,10 @@ def evaluated(instance: dg.DagsterInstance, *, passed: bool, version: int) -> No
     dg.materialize([raw_events, check], instance=instance)
 
 
-def test_a_version_that_passed_is_known(instance):
+@pytest.mark.parametrize("written", [3, "3"])
+def test_a_version_that_passed_is_known(instance, written):
     assert not _passed_before(instance, KEY, 3)
-    evaluated(instance, passed=True, version=3)
+    evaluated(instance, passed=True, version=written)
     assert _passed_before(instance, KEY, 3)
     assert not _passed_before(instance, KEY, 4)
 
@@ -39,3 +56,39 @@ def test_a_version_that_failed_last_is_looked_at_again(instance):
     evaluated(instance, passed=True, version=3)
     evaluated(instance, passed=False, version=3)
     assert not _passed_before(instance, KEY, 3)
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("so few rows need no Spark")
+
+
+@pytest.fixture
+def customers(tmp_path: Path) -> Table:
+    """The table customers with two rows, one of them twice and without a region."""
+    settings = load_settings().model_copy(update={"home": tmp_path})
+    table = platform_table(CUSTOMERS.name, settings.placement().domains[0])
+    rows = pa.table(
+        {"customer_id": ["c1", "c2", "c2"], "customer_region": ["north", "south", ""]},
+        schema=arrow_schema(CUSTOMERS),
+    )
+    write_deltalake(str(table.path), rows)
+    return table
+
+
+def test_few_rows_are_compared_without_spark(customers):
+    found = broken_by(customers, CUSTOMERS, 0, no_spark)
+    assert [(each.column, each.count) for each in found] == [("customer_region", 1), ("customer_id", 1)]
+
+
+def test_a_column_of_another_type_is_named_and_no_row_is_read(customers):
+    text = Column("customer_region", "BIGINT", "Where.")
+    contract = replace(CUSTOMERS, columns=(CUSTOMERS.columns[0], text))
+    assert [str(each) for each in broken_by(customers, contract, 0, no_spark)] == [
+        "column 'customer_region' is string (expected bigint)"
+    ]
+
+
+def test_more_rows_than_are_read_here_go_to_spark(customers, monkeypatch):
+    monkeypatch.setattr("etl_assets.delta.rows.MOST_ROWS_HERE", 2)
+    with pytest.raises(AssertionError, match="so few rows"):
+        broken_by(customers, CUSTOMERS, 0, no_spark)

@@ -122,7 +122,7 @@ def test_pages_show_names_paths_and_few_words(demo):
             page.get_by_text("at most 512 chars").first.wait_for()
             page.goto(f"{demo.api.url}/assets/raw_events?view=checks", wait_until="domcontentloaded")
             page.get_by_text("contract").first.wait_for()
-            page.get_by_text("Passed").first.wait_for()
+            page.get_by_text("Succeeded").first.wait_for()
             assert "not evaluated" not in page.inner_text("body").lower()
         finally:
             browser.close()
