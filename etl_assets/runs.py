@@ -19,6 +19,7 @@ from etl_assets.build import ASSETS, build_definitions
 from etl_assets.errors import RunFailed
 from etl_assets.partitions import ranges
 from etl_assets.resources.failures import failed_partitions
+from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.settings import Settings
 from etl_assets.steps.step import ReadMode
 
@@ -48,6 +49,7 @@ def materialize_days(
 
     Raises:
         RunFailed: a run failed. If it did for some of its days, all other days are done; if not, the runs before it.
+            `alerts.jsonl` has a line of each run that failed.
     """
     definitions = build_definitions(settings)
     names = assets or [build.__name__.removesuffix("_asset") for build in ASSETS]
@@ -71,6 +73,7 @@ def materialize_days(
         if result.success:
             continue
         failures.append((result, first, last))
+        _write_alert(settings, result, first, last)
         if not (failed := _failed_days(result)):
             break
         waiting[:0] = cut(day for day in days if first <= day <= last and day not in failed)
@@ -91,6 +94,20 @@ def _days(first: dt.date, last: dt.date) -> dict[str, str]:
         ASSET_PARTITION_RANGE_START_TAG: first.isoformat(),
         ASSET_PARTITION_RANGE_END_TAG: last.isoformat(),
     }
+
+
+def _write_alert(
+    settings: Settings, result: dg.ExecuteInProcessResult, first: dt.date, last: dt.date
+) -> None:
+    """The line that the failure sensor writes of runs that Dagster launched: a command's run may have no daemon to watch it."""
+    alert = {
+        "run_id": result.run_id,
+        "job": result.job_def.name,
+        "partition": f"{first}..{last}",
+        "step": next((event.step_key or "" for event in result.all_events if event.is_step_failure), ""),
+        "error": "; ".join(_causes(result))[:2_000] or "the run failed",
+    }
+    write_alert(settings.home, AlertKind.RUN_FAILED, alert)
 
 
 def _failed(

@@ -6,31 +6,16 @@ from functools import partial
 
 import dagster as dg
 
-from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.tables import (
     NORMALIZED_ORDERS,
-    NORMALIZED_ORDERS_EXCEPTIONS,
     RAW_EVENTS,
     WAREHOUSE_ROWS,
 )
-from etl_assets.delta.cursor import taken_back
 from etl_assets.delta.offsets import next_offset, retired_offsets
+from etl_assets.observability.missing_rows import Rows, not_committed, not_normalized
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import Settings
 from etl_assets.steps.step import platform_table
-
-Rows = dict[str, int]
-
-
-def rows_by_day(domain: FailureDomain, table: str, *, outcome: str | None = None) -> Rows:
-    """Rows of a table for each day, by file statistics."""
-    snapshot = platform_table(table, domain).snapshot()
-    if snapshot is None:
-        return {}
-    if outcome is None:
-        return {day: rows for (day,), rows in snapshot.rows_by("partition_date").items()}
-    by_outcome = snapshot.rows_by("partition_date", "outcome")
-    return {day: rows for (day, found), rows in by_outcome.items() if found == outcome}
 
 
 def dense_offsets(domain: FailureDomain, table: str) -> dg.AssetCheckResult:
@@ -51,18 +36,7 @@ def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
     Compared only for days that have been normalized at all and do not wait to be made again after an undo; an event that was refused and later replayed counts twice,
     so there may be more of them, never fewer.
     """
-    raw = rows_by_day(domain, RAW_EVENTS.name)
-    normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
-    refused = rows_by_day(domain, NORMALIZED_ORDERS_EXCEPTIONS.name, outcome=Outcome.REJECTED.value)
-    waiting = taken_back(
-        platform_table(NORMALIZED_ORDERS.name, domain), platform_table(RAW_EVENTS.name, domain)
-    )
-    known = {day for day in raw if day in normalized or day in refused} - waiting
-    missing = {day: raw[day] - normalized.get(day, 0) - refused.get(day, 0) for day in known}
-    too_many = {day: normalized.get(day, 0) - raw.get(day, 0) for day in normalized}
-    return _result(
-        {day: n for day, n in missing.items() if n > 0} | {d: -n for d, n in too_many.items() if n > 0}
-    )
+    return _result(not_normalized(domain))
 
 
 def all_committed(domain: FailureDomain) -> dg.AssetCheckResult:
@@ -70,18 +44,7 @@ def all_committed(domain: FailureDomain) -> dg.AssetCheckResult:
 
     Days that wait to be made again after an undo are left out.
     """
-    normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
-    committed = rows_by_day(domain, WAREHOUSE_ROWS.name)
-    waiting = taken_back(
-        platform_table(WAREHOUSE_ROWS.name, domain), platform_table(NORMALIZED_ORDERS.name, domain)
-    )
-    return _result(
-        {
-            day: normalized.get(day, 0) - rows
-            for day, rows in committed.items()
-            if day not in waiting and rows != normalized.get(day, 0)
-        }
-    )
+    return _result(not_committed(domain))
 
 
 def _result(wrong: Rows) -> dg.AssetCheckResult:

@@ -129,13 +129,20 @@ def _use_domains(home: Path, domains: int) -> None:
 
 def _materialize(settings: Settings) -> dict[str, Any]:
     from etl_assets.instance import open_instance
-    from etl_assets.observability.pending import unread_days
+    from etl_assets.observability.pending import find_unfinished, unread_days
+    from etl_assets.steps.placing import once_led
 
-    days = unread_days(settings, now=dt.datetime.now(dt.UTC), settle_seconds=0)
+    placement = settings.placement()
+    now = dt.datetime.now(dt.UTC)
+    new = once_led(placement, lambda: unread_days(settings, now=now, settle_seconds=0))
+    unfinished = once_led(placement, lambda: find_unfinished(placement.reader(), settings.start_date))
+    for undone, _ in unfinished.sentences():
+        _say(f"    {undone}")
+    days = tuple(sorted({*new, *unfinished.days}))
     if not days:
         _say("2/3 every file was read before: nothing to do")
         return {"read_twice": 0, "lines_read": 0, **_tables(settings)}
-    _say(f"2/3 {len(days):,} days with new files, at most {DAYS_A_RUN} a run; Spark starts with the first")
+    _say(f"2/3 {len(days):,} days to materialize, at most {DAYS_A_RUN} a run; Spark starts with the first")
     with open_instance(settings) as instance, _steps_heard():
         totals, seconds = _run(settings, instance, days)
     _say("3/3 done")

@@ -7,14 +7,15 @@ Belongs here: the options, and the order of looking, taking back and running. Do
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from etl_assets.cli.letter_options import DAY, say
-from etl_assets.cli.restore import carried_out, looking
+from etl_assets.cli.letter_options import DAY
+from etl_assets.cli.remake import undo_and_remake
+from etl_assets.cli.restore import looking
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
@@ -45,13 +46,14 @@ def reprocess(
 ) -> None:
     """Run a range of days through the current code, though they were read already.
 
-    Rows that older code made of these days are taken out, and made again from raw_events. Without --yes it tells what
-    would be done. Killed at any moment, run it again.
+    Rows that older code made of these days are taken out, and made again from raw_events. If that fails, the tables
+    get back the rows they had. Without --yes it says what would be done. Killed at any moment, run it again.
     """
     from etl_assets.cli import undo_preview
     from etl_assets.contracts.tables import NORMALIZED_ORDERS
     from etl_assets.settings import load_installation
     from etl_assets.steps.plan_undo import plan_days
+    from etl_assets.steps.undo import REMADE, downstream
 
     if last < first:
         raise click.UsageError("--to is before --from")
@@ -72,9 +74,9 @@ def reprocess(
             err=True,
         )
         return
-    taken = carried_out(settings, partial(plan_days, names=begin, days=days), of=begin)
-    say(f"taken out of {', '.join(reversed(taken)) or 'no table'}; Spark starts")
-    _run(settings, begin, days)
+    assets = [name for name in downstream(begin) if name in REMADE]
+    plan = partial(plan_days, names=begin, days=days)
+    undo_and_remake(settings, plan, of=begin, assets=assets, days=days)
     if as_json:
         # Once it is done: who reads it must be able to believe `done`.
         click.echo(undo_preview.as_json(undo, days=[day.isoformat() for day in days], done=True))
@@ -116,20 +118,3 @@ def _days_with_events(settings: Settings, first: dt.date, last: dt.date) -> tupl
             fix=f"set start_date to {days[0]} or earlier in the platform file, or begin later",
         )
     return tuple(days)
-
-
-def _run(settings: Settings, names: Collection[str], days: Collection[dt.date]) -> None:
-    from etl_assets.errors import EtlAssetsError
-    from etl_assets.instance import open_instance
-    from etl_assets.runs import materialize_days
-    from etl_assets.steps.step import ReadMode
-    from etl_assets.steps.undo import REMADE, downstream
-
-    assets = [name for name in downstream(names) if name in REMADE]
-    try:
-        with open_instance(settings) as instance:
-            # Cursors were set back, so that what is new is all of it.
-            materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL, assets=assets)
-    except EtlAssetsError as error:
-        error.fix += "; what is missing of these days is made by the same command again"
-        raise

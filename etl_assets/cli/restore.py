@@ -7,7 +7,6 @@ Belongs here: the options, and the order of looking, telling and doing. Does not
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Table
     from etl_assets.settings import Settings
     from etl_assets.steps.undo import Domains, Undo
-
-_ATTEMPTS = 3
 
 
 @click.command(
@@ -33,17 +30,22 @@ _ATTEMPTS = 3
 @click.option("--to-version", "version", type=click.IntRange(0), metavar="N", help="The version it had.")
 @click.option("--to-time", "time", metavar="T", help="Its version at a time (ISO 8601 with zone).")
 @click.option("--yes", is_flag=True, help="Do it; without, nothing is changed.")
+@click.option("--no-run", is_flag=True, help="Leave the tables after it to the next run, and start no Spark.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")
-def restore(table: str, version: int | None, time: str | None, yes: bool, as_json: bool) -> None:
+def restore(
+    table: str, version: int | None, time: str | None, yes: bool, no_run: bool, as_json: bool
+) -> None:
     """Give a table the content of an older version, by a new commit.
 
-    Rows that were made of what goes are taken out of the tables after it, and everybody's cursors are set back, so that
-    the next run of these days makes them again with the code that is installed then. Without --yes it tells what
-    would be done.
+    Rows that were made of what goes are taken out of the tables after it, and made again at once from what it has then,
+    with the code that is installed now. If that fails, all tables get back what they had. The cursors of the table are set
+    back too: the next run of these days brings it up to date. Without --yes it says what would be done.
     """
     from etl_assets.cli import undo_preview
+    from etl_assets.cli.remake import finish, undo_and_remake
     from etl_assets.settings import load_installation
     from etl_assets.steps.plan_undo import existing, plan_restore, version_at
+    from etl_assets.steps.undo import REMADE, downstream
 
     if (version is None) == (time is None):
         raise click.UsageError("say --to-version or --to-time")
@@ -56,8 +58,13 @@ def restore(table: str, version: int | None, time: str | None, yes: bool, as_jso
     if not as_json:
         click.echo(f"{_at(found, found.version())}, to be restored to {_at(found, wanted)}")
         undo_preview.show(undo, first=table)
-    plan = partial(plan_restore, name=table, version=wanted)
-    done = carried_out(settings, plan, of=[table]) if yes else {}
+    after = [] if no_run else [name for name in downstream([table]) if name in REMADE and name != table]
+    done: dict[str, int] = {}
+    if yes and undo.tables:
+        plan = partial(plan_restore, name=table, version=wanted)
+        done = undo_and_remake(settings, plan, of=[table], assets=after, days=undo.days)
+    elif yes:
+        finish(settings, after)
     if as_json:
         # Once it is done: who reads it must be able to believe `done`.
         click.echo(undo_preview.as_json(undo, table=table, to_version=wanted, done=yes))
@@ -73,38 +80,6 @@ def looking(settings: Settings) -> Domains:
     """Where tables are looked at: nothing is taken into use for it."""
     reader = settings.placement().reader()
     return lambda name: reader
-
-
-def writing(settings: Settings) -> Domains:
-    """Where tables are written: each where its stage runs."""
-    from etl_assets.steps.placing import STAGE_OF, place
-
-    placement = settings.placement()
-    return lambda name: place(placement, STAGE_OF[name], name)
-
-
-def carried_out(
-    settings: Settings, plan: Callable[[Domains], Undo], *, of: Collection[str]
-) -> dict[str, int]:
-    """Plan an undo of some tables where they are written, and commit it; planned again if a commit comes in between.
-
-    In its turn at these tables and at all that are made from them: who writes them on this machine is waited for, and waits.
-
-    Returns:
-        The new version of each table by name.
-    """
-    from etl_assets.errors import CommitConflict
-    from etl_assets.steps.turns import Turns
-    from etl_assets.steps.undo import downstream
-
-    with Turns(folder=settings.turns_path).take(*downstream(of)):
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return plan(writing(settings)).carry_out(wait_seconds=settings.runs.lock_wait_seconds)
-            except CommitConflict:
-                if attempt == _ATTEMPTS:
-                    raise
-    raise AssertionError
 
 
 def _moment(text: str) -> dt.datetime:
@@ -135,9 +110,8 @@ def _next(undo: Undo, table: str, version: int, *, done: bool) -> str:
 
     if not done:
         return (
-            "nothing was changed. What goes is made again by the next run of these days, with the code that is installed"
-            f" then: install the right one first. To do it:\n  etl-assets tables restore {table} --to-version {version}"
-            " --yes"
+            "nothing was changed. The tables after it are made again with the code that is installed: install the right one"
+            f" first. To do it:\n  etl-assets tables restore {table} --to-version {version} --yes"
         )
     if table not in REMADE:
         return "rows that were made with its content keep what they have: `etl-assets reprocess` makes days again"

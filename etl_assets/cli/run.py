@@ -30,11 +30,12 @@ def run(as_json: bool, wait: bool) -> None:
 
     The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark; so it does
     where a follower lives, which reads new files as they come. Files that have just come are waited for. The exit code is 1
-    if a day cannot be read, or a file is still being written; the other days are done all the same.
+    if a day cannot be read, a file is still being written (the other days are done all the same), or rows are missing
+    that no run brings back.
     """
     from etl_assets.errors import RunFailed
     from etl_assets.follow.lease import following
-    from etl_assets.observability.pending import days_behind, unread
+    from etl_assets.observability.pending import find_unfinished, unread
     from etl_assets.settings import expect_landing_folder, load_installation
     from etl_assets.steps.placing import once_led
 
@@ -53,23 +54,23 @@ def run(as_json: bool, wait: bool) -> None:
         settle_seconds=settle_seconds,
         wait=wait,
     )
-    behind = once_led(placement, lambda: days_behind(placement.reader(), settings.start_date))
+    unfinished = once_led(placement, lambda: find_unfinished(placement.reader(), settings.start_date))
     remarks = list(
         replace(found, unsettled=0).remarks(first_day=settings.start_date, settle_seconds=settle_seconds)
     )
     for remark in remarks:
         say(remark)
-    days = sorted({*found.ready, *(day for of_table in behind.values() for day in of_table)})
-    if not days and (remarks or found.unsettled):
-        say("nothing else to do: every table is up to date with its inputs")
-    elif not days:
-        say("nothing to do: every file is read, and every table is up to date with its inputs")
-    else:
-        if behind:
-            say(f"left undone before: {', '.join(f'{name} ({len(of)} days)' for name, of in behind.items())}")
+    for undone, fix in unfinished.sentences():
+        say(f"{undone}: {fix}" if not unfinished.days else undone)
+    days = sorted({*found.ready, *unfinished.days})
+    if days:
         say(f"{len(days):,} days to materialize; Spark starts with the first")
+    elif remarks or found.unsettled or unfinished.missing or unfinished.before_start:
+        say("nothing else to do: every table has read its inputs")
+    else:
+        say("nothing to do: every file is read, and every table is up to date with its inputs")
     try:
-        _print(_materialize(settings, days) if days else {}, as_json)
+        _print(_materialize(settings, days, unfinished.replays) if days else {}, as_json)
     except RunFailed as error:
         from etl_assets.cli.demo import figures_of
 
@@ -77,7 +78,7 @@ def run(as_json: bool, wait: bool) -> None:
         raise
     if found.unsettled:
         say_what_is_left(found.unsettled, settle_seconds=settle_seconds)
-    if found.unreadable or found.unsettled:
+    if found.unreadable or found.unsettled or unfinished.missing or unfinished.before_start:
         sys.exit(1)
 
 
@@ -89,8 +90,10 @@ def _print(figures: dict[str, dict[str, int]], as_json: bool) -> None:
         click.echo(f"{table}: " + ", ".join(f"{value:,} {name}" for name, value in of_table.items()))
 
 
-def _materialize(settings: Settings, days: Collection[dt.date]) -> dict[str, dict[str, int]]:
-    """Figures by table and name."""
+def _materialize(
+    settings: Settings, days: Collection[dt.date], replays: Collection[dt.date]
+) -> dict[str, dict[str, int]]:
+    """Figures by table and name. Days of `replays` are normalized as a whole first, as `dead-letters replay` does."""
     from etl_assets.cli.demo import run_figures
     from etl_assets.instance import open_instance
     from etl_assets.runs import materialize_days
@@ -98,6 +101,8 @@ def _materialize(settings: Settings, days: Collection[dt.date]) -> dict[str, dic
 
     totals: Counter[str] = Counter()
     with open_instance(settings) as instance:
+        if replays:
+            materialize_days(settings, instance, replays, mode=ReadMode.WHOLE, assets=["normalized_orders"])
         for result in materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL):
             totals += run_figures(result)
     return _by_table(totals)

@@ -101,5 +101,6 @@ def _installation(settings: Settings) -> list[Finding]:
         findings += answer(installation.LOCKS, lambda locks=locks: installation.check_locks(locks))
     findings += answer(installation.STORES, lambda: installation.check_stores(settings.placement()))
     findings += answer(installation.REPLICAS, lambda: installation.check_replicas(settings.placement()))
+    findings += answer(installation.UNFINISHED, lambda: installation.check_unfinished(settings))
     findings += answer(installation.ENGINE, lambda: installation.check_engine(settings.home))
     return findings + answer(installation.INSTANCE, lambda: installation.check_instance(settings))

@@ -21,6 +21,7 @@ from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.engine.handing import status
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
+from etl_assets.observability.pending import find_unfinished
 from etl_assets.processes import started_at
 from etl_assets.settings import expect_landing_folder
 from etl_assets.sources.landing import Folders
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
 INSTALLATION = "installation"
-STORES, ENGINE, REPLICAS = "object stores", "engine", "replicas"
+STORES, ENGINE, REPLICAS, UNFINISHED = "object stores", "engine", "replicas", "unfinished work"
 _SHOWN = 5
 
 
@@ -85,6 +86,15 @@ def check_replicas(placement: Placement) -> Iterator[Finding]:
             )
     if not problems:
         yield ok(REPLICAS, f"{seen:,} mirrored tables; `etl-assets tables verify` looks at logs and files")
+
+
+def check_unfinished(settings: Settings) -> Iterator[Finding]:
+    """Every table has taken over what its inputs have, and has lost nothing of it since."""
+    undone = tuple(find_unfinished(settings.placement().reader(), settings.start_date).sentences())
+    for sentence, fix in undone:
+        yield warn(UNFINISHED, sentence, f"{fix}; a run or a follower that is at work does it by itself")
+    if not undone:
+        yield ok(UNFINISHED, "none: every table is up to date with its inputs")
 
 
 def _probe(what: str, folder: Path) -> Finding:

@@ -1,13 +1,17 @@
-"""What is waiting: days with unread landing files, and days that a table has not taken over from its inputs. No Spark."""
+"""What is waiting: days with unread landing files, days that a table has not taken over from its inputs, dead letters that were
+handed in and not judged, and rows that are missing. No Spark.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import (
     DEAD_LETTERS,
+    NORMALIZED_ORDERS,
     ORDER_STATUS_VIEW,
     RAW_EVENTS,
     RAW_EVENTS_EXCEPTIONS,
@@ -15,8 +19,11 @@ from etl_assets.contracts.tables import (
 )
 from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.cursor import read_cursors
+from etl_assets.observability.letters import read_letters
+from etl_assets.observability.missing_rows import not_committed, not_normalized
 from etl_assets.placement.policy import Stage
 from etl_assets.sources.ledger import Ledger
+from etl_assets.sources.replays import NORMALIZE, handed_in_attempts
 from etl_assets.sources.watch import WatchCursor, Watched, watch
 from etl_assets.steps.changes import read_changes
 from etl_assets.steps.data_path import source_folders
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from etl_assets.settings import Settings
 
 _EVERY_DAY = 1_000_000
+_SHOWN_DAYS = 5
 _DAY_COLUMN = "partition_date"
 
 
@@ -51,6 +59,91 @@ def unread(settings: Settings, *, now: dt.datetime, settle_seconds: float) -> Wa
 def unread_days(settings: Settings, *, now: dt.datetime, settle_seconds: float) -> tuple[dt.date, ...]:
     """Every partition with closed, unread files."""
     return unread(settings, now=now, settle_seconds=settle_seconds).ready
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """What runs have left undone in the tables, whoever they were and whatever Dagster knows of them.
+
+    Attributes:
+        behind: By table the days of its inputs that it has not consumed.
+        replays: Days of which dead letters of normalize were handed in, and not judged since.
+        before_start: Such days that have no partition, as they are before the platform file's `start_date`.
+        missing: By table the rows of each day that it lacks, though it has consumed its input: another program removed them.
+    """
+
+    behind: Mapping[str, tuple[dt.date, ...]]
+    replays: tuple[dt.date, ...] = ()
+    before_start: tuple[dt.date, ...] = ()
+    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def days(self) -> tuple[dt.date, ...]:
+        """Days that a run completes."""
+        return tuple(sorted({*self.replays, *(day for of_table in self.behind.values() for day in of_table)}))
+
+    def sentences(self) -> Iterator[tuple[str, str]]:
+        """What is undone, and how it is completed; nothing where nothing is."""
+        tables = [f"{name} ({_counted(len(of), 'day')})" for name, of in self.behind.items()]
+        if self.replays:
+            tables.append(f"dead letters that were handed in ({_counted(len(self.replays), 'day')})")
+        if tables:
+            yield f"left undone: {', '.join(tables)}", "`etl-assets run` completes it"
+        if self.before_start:
+            first, number = self.before_start[0], _counted(len(self.before_start), "day")
+            yield (
+                f"left undone: {number} before start_date, from {first} on, which have no partitions",
+                f"set start_date to {first} or earlier in the platform file, then `etl-assets run`",
+            )
+        for table, rows in self.missing.items():
+            days = sorted(rows)
+            wrong = ", ".join(f"{day}: {rows[day]:,}" for day in days[:_SHOWN_DAYS])
+            more = "" if len(days) <= _SHOWN_DAYS else f" and {len(days) - _SHOWN_DAYS} days more"
+            yield (
+                f"{table} lacks rows that it had (by day {wrong}{more}): another program removed or added some",
+                f"stop it, then `etl-assets reprocess --from {days[0]} --to {days[-1]} --tables {table} --yes`",
+            )
+
+
+def find_unfinished(domain: FailureDomain, first_day: dt.date) -> Unfinished:
+    """Look for what runs have left undone. Reads logs, and the dead letters where some were handed in; starts no Spark."""
+    behind = days_behind(domain, dt.date.min)
+    early = {day for days in behind.values() for day in days if day < first_day}
+    replays = tuple(day for day in _days_with_replays(domain) if day >= first_day)
+    lost = {NORMALIZED_ORDERS.name: not_normalized(domain), WAREHOUSE_ROWS.name: not_committed(domain)}
+    concerned = {table: {day.isoformat() for day in behind.get(table, ())} for table in lost}
+    missing = {
+        table: {day: rows for day, rows in of_table.items() if day not in concerned[table]}
+        for table, of_table in lost.items()
+    }
+    return Unfinished(
+        behind=_not_before(behind, first_day),
+        replays=replays,
+        before_start=tuple(sorted(early)),
+        missing={table: rows for table, rows in missing.items() if rows},
+    )
+
+
+def _not_before(
+    behind: Mapping[str, tuple[dt.date, ...]], first_day: dt.date
+) -> dict[str, tuple[dt.date, ...]]:
+    kept = {name: tuple(day for day in days if day >= first_day) for name, days in behind.items()}
+    return {name: days for name, days in kept.items() if days}
+
+
+def _days_with_replays(domain: FailureDomain) -> tuple[dt.date, ...]:
+    """Days of dead letters that were handed in to normalize more often than it has judged them."""
+    attempts = handed_in_attempts(domain, NORMALIZE)
+    waiting = (
+        letter.partition_date
+        for letter in (read_letters(domain, dead_letter_id=list(attempts)) if attempts else ())
+        if letter.is_open and letter.attempts < attempts[letter.dead_letter_id]
+    )
+    return tuple(sorted(set(waiting)))
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def days_behind(domain: FailureDomain, first_day: dt.date) -> dict[str, tuple[dt.date, ...]]:

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from etl_assets.sensors.alerts import AlertKind, write_alert
+from etl_assets.sensors.alerts import AlertKind, run_was_reported, write_alert
 from etl_assets.settings import Settings
 
 
@@ -16,6 +16,8 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
         description="Writes every failed run to alerts.jsonl in the home folder. On by default.",
     )
     def run_failures(context: dg.RunFailureSensorContext) -> None:
+        if run_was_reported(settings.home, context.dagster_run.run_id):
+            return  # by the command that ran it
         alert = _alert(context)
         context.log.error(alert["error"])
         write_alert(settings.home, AlertKind.RUN_FAILED, alert)

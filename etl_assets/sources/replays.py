@@ -227,6 +227,15 @@ def _table(domain: FailureDomain) -> Table:
     return Table(name=REPLAYS.name, domain=domain, contract=REPLAYS)
 
 
+def handed_in_attempts(domain: FailureDomain, stage: str) -> dict[str, int]:
+    """The last attempt of each dead letter that was handed in to a stage, by its id. From the table, whatever lies in folders."""
+    attempts: dict[str, int] = {}
+    for replay, _ in _handed_in(_table(domain)):
+        if replay.stage == stage:
+            attempts[replay.letter_id] = max(attempts.get(replay.letter_id, 0), replay.attempt)
+    return attempts
+
+
 def handed_in_events(domain: FailureDomain, days: Iterable[dt.date]) -> list[HandedInEvent]:
     """The days' events that were handed in, each with its last attempt and the last corrected payload."""
     events: dict[str, HandedInEvent] = {}

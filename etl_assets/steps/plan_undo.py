@@ -75,7 +75,7 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
         FeatureUnsupported: the table, or one after it, uses a feature of Delta that an undo does not know.
     """
     table = existing(domains, name)
-    now, then = table.snapshot(), _older(table, version)
+    now, then = table.snapshot(), older(table, version)
     assert now is not None
     expect(name, now, Access.UNDO)
     before, wanted = content_of(now), content_of(then)
@@ -93,7 +93,7 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
     if not days:
         return Undo(tables=())
     ordered = tuple(sorted(days, key=lambda day: day or dt.date.min))
-    head = _take_back(table, now, ordered, undo, removed=removed, restored=restored)
+    head = take_back(table, now, ordered, undo, removed=removed, restored=restored)
     after = [_without_days(domains, each, ordered, undo) for each in downstream([name]) if each != name]
     return Undo(tables=(head, *(each for each in after if each is not None)))
 
@@ -149,7 +149,13 @@ def existing(domains: Domains, name: str) -> Table:
     return table
 
 
-def _older(table: Table, version: int) -> Snapshot:
+def older(table: Table, version: int) -> Snapshot:
+    """A version of a table that can be restored.
+
+    Raises:
+        NotFound: it has no such version.
+        FilesGone: the version cannot be read any more.
+    """
     from deltalake.exceptions import DeltaError
 
     newest = table.version()
@@ -225,10 +231,10 @@ def _without_days(
         days = (None,)
     removed = tuple(file for file in content_of(snapshot).values() if file.day in days)
     removed, kept = _keep(table, days, removed)
-    return _take_back(table, snapshot, days, undo, removed=removed, kept=kept)
+    return take_back(table, snapshot, days, undo, removed=removed, kept=kept)
 
 
-def _take_back(
+def take_back(
     table: Table,
     snapshot: Snapshot,
     days: tuple[Day, ...],
@@ -237,18 +243,35 @@ def _take_back(
     removed: tuple[StoredFile, ...],
     restored: tuple[StoredFile, ...] = (),
     kept: tuple[KeptRows, ...] = (),
+    cursors: Mapping[str, int] | None = None,
+    facts_of: int | None = None,
 ) -> TakeBack:
-    rewound = [cursor_name(source, day) for source in INPUTS.get(table.name, ()) for day in days]
+    """What an undo does to one table.
+
+    Args:
+        table: The table.
+        snapshot: Its newest version.
+        days: The days it is about.
+        undo: What to note of the undo.
+        removed: Files that go.
+        restored: Files that come back.
+        kept: Rows of files that go, and stay.
+        cursors: Cursors that are set; default: those on the days, to nothing read.
+        facts_of: The version whose facts are kept with the commit; default the newest.
+    """
+    if cursors is None:
+        sources = INPUTS.get(table.name, ())
+        cursors = {cursor_name(source, day): -1 for source in sources for day in days}
     replacement = Replacement(
         table=table,
         base_version=snapshot.version,
         removed=removed,
         restored=restored,
         kept=kept,
-        cursors=dict.fromkeys(rewound, -1),
+        cursors=cursors,
         transactions=_offsets(table, snapshot, removed, restored),
         undo=undo,
-        facts=_facts(table, snapshot.version),
+        facts=_facts(table, snapshot.version if facts_of is None else facts_of),
     )
     return TakeBack(replacement=replacement, days=days, before=tuple(content_of(snapshot).values()))
 

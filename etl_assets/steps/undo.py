@@ -117,20 +117,25 @@ class Undo:
         days = {day for each in self.tables for day in each.days if day is not None}
         return tuple(sorted(days))
 
-    def carry_out(self, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> dict[str, int]:
+    def carry_out(
+        self, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS, forwards: bool = False
+    ) -> dict[str, int]:
         """Commit it; the new version of each table by name.
 
         The end of the path goes first. Killed in between, what has gone is made again from what has not, as it was; the
-        table that the undo is about changes last, so that the same call begins anew.
+        table that the undo is about changes last, so that the same call begins again. What puts tables back goes
+        `forwards`: what it has not come to is made again from what is back.
 
         Raises:
             CommitConflict: a table was written meanwhile; nothing was changed.
             TableBusy: a table is being written; nothing was changed.
             FilesGone: files of the older version are not there any more.
         """
-        backwards = [each.replacement for each in reversed(self.tables)]
-        versions = replace_contents(backwards, wait_seconds=wait_seconds)
-        return {each.table.name: version for each, version in zip(backwards, versions, strict=True)}
+        ordered = [each.replacement for each in self.tables]
+        if not forwards:
+            ordered.reverse()
+        versions = replace_contents(ordered, wait_seconds=wait_seconds)
+        return {each.table.name: version for each, version in zip(ordered, versions, strict=True)}
 
 
 def downstream(names: Collection[str]) -> tuple[str, ...]:

@@ -73,6 +73,7 @@ def test_a_fresh_installation_is_well_and_stays_untouched(home):
         "landing folder",
         "locks",
         "engine",
+        "unfinished work",
         "dagster instance",
     }
     assert sorted(home.rglob("*")) == before

@@ -109,9 +109,9 @@ def test_a_run_has_something_to_do_when_only_a_table_is_behind(settings, monkeyp
     carried_through(settings, DAY)
     write(settings, "warehouse_rows", DAY, 1)
     asked = []
-    monkeypatch.setattr(command, "_materialize", lambda settings, days: asked.append(days) or {})
+    monkeypatch.setattr(command, "_materialize", lambda settings, days, replays: asked.append(days) or {})
     result = CliRunner().invoke(command.run, catch_exceptions=False)
-    assert "order_status_view (1 days)" in result.output
+    assert "order_status_view (1 day)" in result.output
     assert asked == [[DAY]]
 
 
@@ -120,7 +120,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, landing: str = "", *options: str) -> tu
     asked: list = []
     if landing:
         platform_file().write_text(f"landing: {{{landing}}}")
-    monkeypatch.setattr(command, "_materialize", lambda settings, days: asked.extend(days) or {})
+    monkeypatch.setattr(command, "_materialize", lambda settings, days, replays: asked.extend(days) or {})
     return CliRunner().invoke(command.run, options, catch_exceptions=False), asked
 
 

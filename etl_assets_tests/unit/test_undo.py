@@ -11,8 +11,9 @@ import time
 from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,6 +22,7 @@ from deltalake import DeltaTable
 
 from etl_assets import runs
 from etl_assets.checks.invariants import all_committed, dense_offsets, nothing_lost
+from etl_assets.cli import remake
 from etl_assets.cli.reprocess import reprocess
 from etl_assets.cli.restore import restore
 from etl_assets.cli.trace import trace
@@ -34,8 +36,17 @@ from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.delta.table import Table
-from etl_assets.errors import CommitConflict, FilesGone, InputError, NotFound, RunFailed, TableBusy
+from etl_assets.errors import (
+    CommitConflict,
+    FilesGone,
+    InputError,
+    NotFound,
+    RunFailed,
+    RuntimeMissing,
+    TableBusy,
+)
 from etl_assets.mirroring.locator import Role
+from etl_assets.observability.pending import find_unfinished
 from etl_assets.observability.rows import find_rows
 from etl_assets.observability.table_states import table_states
 from etl_assets.placement.domains import FailureDomain
@@ -57,7 +68,11 @@ LETTER = {"stage": "normalize", "reason": "InvalidPayload", "record": "{}", "att
 
 @pytest.fixture
 def domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailureDomain:
-    """A platform with two days, the second read by code that was wrong: versions 0 and 1 of every table."""
+    """A platform with two days, the second read by code that was wrong: versions 0 and 1 of every table.
+
+    Spark and Dagster are left out here: what they make of the days is for the tests with Spark.
+    """
+    monkeypatch.setattr(remake, "check_ready", lambda *of: None)
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
     (tmp_path / "platform.yaml").write_text("{start_date: 2026-01-01, runs: {lock_wait_seconds: 1}}")
@@ -168,7 +183,7 @@ def test_an_undo_takes_turns_with_somebody_who_commits_to_one_of_its_tables_all_
     monkeypatch.setattr(runs, "materialize_days", lambda *args, **more: [])
     carry_out = Undo.carry_out
 
-    def slowly(undo: Undo, **more: float) -> dict[str, int]:
+    def slowly(undo: Undo, **more: Any) -> dict[str, int]:
         time.sleep(0.3)  # planned, as on logs that take long to read
         return carry_out(undo, **more)
 
@@ -216,7 +231,7 @@ def test_machines_are_told_that_it_is_done_only_once_it_is(domain, command, opti
 
 
 def test_a_restored_table_has_its_old_rows_and_what_was_made_of_the_others_is_taken_back(domain):
-    call(restore, "normalized_orders", "--to-version", "0", "--yes")
+    call(restore, "normalized_orders", "--to-version", "0", "--yes", "--no-run")
     for table in ("normalized_orders", "normalized_orders_exceptions", "warehouse_rows"):
         assert days(domain, table) == {FIRST: 2}
     assert days(domain, "audit_log") == {FIRST: 1}
@@ -251,15 +266,15 @@ def test_a_table_that_has_read_nothing_of_it_yet_moves_on_too_so_that_a_run_unde
 ):
     write_table(domain, "normalized_orders", [{"partition_date": dt.date(2026, 3, 3)}])
     before = version(domain, "warehouse_rows")
-    call(restore, "normalized_orders", "--to-version", "1", "--yes")
+    call(restore, "normalized_orders", "--to-version", "1", "--yes", "--no-run")
     assert version(domain, "warehouse_rows") == before + 1
     assert days(domain, "warehouse_rows") == {FIRST: 2, SECOND: 2}
 
 
 def test_restoring_twice_is_restoring_once(domain):
-    call(restore, "normalized_orders", "--to-version", "0", "--yes")
+    call(restore, "normalized_orders", "--to-version", "0", "--yes", "--no-run")
     before = files(domain)
-    again = call(restore, "normalized_orders", "--to-version", "0", "--yes")
+    again = call(restore, "normalized_orders", "--to-version", "0", "--yes", "--no-run")
     assert "nothing to do" in again.stderr
     assert files(domain) == before
 
@@ -267,12 +282,15 @@ def test_restoring_twice_is_restoring_once(domain):
 def test_restoring_twice_what_comes_back_is_restoring_once(domain):
     """Files that come back have other names than in the version they are from."""
     there = rows(domain, "warehouse_rows")
-    call(restore, "warehouse_rows", "--to-version", "0", "--yes")
-    call(restore, "warehouse_rows", "--to-version", "1", "--yes")
+    call(restore, "warehouse_rows", "--to-version", "0", "--yes", "--no-run")
+    call(restore, "warehouse_rows", "--to-version", "1", "--yes", "--no-run")
     assert len(rows(domain, "warehouse_rows")) == len(there)
     before = files(domain)
     for again in ("1", str(version(domain, "warehouse_rows"))):
-        assert "nothing to do" in call(restore, "warehouse_rows", "--to-version", again, "--yes").stderr
+        assert (
+            "nothing to do"
+            in call(restore, "warehouse_rows", "--to-version", again, "--yes", "--no-run").stderr
+        )
     assert files(domain) == before
 
 
@@ -286,7 +304,7 @@ def test_days_that_were_read_and_gave_no_row_are_read_again(domain):
 
 def test_what_operators_decided_stands(domain):
     hand_in_replays(domain, [event_again(SECOND, "a" * 64, 2, f"{SECOND}-0", None)])
-    call(restore, "normalized_orders", "--to-version", "0", "--yes")
+    call(restore, "normalized_orders", "--to-version", "0", "--yes", "--no-run")
     letters = {row["dead_letter_id"] for row in rows(domain, "dead_letters")}
     assert letters == {f"{FIRST}-open", f"{FIRST}-discarded", f"{SECOND}-discarded"}
     refused = platform_table("normalized_orders_exceptions", domain).snapshot()
@@ -365,7 +383,7 @@ def test_a_version_is_found_by_the_time_of_its_commit(domain):
 )
 def test_what_cannot_be_restored_is_refused(domain, table, to, error, says):
     before = files(domain)
-    result = CliRunner().invoke(restore, [table, "--to-version", str(to), "--yes"])
+    result = CliRunner().invoke(restore, [table, "--to-version", str(to), "--yes", "--no-run"])
     assert isinstance(result.exception, error)
     assert says in str(result.exception)
     assert files(domain) == before
@@ -402,7 +420,7 @@ def test_a_table_without_days_comes_back_from_files_that_were_out_of_use(domain)
     before = rows(domain, "order_status_view")
     write_view(domain)
     assert rows(domain, "order_status_view") == []
-    call(restore, "order_status_view", "--to-version", "1", "--yes")
+    call(restore, "order_status_view", "--to-version", "1", "--yes", "--no-run")
     assert rows(domain, "order_status_view") == before
     assert cursor(domain, "order_status_view", "warehouse_rows", None) == -1
 
@@ -425,7 +443,7 @@ def test_the_customer_file_that_was_read_last_stays_read(domain):
     replace_contents([Replacement(table=table, base_version=1, facts={"file": [1, 2]})])
     replace_contents([Replacement(table=table, base_version=2, facts={"compacted_days": 0})])
     assert file_read_last(table, 3) == [1, 2], "a compaction reads no file"
-    call(restore, "customers", "--to-version", "0", "--yes")
+    call(restore, "customers", "--to-version", "0", "--yes", "--no-run")
     assert [row["customer_id"] for row in rows(domain, "customers")] == ["a"]
     assert read_entry(table.path, 4).user_metadata["facts"] == {"file": [1, 2]}
 
@@ -474,24 +492,114 @@ def test_days_without_events_and_tables_that_are_not_made_again_are_refused(doma
     call(reprocess, "--from", "2026-03-02", "--to", "2026-03-01", code=2)
 
 
-def test_days_are_taken_out_and_then_run_and_a_run_that_fails_says_how_to_go_on(domain, monkeypatch):
+FOLLOWED = ["normalized_orders", "warehouse_rows", "order_status_view", "dead_letters", "audit_log"]
+UNDONE = (
+    (reprocess, ("--from", SECOND.isoformat(), "--to", SECOND.isoformat(), "--yes")),
+    (restore, ("normalized_orders", "--to-version", "0", "--yes")),
+)
+
+
+def content(domain: FailureDomain) -> dict[str, Any]:
+    """Rows of every table, and how far each has read the others."""
+    stands: dict[str, Any] = {
+        f"{state.name} has read": state.cursor for state in table_states(domain) if state.name in PATH
+    }
+    return stands | {name: sorted(map(repr, rows(domain, name))) for name in PATH}
+
+
+def test_days_are_taken_out_and_then_run(domain, monkeypatch):
     ran: list[tuple[set[dt.date], list[str]]] = []
 
     def run(settings, instance, asked, *, mode, assets):
         assert days(domain, "normalized_orders") == {SECOND: 2}, "taken out before anything runs"
         ran.append((set(asked), list(assets)))
-        if len(ran) == 2:
+
+    monkeypatch.setattr(runs, "materialize_days", run)
+    call(reprocess, "--from", "2026-02-01", "--to", "2026-03-01", "--yes")
+    assert ran == [({FIRST}, FOLLOWED)]
+
+
+def test_what_follows_a_restored_table_is_made_again_at_once(domain, monkeypatch):
+    ran: list[tuple[set[dt.date], list[str]]] = []
+
+    def run(settings, instance, asked, *, mode, assets):
+        assert days(domain, "warehouse_rows") == {FIRST: 2}, "taken out before anything runs"
+        ran.append((set(asked), list(assets)))
+
+    monkeypatch.setattr(runs, "materialize_days", run)
+    call(restore, "normalized_orders", "--to-version", "0", "--yes")
+    assert ran == [({SECOND}, FOLLOWED[1:])]
+    assert days(domain, "normalized_orders") == {FIRST: 2}
+
+
+@pytest.mark.parametrize(("command", "options"), UNDONE, ids=["reprocess", "restore"])
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_when_the_run_fails_every_table_gets_back_what_it_had(
+    domain, monkeypatch, command, options, is_interrupted
+):
+    error = KeyboardInterrupt() if is_interrupted else RunFailed("the run failed", fix="open the run")
+    before, behind = content(domain), find_unfinished(domain, FIRST)
+    offsets = next_offset(platform_table("normalized_orders", domain).snapshot())
+
+    def run(settings, instance, asked, *, mode, assets):
+        write_table(domain, "normalized_orders", [{"partition_date": SECOND, "batch_id": 3, "offset": 9}])
+        raise error
+
+    monkeypatch.setattr(runs, "materialize_days", run)
+    result = CliRunner().invoke(command, options)
+    assert result.exit_code == 1
+    assert "have again the rows that they had before the command" in result.stderr
+    if isinstance(error, RunFailed):
+        assert "have again the rows that they had" in error.fix
+    assert content(domain) == before
+    assert find_unfinished(domain, FIRST) == behind
+    assert next_offset(platform_table("normalized_orders", domain).snapshot()) > offsets, (
+        "none is dealt twice"
+    )
+    assert dense_offsets(domain, "normalized_orders").passed
+
+
+def test_a_day_that_can_neither_be_made_nor_put_back_is_an_alert(domain, monkeypatch):
+    with ExitStack() as locks:
+
+        def run(settings, instance, asked, *, mode, assets):
+            lock = writer_lock(
+                domain.lock_path("audit_log"), table="audit_log", wait_seconds=1, driver_pid=None
+            )
+            locks.enter_context(lock)
             raise RunFailed("the run failed", fix="open the run")
 
-    # Spark and Dagster are left out here: what they make of the days is for the tests with Spark.
-    monkeypatch.setattr(runs, "materialize_days", run)
-    options = ["--from", "2026-02-01", "--to", "2026-03-01", "--yes"]
-    call(reprocess, *options)
-    followed = ["normalized_orders", "warehouse_rows", "order_status_view", "dead_letters", "audit_log"]
-    assert ran == [({FIRST}, followed)]
-    result = CliRunner().invoke(reprocess, options)
+        monkeypatch.setattr(runs, "materialize_days", run)
+        result = CliRunner().invoke(*UNDONE[0])
     assert isinstance(result.exception, RunFailed)
-    assert result.exception.fix.endswith("is made by the same command again")
+    assert "rows are missing from normalized_orders" in result.exception.fix
+    assert "`etl-assets run`, makes them again" in result.exception.fix
+    (line,) = (load_settings().home / "alerts.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(line)["kind"] == "UndoUnfinished"
+    assert {"normalized_orders", "order_status_view"} <= set(find_unfinished(domain, FIRST).behind)
+
+
+@pytest.mark.parametrize(("command", "options"), UNDONE, ids=["reprocess", "restore"])
+def test_nothing_is_taken_out_where_nothing_can_be_made_again(domain, monkeypatch, command, options):
+    def not_ready(*of):
+        raise RuntimeMissing("no Java", fix="install it")
+
+    monkeypatch.setattr(remake, "check_ready", not_ready)
+    before = files(domain)
+    assert isinstance(CliRunner().invoke(command, options).exception, RuntimeMissing)
+    assert files(domain) == before
+
+
+def test_a_restore_that_was_killed_before_its_run_is_completed_by_the_same_command(domain, monkeypatch):
+    call(restore, "warehouse_rows", "--to-version", "0", "--yes", "--no-run")
+    call(restore, "warehouse_rows", "--to-version", "1", "--yes", "--no-run")
+    ran = []
+    monkeypatch.setattr(
+        runs, "materialize_days", lambda *of, mode, assets: ran.append((set(of[2]), list(assets)))
+    )
+    again = call(restore, "warehouse_rows", "--to-version", "1", "--yes")
+    assert ran == [({FIRST, SECOND}, ["order_status_view", "audit_log"])]
+    assert "still to be made" in again.stderr
 
 
 def test_only_what_follows_the_tables_named_is_made_again(domain):
@@ -503,7 +611,7 @@ def test_only_what_follows_the_tables_named_is_made_again(domain):
 
 def restore_and_die(home: str, failpoint: str) -> None:
     os.environ |= {"ETL_ASSETS_HOME": home, "ETL_ASSETS_FAILPOINT": failpoint}
-    restore.main(["normalized_orders", "--to-version", "0", "--yes"])
+    restore.main(["normalized_orders", "--to-version", "0", "--yes", "--no-run"])
 
 
 @pytest.fixture(scope="module")
@@ -532,7 +640,7 @@ def test_killed_anywhere_and_called_again_it_is_done(domain, tmp_path, processes
     process.start()
     process.join(60)
     assert process.exitcode == -9
-    call(restore, "normalized_orders", "--to-version", "0", "--yes")
+    call(restore, "normalized_orders", "--to-version", "0", "--yes", "--no-run")
     for table in ("normalized_orders", "normalized_orders_exceptions", "warehouse_rows"):
         assert days(domain, table) == {FIRST: 2}
     assert days(domain, "audit_log") == {FIRST: 1}
@@ -549,7 +657,7 @@ def test_the_story_of_an_event_tells_that_its_day_was_taken_back(domain):
     before = told("event-1")
     assert "taken back" not in {outcome for _, outcome in before}
     other = told("event-0")
-    call(restore, "normalized_orders", "--to-version", "0", "--yes")
+    call(restore, "normalized_orders", "--to-version", "0", "--yes", "--no-run")
     taken = [("normalize", "taken back"), ("commit", "taken back")]
     assert sorted(told("event-1")) == sorted([("ingest", "accepted"), *taken, *_refusals(before)])
     assert told("event-0") == other, "its day was left alone"

@@ -1,0 +1,159 @@
+"""An undo and the run that makes again what it took out: both, or the tables are as they were.
+
+Belongs here: the order of checking, undoing, running and putting back, and what is said when that fails. Does not belong
+here: what goes and comes back (`steps/plan_undo.py`), and how days are run (`runs.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from etl_assets.cli.letter_options import say
+
+if TYPE_CHECKING:
+    from etl_assets.settings import Settings
+    from etl_assets.steps.undo import Domains, Undo
+
+_ATTEMPTS = 3
+Plan = Callable[["Domains"], "Undo"]
+
+
+def writing(settings: Settings) -> Domains:
+    """Where tables are written: each where its stage runs."""
+    from etl_assets.steps.placing import STAGE_OF, place
+
+    placement = settings.placement()
+    return lambda name: place(placement, STAGE_OF[name], name)
+
+
+def carry_out(
+    settings: Settings, plan: Plan, *, of: Collection[str], forwards: bool = False
+) -> tuple[Undo, dict[str, int]]:
+    """Plan an undo of some tables where they are written, and commit it; planned again if a commit comes in between.
+
+    It takes its turn at these tables and at all that are made from them: another writer of this machine waits, and is waited
+    for. `forwards` is that of `Undo.carry_out`.
+
+    Returns:
+        What was planned, and the new version of each table by name.
+    """
+    from etl_assets.errors import CommitConflict
+    from etl_assets.steps.turns import Turns
+    from etl_assets.steps.undo import downstream
+
+    with Turns(folder=settings.turns_path).take(*downstream(of)):
+        for attempt in range(1, _ATTEMPTS + 1):
+            undo = plan(writing(settings))
+            try:
+                return undo, undo.carry_out(wait_seconds=settings.runs.lock_wait_seconds, forwards=forwards)
+            except CommitConflict:
+                if attempt == _ATTEMPTS:
+                    raise
+    raise AssertionError
+
+
+def check_ready(settings: Settings, assets: Collection[str], days: Collection[dt.date]) -> None:
+    """See that a run of some assets can begin: each has a failure domain, and Spark starts. Before anything is taken out.
+
+    Raises:
+        DomainUnavailable: an asset has no domain that may and can run it.
+        RuntimeMissing: Java or a jar is missing.
+    """
+    from etl_assets.resources.platform import input_bytes
+    from etl_assets.resources.spark import SparkResource, spark_config
+
+    domains = [writing(settings)(name) for name in assets]
+    if domains:
+        spark = SparkResource(spark_config=spark_config(settings.spark), start=settings.spark.start.value)
+        spark.session_for(input_bytes(settings, domains[0], sorted(days)))
+
+
+def undo_and_remake(
+    settings: Settings, plan: Plan, *, of: Collection[str], assets: Sequence[str], days: Collection[dt.date]
+) -> dict[str, int]:
+    """Carry out an undo, and run the assets whose rows it takes out. If the run fails, the tables get back what they had.
+
+    Killed in between, what is missing is made by the same command again, or by `etl-assets run`.
+
+    Args:
+        settings: The platform file.
+        plan: The undo.
+        of: The tables it begins with.
+        assets: What is run, in the order of the data path.
+        days: The days that are run, if the undo has none of its own.
+
+    Returns:
+        The version of each table after the undo.
+
+    Raises:
+        EtlAssetsError: it could not be done; its `fix` says how the tables are.
+    """
+    from etl_assets.errors import EtlAssetsError
+
+    try:
+        check_ready(settings, assets, days)
+        undo, versions = carry_out(settings, plan, of=of)
+    except EtlAssetsError as error:
+        error.fix += "; the same command completes what it may have begun"
+        raise
+    days = [day for day in undo.days or days if day >= settings.start_date]
+    if not assets or not days or not undo.tables:
+        return versions
+    say(f"taken out of {', '.join(each.name for each in undo.tables)}; made again now")
+    try:
+        _run(settings, assets, days)
+    except BaseException as error:  # An interrupted run, too, must not leave tables without their rows.
+        state = _put_back(settings, undo, error)
+        say(state)
+        if isinstance(error, EtlAssetsError):
+            error.fix += f"; {state}"
+        raise
+    return versions
+
+
+def finish(settings: Settings, assets: Sequence[str]) -> None:
+    """Run what assets have not made of their inputs, as after an undo that was killed before its run."""
+    from etl_assets.observability.pending import days_behind
+
+    behind = days_behind(settings.placement().reader(), settings.start_date)
+    days = {day for name in assets for day in behind.get(name, ())}
+    if days:
+        say(
+            f"{len(days):,} days of {', '.join(name for name in assets if name in behind)} are still to be made"
+        )
+        _run(settings, assets, days)
+
+
+def _run(settings: Settings, assets: Sequence[str], days: Collection[dt.date]) -> None:
+    from etl_assets.instance import open_instance
+    from etl_assets.runs import materialize_days
+    from etl_assets.steps.step import ReadMode
+
+    with open_instance(settings) as instance:
+        # Cursors were set back, so that what is new is all of it.
+        materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL, assets=assets)
+
+
+def _put_back(settings: Settings, undo: Undo, cause: BaseException) -> str:
+    """Give the tables of an undo back what they had, after the run behind it failed; how they are now, in a sentence."""
+    from etl_assets.sensors.alerts import AlertKind, write_alert
+    from etl_assets.steps.plan_put_back import plan_put_back
+
+    before: Mapping[str, int] = {each.name: each.replacement.base_version for each in undo.tables}
+    days = {each.name: each.days for each in undo.tables}
+    names = ", ".join(before)
+    try:
+        carry_out(settings, partial(plan_put_back, before=before, days=days), of=list(before), forwards=True)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the operator has to know what is missing now
+        state = (
+            f"rows are missing from {names}: they were taken out, and neither made again nor put back"
+            f" ({type(error).__name__}: {error}); the same command, or `etl-assets run`, makes them again"
+        )
+        write_alert(
+            settings.home, AlertKind.UNDO_UNFINISHED, {"tables": names, "error": f"{state}; cause: {cause}"}
+        )
+        return state
+    return f"{names} have again the rows that they had before the command; it can be repeated"
