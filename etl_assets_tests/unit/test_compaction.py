@@ -292,6 +292,7 @@ def test_what_a_dead_process_left_in_the_home_log_comes_before_it(tmp_path, monk
 
 def test_the_command_starts_no_spark_where_nothing_is_to_be_done(tmp_path, monkeypatch):
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    (tmp_path / "landing").mkdir()
     runner = CliRunner()
     nothing = runner.invoke(tables, ["compact", "raw_events"])
     assert nothing.output == "raw_events: 0 files of 0 bytes; nothing to compact\n", nothing.exception

@@ -163,6 +163,7 @@ def test_commits_of_a_platform_keep_its_logs_short(tmp_path):
 
 def test_the_command_counts_and_then_removes(tmp_path, monkeypatch):
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    (tmp_path / "landing").mkdir()
     domain = load_settings().placement().domains[0]
     assert domain.keep_log_versions == load_settings().upkeep.keep_log_versions
     runner, command = CliRunner(), ["clean-log", "raw_events", "--keep-versions", "100"]
