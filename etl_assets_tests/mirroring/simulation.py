@@ -273,7 +273,7 @@ class World:
     def _restore_one(self) -> None:
         """Put a root back as it was a while ago: what it voted for since is forgotten, and only one other domain knows it.
 
-        First its backup is made, and another domain goes away. Then that one is back, and the third goes away.
+        First its backup is made, and another domain goes away. Then that one is back, and the third goes away, or no one.
         """
         if self.restored:
             return
@@ -287,10 +287,15 @@ class World:
         away = [each for each in self.down if each != domain]
         knows = [each for each in self.stores if each not in (domain, *away)]
         self.restored = True
-        self.down = dict.fromkeys(knows, self.step + self.profile.outage_steps)
-        for process in [each for each in self.processes if each.domain == domain]:
+        if self.random.random() < 0.75:
+            self.down = dict.fromkeys(knows, self.step + self.profile.outage_steps)
+        else:
+            self.down.clear()
+        # Nothing runs meanwhile: what is under way must not find a register as it read it, and the files gone.
+        self.effects.clear()
+        for process in list(self.processes):
             self.kill(process)
-            self.spawn(domain)
+            self.spawn(process.domain)
         self.stores[domain].files.clear()
         self.stores[domain].files.update(files)
         self.oracle.restored(domain)

@@ -202,6 +202,38 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.fixture
+def put_back(outages) -> Platform:
+    """`a` leads, b and c have versions 0 to 3, and a was put back to when there were 0 and 1: it takes itself for the leader."""
+    made = Platform({domain: MemoryStore(domain, outages) for domain in "abc"})
+    made.bootstrap()
+    leader = made.process("a")
+    lead = leader.commit(leader.commit())
+    backup = dict(files(made, "a"))
+    leader.commit(leader.commit(lead))
+    files(made, "a").clear()
+    files(made, "a").update(backup)
+    return made
+
+
+def test_a_leader_that_was_put_back_takes_up_the_lead_again_with_all_that_was_acknowledged(put_back):
+    chain = put_back.process("b").reading.acknowledged().chain
+    process = put_back.process("a")
+    lead = process.lead()
+    assert (lead.version, lead.chain) == (3, chain)
+    assert process.commit(lead).version == 4
+    assert [whole(process, domain) for domain in "abc"] == [[], [], []]
+
+
+def test_a_commit_on_what_a_leader_that_was_put_back_remembers_is_not_acknowledged(put_back):
+    process = put_back.process("a")
+    lead = process.leadership.current()
+    with pytest.raises((QuorumUnavailable, ReplicaCorrupt)):
+        process.mirror.acknowledge(lead, process.spark_commit(lead))
+    assert put_back.process("b").reading.acknowledged().version == 3
+    assert put_back.process("a").commit().version == 4
+
+
 def test_a_voter_that_accepted_another_version_under_the_same_epoch_does_not_count(outages):
     """The epoch was claimed again by a domain whose root was put back: two histories under one epoch."""
     platform = Platform({domain: MemoryStore(domain, outages) for domain in "abc"})
