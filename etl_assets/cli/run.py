@@ -35,7 +35,7 @@ def run(as_json: bool, wait: bool) -> None:
     """
     from etl_assets.errors import RunFailed
     from etl_assets.follow.lease import following
-    from etl_assets.observability.pending import find_unfinished, unread
+    from etl_assets.observability.pending import RUN_COMPLETES, find_unfinished, unread
     from etl_assets.settings import expect_landing_folder, load_installation
     from etl_assets.steps.placing import once_led
 
@@ -61,7 +61,7 @@ def run(as_json: bool, wait: bool) -> None:
     for remark in remarks:
         say(remark)
     for undone, fix in unfinished.sentences():
-        say(f"{undone}: {fix}" if not unfinished.days else undone)
+        say(undone if fix is RUN_COMPLETES else f"{undone}\n  fix: {fix}")
     days = sorted({*found.ready, *unfinished.days})
     if days:
         say(f"{len(days):,} days to materialize; Spark starts with the first")

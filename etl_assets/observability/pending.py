@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _EVERY_DAY = 1_000_000
 _SHOWN_DAYS = 5
+RUN_COMPLETES = "`etl-assets run` completes it"
+"""How most of what is undone is completed."""
 _DAY_COLUMN = "partition_date"
 
 
@@ -88,7 +90,7 @@ class Unfinished:
         if self.replays:
             tables.append(f"dead letters that were handed in ({_counted(len(self.replays), 'day')})")
         if tables:
-            yield f"left undone: {', '.join(tables)}", "`etl-assets run` completes it"
+            yield f"left undone: {', '.join(tables)}", RUN_COMPLETES
         if self.before_start:
             first, number = self.before_start[0], _counted(len(self.before_start), "day")
             yield (
@@ -110,11 +112,10 @@ def find_unfinished(domain: FailureDomain, first_day: dt.date) -> Unfinished:
     behind = days_behind(domain, dt.date.min)
     early = {day for days in behind.values() for day in days if day < first_day}
     replays = tuple(day for day in _days_with_replays(domain) if day >= first_day)
-    lost = {NORMALIZED_ORDERS.name: not_normalized(domain), WAREHOUSE_ROWS.name: not_committed(domain)}
-    concerned = {table: {day.isoformat() for day in behind.get(table, ())} for table in lost}
+    unread = {name: {day.isoformat() for day in days} for name, days in behind.items()}
     missing = {
-        table: {day: rows for day, rows in of_table.items() if day not in concerned[table]}
-        for table, of_table in lost.items()
+        NORMALIZED_ORDERS.name: not_normalized(domain, unread=unread.get(NORMALIZED_ORDERS.name, ())),
+        WAREHOUSE_ROWS.name: not_committed(domain, unread=unread.get(WAREHOUSE_ROWS.name, ())),
     }
     return Unfinished(
         behind=_not_before(behind, first_day),

@@ -12,14 +12,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import DeltaTable
 
 from etl_assets.cli import run as command
 from etl_assets.delta.records import commit_rows
 from etl_assets.follow.lease import lease
-from etl_assets.observability.pending import days_behind
+from etl_assets.observability.pending import Unfinished, days_behind, find_unfinished
 from etl_assets.settings import Settings, load_settings, platform_file
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import SourceFile
+from etl_assets.sources.replays import event_again, hand_in_replays
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import write_table
 
@@ -209,3 +211,55 @@ def run(settings: Settings) -> subprocess.CompletedProcess[str]:
         timeout=120,
         check=False,
     )
+
+
+def unfinished(settings: Settings) -> Unfinished:
+    return find_unfinished(settings.placement().reader(), settings.start_date)
+
+
+def test_a_letter_that_was_handed_in_to_normalize_and_not_judged_is_left_undone(settings, monkeypatch):
+    carried_through(settings, DAY)
+    domain = settings.placement().domains[0]
+    letter = {
+        "partition_date": DAY,
+        "dead_letter_id": "a" * 64,
+        "stage": "normalize",
+        "state": "open",
+        "attempts": 1,
+    }
+    write_table(domain, "dead_letters", [letter], {f"raw_events/{DAY}": 0, f"normalized_orders/{DAY}": 0})
+    assert list(unfinished(settings).sentences()) == []
+    hand_in_replays(domain, [event_again(DAY, "a" * 64, 2, "event-1", None)])
+    asked: list = []
+    monkeypatch.setattr(command, "_materialize", lambda settings, days, replays: asked.append(replays) or {})
+    result = CliRunner().invoke(command.run, catch_exceptions=False)
+    assert "dead letters that were handed in (1 day)" in result.output
+    assert asked == [(DAY,)]
+    delete_rows(settings, "dead_letters")
+    write_table(domain, "dead_letters", [{**letter, "attempts": 2}])
+    assert unfinished(settings).replays == (), "it was refused again"
+
+
+def delete_rows(settings: Settings, table: str) -> None:
+    DeltaTable(str(settings.placement().domains[0].table_path(table))).delete()
+
+
+def test_days_before_the_first_partition_are_no_days_to_run_and_not_passed_over(settings, monkeypatch):
+    carried_through(settings, DAY)
+    write(settings, "raw_events", BEFORE, 1)
+    found = unfinished(settings)
+    assert (found.days, found.before_start) == ((), (BEFORE,))
+    result, days = ran(monkeypatch)
+    assert (days, result.exit_code) == ([], 1)
+    assert f"set start_date to {BEFORE} or earlier" in result.output
+
+
+def test_rows_that_another_program_removed_are_named_with_the_command_that_makes_them_again(
+    settings, monkeypatch
+):
+    carried_through(settings, DAY)
+    delete_rows(settings, "warehouse_rows")
+    assert unfinished(settings).missing == {"warehouse_rows": {str(DAY): 1}}
+    result, _ = ran(monkeypatch)
+    assert result.exit_code == 1
+    assert f"etl-assets reprocess --from {DAY} --to {DAY} --tables warehouse_rows" in result.output
