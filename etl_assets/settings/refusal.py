@@ -26,7 +26,7 @@ _OF_MORE_THAN_A_VALUE = {
     "tuple_type",
 }
 """What pydantic says where a field is not known, or a value stands in place of a section or a list."""
-_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+_BOUNDS = {"expected": "one of", "ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 _OF_NO_USE = {"error", "pattern", "field_type", "actual_length", "class_name"}
 """Parts of pydantic's errors that say nothing to people."""
 _CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"][?;])[^\s'\"]*=[^\s'\"]*")

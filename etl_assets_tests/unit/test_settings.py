@@ -68,6 +68,7 @@ def test_the_file_is_taken(load):
             "spark.config.spark.sql.shuffle.partitions",
             'in quotes: `spark.sql.shuffle.partitions: "4"`',
         ),
+        ({"spark": {"start": "fast"}}, "spark.start", "one of 'auto', 'quick' or 'full'"),
         ({"start_date": "01.02.2026"}, "start_date", "YYYY-MM-DD, such as `2026-01-01`"),
         ({"owners": ["Bob"]}, "owners.0", "such as `team:data-platform`"),
         ({"owners": ["team:"]}, "owners.0", "such as `team:data-platform`"),
