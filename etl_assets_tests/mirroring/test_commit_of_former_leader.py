@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from etl_assets.delta.closing import closing_entry
 from etl_assets.delta.commit import Place, commit_metadata, write_version
 from etl_assets.delta.create import ensure_table
+from etl_assets.delta.log import entry_path
 from etl_assets.delta.new_entry import NewEntry
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replication import TABLE_PROPERTIES, Replication
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitUnverified, DomainUnavailable, Fenced
 from etl_assets.placement.domains import Placement
@@ -132,3 +134,16 @@ def test_a_process_of_one_domain_makes_no_table_that_is_mirrored_already(home):
     with pytest.raises(DomainUnavailable, match="is mirrored over several failure domains"):
         commit_nothing(late)
     assert late.version() == -1
+
+
+def test_a_log_that_was_closed_is_closed_also_before_there_is_a_register(home):
+    """A process that closed it was killed before it made the registers; whoever goes on begins with what is before the closing."""
+    (home / "platform.yaml").write_text("domains: [{name: local/a, root: a}]\n")
+    late = table_in(load_settings().placement(), A)
+    load_settings().placement().place(Stage.SINK)
+    commit_nothing(late)
+    entries = [entry_path(late.path, version).read_bytes() for version in range(2)]
+    entry_path(late.path, 2).write_bytes(closing_entry(TABLE_PROPERTIES, 2, None, entries))
+    with pytest.raises(DomainUnavailable, match="is mirrored over several failure domains"):
+        commit_nothing(late)
+    assert late.version() == 2
