@@ -263,12 +263,12 @@ class Replication:
         }
 
     def forked(self) -> dict[str, str]:
-        """Domains whose replica has published what the acknowledged history does not have, and what that is.
+        """Domains whose replica has published what the acknowledged history does not have, and what that is. Makes no table.
 
         Raises:
             QuorumUnavailable: too few domains answer to tell what is acknowledged.
         """
-        state = self.acknowledged()
+        state = None if self.locator() is None else self._reading.acknowledged()
         found = (
             {}
             if state is None

@@ -195,6 +195,13 @@ def test_a_log_that_cannot_be_listed_is_not_passed_over_by_the_first_leader(tmp_
     assert led(replications(tmp_path)[0]).version == 3
 
 
+def test_whoever_asks_for_forks_does_not_make_it(tmp_path, before):
+    assert [process.forked() for process in replications(tmp_path)] == [{}, {}, {}]
+    assert not list(tmp_path.glob("*/register/*"))
+    led(replications(tmp_path)[1])
+    assert [process.forked() for process in replications(tmp_path)] == [{}, {}, {}]
+
+
 def test_it_is_made_once(tmp_path, before):
     for process in (*replications(tmp_path), *replications(tmp_path)):
         process.create()
