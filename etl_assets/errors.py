@@ -11,6 +11,8 @@ EtlAssetsError
 ├── ContractError            a table contract or an asset's upsert spec contradicts itself
 ├── SchemaMismatch           a frame does not have the columns its contract declares
 ├── NullRefused              a row lacks a value that its table must have
+├── RowsRefused              rows that an asset returned cannot be stored under its upsert spec
+├── PartitionMismatch        rows that an asset returned are of no partition of its run
 ├── DomainUnavailable        the stage may not run in that failure domain
 ├── StorageFailed            the file system under a root refuses: full, read-only, not mounted
 ├── InputError               something outside gave input that cannot be used
@@ -100,6 +102,14 @@ class SchemaMismatch(EtlAssetsError):
 
 class NullRefused(EtlAssetsError):
     """There is no value in a column that must have one."""
+
+
+class RowsRefused(EtlAssetsError):
+    """Rows have no key, or one key and no order; none of the commit were stored. Carries `table` and `column`."""
+
+
+class PartitionMismatch(EtlAssetsError):
+    """Rows are of no partition of the run; none were stored. Carries `table`, `column` and `value`."""
 
 
 class DomainUnavailable(EtlAssetsError):

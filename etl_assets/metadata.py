@@ -100,30 +100,38 @@ def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, 
     metadata |= {prefix + name: value for name, value in _figures(report.total()).items()}
     if report.notes:
         metadata["notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in report.notes[:50]))
-    if table.name == "raw_events":
+    if table.contract is not None and table.name == "raw_events":
         chart = outcomes_chart(outcomes_by_day(table.domain, newest=CHART_DAYS))
         metadata["outcomes_by_day"] = dg.MetadataValue.md(chart)
     return metadata
 
 
-def partitions_metadata(table: Table, report: StepReport, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Figures of each partition: what the run did to it and how many rows it has now."""
-    column = _partition_column(table)
-    snapshot = table.snapshot()
-    rows = {} if column is None or snapshot is None else snapshot.rows_by(column)
+def partitions_metadata(
+    table: Table, report: StepReport, keys: Iterable[str], rows: Mapping[str, int] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Figures of each partition: what the run did to it and how many rows it has now.
+
+    Args:
+        table: The table written.
+        report: What the step did.
+        keys: The partitions.
+        rows: How many rows they have, those of which it is known; None for a table of the platform, which knows by itself.
+    """
+    keys = list(keys)
+    if rows is None:
+        rows = _rows_by_day(table, keys)
     metadata: dict[str, dict[str, Any]] = {key: dict(_figures(_counts_of(report, key))) for key in keys}
-    if column is not None:
-        for key, figures in metadata.items():
-            figures["dagster/partition_row_count"] = rows.get((key,), 0)
+    for key in metadata.keys() & rows.keys():
+        metadata[key]["dagster/partition_row_count"] = rows[key]
     return metadata
 
 
-def _partition_column(table: Table) -> str | None:
-    if table.contract is not None:
-        return table.contract.delta_partition[0] if table.contract.delta_partition else None
+def _rows_by_day(table: Table, keys: Iterable[str]) -> dict[str, int]:
+    if table.contract is None or not table.contract.delta_partition:
+        return {}
     snapshot = table.snapshot()
-    names = () if snapshot is None else snapshot.partition_columns()
-    return names[0] if names else None
+    rows = {} if snapshot is None else snapshot.rows_by(table.contract.delta_partition[0])
+    return {key: rows.get((key,), 0) for key in keys}
 
 
 def _counts_of(report: StepReport, key: str) -> Mapping[str, int]:

@@ -120,6 +120,7 @@ RULES = (
         decision=Decision.STOP,
         why="another program changed the table; an operator must decide what becomes of it",
     ),
+    Rule(names=("RowsRefused",), decision=Decision.SPLIT, why="some of the rows cannot be stored"),
     Rule(names=("EtlAssetsError",), decision=Decision.STOP, why="somebody must act; the error says how"),
     Rule(
         names=("AnalysisException", "ParseException", "InvalidPlanInput"),
@@ -181,9 +182,13 @@ def disk_is_full(error: BaseException) -> bool:
     """Whether a full disk is behind the error, in Python or in Spark's words."""
     if isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:
         return True
+    return any(text in spark_text(error) for text in _DISK_FULL)
+
+
+def spark_text(error: BaseException) -> str:
+    """All that an error of Spark's says, with what it came from."""
     # A server's message has the last error only; those that it came from are in the stack trace.
-    said = f"{error}\n{_ask(error, 'getStackTrace')}"
-    return any(text in said for text in _DISK_FULL)
+    return f"{error}\n{_ask(error, 'getStackTrace')}"
 
 
 def _ask(error: BaseException, question: str) -> str | None:

@@ -29,6 +29,7 @@ from etl_assets.delta.log import LogEntry, entry_path, parse_entry
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.overtaken import expect_one_domain, not_ours
 from etl_assets.delta.own_commit import expect_last_commit, keep_last_commit
+from etl_assets.delta.partition_values import PartitionValues
 from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
@@ -71,6 +72,7 @@ class Write:
         upsert: How to merge, from a frame with each merge key once; None appends.
         replace: An upsert's rows stand, whatever the table has under their keys.
         partitions: Values of the Delta partition column among the rows, where known.
+        lies_in: The same of a table without contract, whose column may have any type.
         cursors: What of its inputs the table has consumed with this commit: cursor name to source version.
         facts: Figures of the batch to keep with the commit.
         deterministic: The rows are the same each time they are evaluated, so that MERGE need not keep a copy.
@@ -87,6 +89,7 @@ class Write:
     upsert: UpsertSpec | None = None
     replace: bool = False
     partitions: Collection[str] | None = None
+    lies_in: PartitionValues | None = None
     cursors: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     deterministic: bool = False
@@ -403,7 +406,10 @@ def _upsert(
             source=view,
             columns=columns,
             partitions=write.partitions,
+            lies_in=write.lies_in,
             replace=write.replace,
+            # Of which commit a row is, in tables with a contract; users may call their columns so too.
+            not_compared=() if table.contract is None else ("batch_id",),
         )
     else:
         statement = insert_sql(target=target, source=view, columns=columns)
@@ -418,11 +424,14 @@ def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> 
     """Whether the table has rows where the write's may lie; by file statistics, and the merge itself costs far more."""
     if snapshot is None:
         return False
-    if upsert.delta_partition is None or not upsert.partition_bound or write.partitions is None:
+    column = upsert.delta_partition
+    if column is not None and upsert.partition_bound and write.lies_in is not None:
+        return snapshot.may_have_rows_in(column, write.lies_in)
+    if column is None or not upsert.partition_bound or write.partitions is None:
         return snapshot.may_have_rows()
-    if not snapshot.may_have_rows(upsert.delta_partition, write.partitions):
+    if not snapshot.may_have_rows(column, write.partitions):
         return False
-    if write.known_within is None or upsert.delta_partition != DAY_COLUMN:
+    if write.known_within is None or column != DAY_COLUMN:
         return True
     return any(files_with(snapshot, _days(write), write.known_within))
 

@@ -1,7 +1,7 @@
 """An upsert as data (`UpsertSpec`) and as SQL: one MERGE, written as text so that it runs through Spark Connect too.
 
 Belongs here: what a MERGE of deduplicated rows by key looks like, and the INSERT it comes to where there are no rows.
-Does not belong here: running it (`commit.py`).
+Does not belong here: running it (`commit.py`), and making rows fit for it (`checked_rows.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import identifier, string_literal
+from etl_assets.delta.partition_values import PartitionValues
 from etl_assets.errors import ContractError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from etl_assets.contracts.columns import TableContract
 
 METADATA_PREFIX = "delta_upsert/"
@@ -34,6 +33,8 @@ class UpsertSpec:
         partition_bound: A key never moves to another Delta partition, so that the merge looks at the partitions of the
             incoming rows only. Without it the key is looked for in the whole table.
         insert_only: Rows never change once written; a key that is there is ignored without looking at it.
+        columns: The table's columns as Spark SQL declares them, such as `id STRING, day DATE`. Only an asset that reads its own
+            earlier partitions needs it: before its table exists it is given an empty frame with them.
     """
 
     merge_key: tuple[str, ...]
@@ -41,8 +42,13 @@ class UpsertSpec:
     delta_partition: str | None = None
     partition_bound: bool = False
     insert_only: bool = False
+    columns: str | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.merge_key, str):
+            raise ContractError(
+                f"`merge_key` is the text {self.merge_key!r}", fix=f"make it a tuple: ({self.merge_key!r},)"
+            )
         if not self.merge_key:
             raise ContractError("an upsert needs a merge key", fix="name at least one column in `merge_key`")
         if self.partition_bound and self.delta_partition is None:
@@ -54,7 +60,7 @@ class UpsertSpec:
     def to_metadata(self) -> dict[str, Any]:
         """The spec as asset metadata, from which `DeltaUpsertIOManager` reads it."""
         fields: dict[str, Any] = {"merge_key": list(self.merge_key)}
-        for name in ("ordering", "delta_partition"):
+        for name in ("ordering", "delta_partition", "columns"):
             if getattr(self, name) is not None:
                 fields[name] = getattr(self, name)
         for name in ("partition_bound", "insert_only"):
@@ -111,34 +117,14 @@ def check_columns(spec: UpsertSpec, columns: Collection[str], *, table: str) -> 
     named = (*spec.merge_key, spec.ordering, spec.delta_partition)
     missing = [name for name in named if name is not None and name not in columns]
     if missing:
+        lowered = {name.lower(): name for name in columns}
+        spelt = [f"rename {lowered[name.lower()]} to {name}" for name in missing if name.lower() in lowered]
         raise ContractError(
             f"the rows for {table} lack {', '.join(missing)}, named in its upsert spec",
-            fix=f"return these columns from the asset; it has {', '.join(columns)}",
+            fix="; ".join(spelt) or f"return these columns from the asset; it has {', '.join(columns)}",
             table=table,
             missing=missing,
         )
-
-
-def newest_by_key(rows: DataFrame, spec: UpsertSpec, *, table: str) -> DataFrame:
-    """One row for each merge key: the newest by the ordering column.
-
-    MERGE inserts a new key twice when the source has it twice, without an error. Without an ordering column the query
-    fails with the key's columns named when a key comes twice.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    newest: list[Column] = [] if spec.ordering is None else [F.col(spec.ordering).desc_nulls_last()]
-    window = Window.partitionBy(*spec.merge_key).orderBy(*newest, F.xxhash64(*rows.columns))
-    ranked = rows.withColumn("__rank", F.row_number().over(window))
-    if spec.ordering is None:
-        message = (
-            f"the rows for {table} hold a merge key ({', '.join(spec.merge_key)}) twice and no ordering column says"
-            " which is newer: drop duplicates in the asset, or name an `ordering` column"
-        )
-        first = F.when(F.col("__rank") == 1, True).otherwise(F.raise_error(F.lit(message)).cast("boolean"))
-        return ranked.where(first).drop("__rank")
-    return ranked.where("__rank = 1").drop("__rank")
 
 
 def merge_sql(
@@ -148,7 +134,9 @@ def merge_sql(
     source: str,
     columns: Sequence[str],
     partitions: Collection[str] | None = None,
+    lies_in: PartitionValues | None = None,
     replace: bool = False,
+    not_compared: Collection[str] = (),
 ) -> str:
     """The MERGE statement.
 
@@ -159,19 +147,23 @@ def merge_sql(
         columns: Columns of the source, in any order.
         partitions: Values of the Delta partition column the source rows lie in, where known. As literals they let
             Delta skip the other partitions' files, and let writers of other days commit beside this one.
+        lies_in: The same as a condition. A key may then move among these values.
         replace: The source's row stands, whatever the table has.
+        not_compared: Columns that make no difference between two rows.
     """
     on = [f"t.{identifier(key)} = s.{identifier(key)}" for key in spec.merge_key]
     if spec.partition_bound and spec.delta_partition is not None:
         column = identifier(spec.delta_partition)
-        if spec.delta_partition not in spec.merge_key:
+        if lies_in is not None:
+            on.append(lies_in.condition(f"t.{column}"))
+        elif spec.delta_partition not in spec.merge_key:
             on.append(f"t.{column} = s.{column}")
         if partitions:
             on.append(f"t.{column} IN ({', '.join(string_literal(value) for value in sorted(partitions))})")
     clauses = [f"MERGE INTO {target} t USING {source} s ON {' AND '.join(on)}"]
     if replace or not spec.insert_only:
         assignments = ", ".join(f"t.{identifier(name)} = s.{identifier(name)}" for name in columns)
-        condition = "" if replace else f" AND {_is_newer(spec, columns)}"
+        condition = "" if replace else f" AND {_is_newer(spec, columns, not_compared)}"
         clauses.append(f"WHEN MATCHED{condition} THEN UPDATE SET {assignments}")
     names = ", ".join(identifier(name) for name in columns)
     values = ", ".join(f"s.{identifier(name)}" for name in columns)
@@ -185,11 +177,11 @@ def insert_sql(*, target: str, source: str, columns: Sequence[str]) -> str:
     return f"INSERT INTO {target} ({names}) SELECT {names} FROM {source}"
 
 
-def _is_newer(spec: UpsertSpec, columns: Sequence[str]) -> str:
+def _is_newer(spec: UpsertSpec, columns: Sequence[str], not_compared: Collection[str]) -> str:
     if spec.ordering is not None:
         order = identifier(spec.ordering)
         return f"(s.{order} > t.{order} OR (t.{order} IS NULL AND s.{order} IS NOT NULL))"
-    compared = [name for name in columns if name not in (*spec.merge_key, "batch_id")]
+    compared = [name for name in columns if name not in (*spec.merge_key, *not_compared)]
     if not compared:
         return "FALSE"
     same = " AND ".join(f"t.{identifier(name)} <=> s.{identifier(name)}" for name in compared)

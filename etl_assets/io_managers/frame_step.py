@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.checked_rows import CheckedRows
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit, Write, commit
 from etl_assets.delta.create import create_like
-from etl_assets.delta.session import scoped_settings
-from etl_assets.delta.table import Table
-from etl_assets.delta.upsert import UpsertSpec, check_columns, newest_by_key
+from etl_assets.delta.frame_columns import check_fits, check_frame, columns_of
+from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.session import frame_of, scoped_settings
+from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.errors import ContractError
 from etl_assets.steps.step import INSERTED, StepReport, upsert_counts
 
@@ -33,12 +37,14 @@ class FrameStep:
         table: The asset's table; created from the frame's columns when it does not exist.
         spec: The asset's upsert spec.
         all_keys: Every partition key the frame holds rows of, none for an asset without partitions.
+        partitions: For each of them the values it stands for in the spec's `delta_partition`, if there is one.
     """
 
     rows: DataFrame
     table: Table
     spec: UpsertSpec
     all_keys: tuple[str, ...]
+    partitions: Mapping[str, PartitionValues] = field(default_factory=dict)
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 
     def run(self, keys: Sequence[str]) -> StepReport:
@@ -47,24 +53,42 @@ class FrameStep:
             return self._run(keys)
 
     def _run(self, keys: Sequence[str]) -> StepReport:
-        check_columns(self.spec, self.rows.columns, table=self.table.name)
-        rows = newest_by_key(self._rows_of(keys), self.spec, table=self.table.name)
-        base = create_like(
-            rows.sparkSession, self.table, self.rows, self.spec, wait_seconds=self.lock_wait_seconds
+        spark = self.rows.sparkSession
+        like = self.rows if self.spec.columns is None else frame_of(spark, [], self.spec.columns)
+        self._check_columns(like)
+        checked = CheckedRows(
+            rows=self._rows_of(keys),
+            spec=self.spec,
+            table=self.table.name,
+            partitions=self._values_of(self.all_keys),
+            run=_few(self.all_keys),
         )
-        done = commit(
-            self.table,
-            Write(
-                rows=rows,
-                base_version=base,
-                upsert=self.spec,
-                partitions=keys if self.spec.partition_bound else None,
-            ),
-            wait_seconds=self.lock_wait_seconds,
+        base = create_like(spark, self.table, like, self.spec, wait_seconds=self.lock_wait_seconds)
+        self._check_columns(like)  # of a table that another run has made meanwhile
+        write = Write(
+            rows=checked.newest(), base_version=base, upsert=self.spec, lies_in=self._values_of(keys)
         )
+        try:
+            done = commit(self.table, write, wait_seconds=self.lock_wait_seconds)
+        except Exception as error:
+            if (refusal := checked.refusal_in(error)) is not None:
+                raise refusal from error
+            raise
         return StepReport(
-            table=self.table.name, version=done.version, counts=self._counts(done, keys), commits=1
+            table=self.table.name, version=done.version, counts=self._counts(done, keys, base), commits=1
         )
+
+    def _check_columns(self, like: DataFrame) -> None:
+        """Refuse columns that the table does not have, or would not if it were made like a frame."""
+        schema, stored = self.rows.schema, self.table.snapshot()
+        check_frame(self.spec, schema, table=self.table.name, is_new=stored is None)
+        check_fits(schema, like.schema if stored is None else columns_of(stored), self.table)
+
+    def _values_of(self, keys: Sequence[str]) -> PartitionValues | None:
+        """What the rows of some partitions have in `delta_partition`; None where that is not known, or may be anything."""
+        if self.spec.delta_partition is None or not keys:
+            return None
+        return PartitionValues.union(self.partitions[key] for key in keys)
 
     def _is_whole(self, keys: Sequence[str]) -> bool:
         return set(keys) == set(self.all_keys)
@@ -76,29 +100,64 @@ class FrameStep:
         return scoped_settings(spark, {_EXCLUDED_RULES: ",".join(filter(None, (others, _COMPUTES_LITERALS)))})
 
     def _rows_of(self, keys: Sequence[str]) -> DataFrame:
+        """All rows but those of other partitions of the run: what is of none of them is to be refused, and not left out."""
         if self._is_whole(keys):
             return self.rows
-        if self.spec.delta_partition is None:
+        others = self._values_of([key for key in self.all_keys if key not in keys])
+        if others is None or self.spec.delta_partition is None:
             raise ContractError(
                 f"the rows of {self.table.name} cannot be told apart by partition, so that the good ones cannot be"
                 " committed without the bad ones",
                 fix="name the column of the asset's partition in the spec's `delta_partition`",
                 table=self.table.name,
             )
-        from pyspark.sql import functions as F
+        return self.rows.where(
+            f"NOT coalesce({others.condition(identifier(self.spec.delta_partition))}, FALSE)"
+        )
 
-        return self.rows.where(F.col(self.spec.delta_partition).cast("string").isin(list(keys)))
+    def _counts(self, done: Commit, keys: Sequence[str], base: int) -> dict[str | None, Counter[str]]:
+        """Figures of the whole commit, and for each partition how many rows it has more, where the log tells.
 
-    def _counts(self, done: Commit, keys: Sequence[str]) -> dict[str | None, Counter[str]]:
-        """Figures of the whole commit, and for each partition what the commit's log entry says of it."""
+        Nothing is told apart where a partition has fewer rows: then rows have moved between partitions, and what was inserted
+        where is not known.
+        """
         counts: dict[str | None, Counter[str]] = {key: Counter() for key in keys}
         totals = upsert_counts(done)
         if len(keys) == 1:
             counts[keys[0]] = totals
             return counts
-        for key, rows in done.net_rows_by_partition.items():
-            if key in counts:
+        before, after = (self._rows_by_key(keys, version) for version in (base, done.version))
+        more = {key: after[key] - before.get(key, 0) for key in after}
+        if sum(more.values()) == totals[INSERTED] and all(rows >= 0 for rows in more.values()):
+            for key, rows in more.items():
                 counts[key][INSERTED] = rows
-                totals[INSERTED] -= rows
+            totals[INSERTED] = 0
         counts[None] = +totals
         return counts
+
+    def stored_rows(self, keys: Sequence[str]) -> dict[str, int]:
+        """How many rows the table has of some partitions; of which it is not known, is not in it."""
+        return self._rows_by_key(keys, None)
+
+    def _rows_by_key(self, keys: Sequence[str], version: int | None) -> dict[str, int]:
+        snapshot = self.table.snapshot(version)
+        if snapshot is None or self.spec.delta_partition is None:
+            return {}
+        return rows_by_key(snapshot, self.spec.delta_partition, {key: self.partitions[key] for key in keys})
+
+
+def rows_by_key(snapshot: Snapshot, column: str, partitions: Mapping[str, PartitionValues]) -> dict[str, int]:
+    """Rows of each partition key, from file statistics; a key of which they do not tell is left out."""
+    if column not in snapshot.partition_columns():
+        return {}
+    stored = snapshot.rows_by_value(column)
+    found: dict[str, int] = {}
+    for key, values in partitions.items():
+        rows = [number for value, number in stored.items() if values.holds(value)]
+        if None not in rows:
+            found[key] = sum(number or 0 for number in rows)
+    return found
+
+
+def _few(keys: Sequence[str]) -> str:
+    return ", ".join(keys) if len(keys) <= 3 else f"{len(keys)} from {keys[0]} to {keys[-1]}"

@@ -39,6 +39,8 @@ def ours(kind: type[errors.EtlAssetsError]) -> errors.EtlAssetsError:
         (ours(errors.DaysFailed), Decision.SPLIT),
         (ours(errors.SettingsError), Decision.STOP),
         (ours(errors.SchemaMismatch), Decision.STOP),
+        (ours(errors.RowsRefused), Decision.SPLIT),
+        (ours(errors.PartitionMismatch), Decision.STOP),
         (ours(errors.CommitUnverified), Decision.STOP),
         (ours(errors.CommitOverwritten), Decision.STOP),
         (ours(errors.FeatureUnsupported), Decision.STOP),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
 from etl_assets.contracts.tables import ALL_TABLES, DEAD_LETTERS, WAREHOUSE_ROWS
+from etl_assets.delta.partition_values import PartitionValues
 from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import ContractError
 
@@ -25,14 +28,28 @@ def test_with_an_ordering_only_a_newer_row_replaces_the_stored_one():
     )
 
 
-def test_without_an_ordering_a_row_that_differs_replaces_and_the_batch_is_no_difference():
-    text = sql(UpsertSpec(merge_key=("id",)))
+def test_without_an_ordering_a_row_that_differs_replaces_but_for_columns_that_are_not_compared():
+    text = sql(UpsertSpec(merge_key=("id",)), not_compared=("batch_id",))
     assert "WHEN MATCHED AND NOT (t.`value` <=> s.`value` AND t.`day` <=> s.`day`) THEN UPDATE" in text
 
 
 def test_a_row_of_keys_alone_never_changes():
-    text = merge_sql(UpsertSpec(merge_key=("id",)), target="t", source="s", columns=("id", "batch_id"))
+    text = merge_sql(UpsertSpec(merge_key=("id",)), target="t", source="s", columns=("id",))
     assert "WHEN MATCHED AND FALSE" in text
+
+
+def test_a_users_column_is_compared_whatever_its_name():
+    text = merge_sql(UpsertSpec(merge_key=("id",)), target="t", source="s", columns=("id", "batch_id"))
+    assert "WHEN MATCHED AND NOT (t.`batch_id` <=> s.`batch_id`) THEN UPDATE" in text
+
+
+def test_a_key_is_looked_for_wherever_the_partitions_of_the_run_lie():
+    """A month has many Delta partitions, and a key may move among them."""
+    spec = UpsertSpec(merge_key=("id",), delta_partition="day", partition_bound=True)
+    month = PartitionValues.between(dt.date(2026, 1, 1), dt.date(2026, 2, 1))
+    assert "ON t.`id` = s.`id` AND (t.`day` >= DATE '2026-01-01' AND t.`day` < DATE '2026-02-01')\n" in sql(
+        spec, lies_in=month
+    )
 
 
 def test_where_nothing_is_the_insert_names_its_columns():
@@ -88,6 +105,7 @@ def test_a_spec_that_contradicts_itself_is_refused(fields):
         UpsertSpec(merge_key=("id",)),
         UpsertSpec(merge_key=("id", "day"), ordering="value", delta_partition="day", partition_bound=True),
         UpsertSpec(merge_key=("id",), insert_only=True),
+        UpsertSpec(merge_key=("id",), columns="id STRING"),
         *(UpsertSpec.of(contract) for contract in ALL_TABLES),
     ],
 )
@@ -123,3 +141,14 @@ def test_a_frame_that_lacks_a_named_column_is_refused():
     with pytest.raises(ContractError, match="the rows for orders lack id, day") as refused:
         check_columns(UpsertSpec(merge_key=("id",), delta_partition="day"), ["value"], table="orders")
     assert refused.value.missing == ["id", "day"]
+
+
+def test_a_column_in_another_case_is_named_with_what_to_rename():
+    with pytest.raises(ContractError, match="lack id") as refused:
+        check_columns(UpsertSpec(merge_key=("id",)), ["ID"], table="orders")
+    assert refused.value.fix == "rename ID to id"
+
+
+def test_a_merge_key_of_one_text_is_refused():
+    with pytest.raises(ContractError, match="`merge_key` is the text 'id'"):
+        UpsertSpec(merge_key="id")  # ty: ignore[invalid-argument-type] - what a user may write

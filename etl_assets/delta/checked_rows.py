@@ -1,0 +1,185 @@
+"""The rows of an upsert: one for each merge key, and none that the table could not tell apart afterwards.
+
+What is wrong with a row is found where the rows are computed for the write, so that it costs no Spark job: the query fails, and
+nothing is committed. Belongs here: these conditions, and the error that each becomes. Does not belong here: what the columns'
+types say (`frame_columns.py`), or what an asset's partition keys stand for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.errors import EtlAssetsError, PartitionMismatch, RowsRefused
+from etl_assets.retry_policy import spark_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_MARK = "etl-assets-refused"
+_REFUSAL = re.compile(_MARK + r":(\w+):([0-9A-F]*);")
+_STORED_AS_NULL = ("", "__HIVE_DEFAULT_PARTITION__")
+"""Texts that Delta writes as NULL into a partition column."""
+_LONGEST_VALUE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedRows:
+    """The rows of a frame as an upsert takes them.
+
+    Attributes:
+        rows: A frame whose columns `frame_columns.py` has found good.
+        spec: The upsert.
+        table: Name of the table, for errors.
+        partitions: Values of `delta_partition` that the rows may have; None for any.
+        run: The partitions of the run in words, for errors.
+    """
+
+    rows: DataFrame
+    spec: UpsertSpec
+    table: str
+    partitions: PartitionValues | None = None
+    run: str = ""
+
+    def newest(self) -> DataFrame:
+        """One row for each merge key: the newest by the ordering column.
+
+        MERGE inserts a new key twice when the source has it twice, without an error. The query fails if a key has no row
+        that is the newest, or a row cannot be stored; `refusal_in` makes the error of it.
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        spec = self.spec
+        rank, first = unused_names(self.rows.columns, ("rank", "first"))
+        key = [_column(name) for name in spec.merge_key]
+        is_first = F.col(rank) == 1
+        if spec.ordering is None:
+            window = Window.partitionBy(*key).orderBy(*key)
+            ranked = self.rows.withColumn(rank, F.row_number().over(window))
+            # In one condition with the rank: one on columns alone Spark may move below a join of the asset's, where rows are
+            # that the asset does not return.
+            kept = F.when(is_first, self._is_sound()).otherwise(_refuse("key_twice"))
+            return ranked.where(kept).drop(rank)
+        window = Window.partitionBy(*key).orderBy(_column(spec.ordering).desc_nulls_last())
+        others = [_column(name) for name in self.rows.columns if name not in spec.merge_key]
+        values = F.struct(_column(spec.ordering).alias("order"), F.struct(*others).alias("row"))
+        up_to_here = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        ranked = self.rows.withColumns(
+            {rank: F.row_number().over(window), first: F.first(values).over(up_to_here)}
+        )
+        as_new = F.col(first)["order"].eqNullSafe(_column(spec.ordering))
+        same = F.col(first)["row"].eqNullSafe(F.struct(*others))
+        kept = F.when(is_first, self._is_sound()).when(as_new & ~same, _refuse("tie")).otherwise(F.lit(False))
+        return ranked.where(kept).drop(rank, first)
+
+    def _is_sound(self) -> Column:
+        """True; a row that cannot be stored fails the query."""
+        from pyspark.sql import functions as F
+
+        spec, schema = self.spec, self.rows.schema
+        sound = F.when(F.lit(False), F.lit(True))
+        for name in spec.merge_key:
+            sound = sound.when(_column(name).isNull(), _refuse("null_key", F.lit(name)))
+        if spec.ordering is not None and schema[spec.ordering].dataType.typeName() in ("float", "double"):
+            sound = sound.when(F.isnan(_column(spec.ordering)), _refuse("nan_ordering"))
+        if spec.delta_partition is not None:
+            column = _column(spec.delta_partition)
+            if self.partitions is not None:
+                text = F.coalesce(F.substring(column.cast("string"), 1, _LONGEST_VALUE), F.lit("NULL"))
+                here = F.coalesce(
+                    F.expr(self.partitions.condition(identifier(spec.delta_partition))), F.lit(False)
+                )
+                sound = sound.when(~here, _refuse("other_partition", text))
+            else:
+                if schema[spec.delta_partition].dataType.typeName() == "string":
+                    sound = sound.when(column.isin(*_STORED_AS_NULL), _refuse("empty_partition", column))
+                if spec.partition_bound:
+                    sound = sound.when(column.isNull(), _refuse("null_partition"))
+        return sound.otherwise(F.lit(True))
+
+    def refusal_in(self, error: BaseException) -> EtlAssetsError | None:
+        """The refusal that an error of Spark's comes from; None where it comes from something else."""
+        found = _REFUSAL.search(spark_text(error))
+        if found is None:
+            return None
+        return self._refusal(found[1], bytes.fromhex(found[2]).decode("utf-8", "replace"))
+
+    def _refusal(self, kind: str, value: str) -> EtlAssetsError:
+        spec, rows = self.spec, f"the rows for {self.table}"
+        key = ", ".join(spec.merge_key)
+        if kind == "other_partition":
+            return PartitionMismatch(
+                f"{rows} hold {value if value == 'NULL' else repr(value)} in {spec.delta_partition}, which is of none of the"
+                f" partitions of this run ({self.run})",
+                fix="return the rows of context.partition_keys only; nothing was stored. Where rows of any partition may come"
+                " with a run, leave `delta_partition` out of the asset's spec",
+                table=self.table,
+                column=spec.delta_partition,
+                value=value,
+            )
+        column, message, fix = {
+            "null_key": (
+                value,
+                f"{rows} hold NULL in {value}, a column of the merge key",
+                f"give every row its {value}, drop such rows in the asset, or choose another `merge_key`",
+            ),
+            "key_twice": (
+                key,
+                f"{rows} hold a merge key ({key}) twice and no ordering column says which is newer",
+                "drop duplicates in the asset, or name an `ordering` column",
+            ),
+            "tie": (
+                spec.ordering,
+                f"{rows} hold a merge key ({key}) twice with the same {spec.ordering} and different values, and nothing says"
+                " which is newer",
+                f"drop one of them in the asset, or order by more than {spec.ordering}: a STRUCT of several columns",
+            ),
+            "nan_ordering": (
+                spec.ordering,
+                f"{rows} hold NaN in {spec.ordering}, their `ordering`, and no row would ever be newer",
+                f"give every row its {spec.ordering}, or NULL for a row older than all others",
+            ),
+            "empty_partition": (
+                spec.delta_partition,
+                f"{rows} hold {value!r} in {spec.delta_partition}, their `delta_partition`, where Delta stores it as NULL",
+                "write another text for it, or leave `delta_partition` out of the asset's spec",
+            ),
+            "null_partition": (
+                spec.delta_partition,
+                f"{rows} hold NULL in {spec.delta_partition}, their `delta_partition`, and are bound to it by `partition_bound`",
+                f"give every row its {spec.delta_partition}, or unset `partition_bound`",
+            ),
+        }[kind]
+        return RowsRefused(message, fix=fix, table=self.table, column=column)
+
+
+def unused_names(columns: Collection[str], names: Collection[str]) -> list[str]:
+    """Names for columns beside those of a frame, each like one that is wanted. Spark does not look at case."""
+    taken = {column.lower() for column in columns}
+    found = []
+    for name in names:
+        free = f"__{name}"
+        while free in taken:
+            free = f"_{free}"
+        found.append(free)
+    return found
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(identifier(name))
+
+
+def _refuse(kind: str, value: Column | None = None) -> Column:
+    """Fail the query. The value goes in hexadecimal digits: in Spark's messages some signs have a meaning."""
+    from pyspark.sql import functions as F
+
+    digits = F.lit("") if value is None else F.hex(value)
+    return F.raise_error(F.concat(F.lit(f"{_MARK}:{kind}:"), digits, F.lit(";"))).cast("boolean")

@@ -1,0 +1,183 @@
+"""Whether the columns of a user's frame can be stored: by themselves, and in the table that is there.
+
+Said from types alone, before anything is written and without a Spark job. Does not belong here: the rows' values
+(`checked_rows.py`), and tables with a contract (`contracts/spark_types.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.upsert import UpsertSpec, check_columns
+from etl_assets.errors import ContractError, SchemaMismatch
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+    from etl_assets.delta.table import Snapshot, Table
+
+_STORABLE = frozenset(
+    [
+        "string",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "decimal",
+        "boolean",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "array",
+        "struct",
+    ]
+)
+_PARTITION_TYPES = frozenset(
+    ["string", "byte", "short", "integer", "long", "decimal", "boolean", "date", "timestamp", "timestamp_ntz"]
+)
+"""Types whose values the log and the folders of a table write and read back exactly."""
+_REMEDIES = {
+    "map": "store F.array_sort(F.map_entries({column})) instead, an ARRAY of STRUCTs",
+    "variant": "store F.to_json({column}) instead, a STRING",
+    "void": "give it a type, for example F.lit(None).cast('string')",
+}
+_WIDER = ("byte", "short", "integer", "long"), ("float", "double")
+
+
+def check_frame(spec: UpsertSpec, schema: StructType, *, table: str, is_new: bool = True) -> None:
+    """Refuse a frame that no table can be made of under its spec; a table that is there gives its type to a column without one.
+
+    Raises:
+        ContractError: it lacks a column that the spec names, or the type of `delta_partition` does not do.
+        SchemaMismatch: a name comes twice, or a column cannot be stored.
+    """
+    check_columns(spec, schema.names, table=table)
+    lowered = Counter(name.lower() for name in schema.names)
+    twice = [name for name in schema.names if lowered[name.lower()] > 1]
+    if twice:
+        raise SchemaMismatch(
+            f"the rows for {table} have columns that differ in nothing but case: {', '.join(twice)}",
+            fix="rename or drop all but one; after a join, drop the other side's",
+            table=table,
+            column=twice[0],
+        )
+    for field in schema.fields:
+        if is_new or field.dataType.typeName() != "void":
+            for part in _parts(field.dataType):
+                _check_storable(field.name, part, table=table)
+    if spec.delta_partition is not None:
+        type_ = schema[spec.delta_partition].dataType
+        if type_.typeName() not in _PARTITION_TYPES:
+            raise ContractError(
+                f"the column {spec.delta_partition} of {table} is {_sql(type_)} and cannot be its `delta_partition`",
+                fix="cast it to STRING, DATE, TIMESTAMP, BOOLEAN, DECIMAL or a whole number, or name another column",
+                table=table,
+                column=spec.delta_partition,
+            )
+
+
+def columns_of(stored: Snapshot) -> StructType:
+    """The columns of a table."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson({"type": "struct", "fields": stored.fields()})
+
+
+def check_fits(schema: StructType, columns: StructType, table: Table) -> None:
+    """Refuse a frame whose columns are not those of its table.
+
+    A column may be narrower than the table's where every value stays what it is: INT in a BIGINT column. Nothing is cast that
+    may change a value.
+
+    Raises:
+        SchemaMismatch: carries `table` and `column`, with `expected` and `found` types where both have it.
+    """
+    for field in schema.fields:
+        if field.name not in columns.names:
+            raise _unknown(field.name, field.dataType, columns.names, table)
+    for field in columns.fields:
+        if field.name not in schema.names:
+            raise SchemaMismatch(
+                f"the rows for {table.name} lack its column {field.name} ({_sql(field.dataType)})",
+                fix=f"return it from the asset, with NULL where it is unknown: F.lit(None).cast('{field.dataType.simpleString()}')",
+                table=table.name,
+                column=field.name,
+            )
+        found = schema[field.name].dataType
+        if not _fits(found, field.dataType):
+            raise SchemaMismatch(
+                f"the column {field.name} of the rows for {table.name} is {_sql(found)}, in its table it is {_sql(field.dataType)}",
+                fix=f"cast it in the asset: F.col({field.name!r}).cast('{field.dataType.simpleString()}'); for another type"
+                f" in the table, store the asset under a new name, or remove {table.path} and run all its partitions again",
+                table=table.name,
+                column=field.name,
+                expected=_sql(field.dataType),
+                found=_sql(found),
+            )
+
+
+def _unknown(name: str, type_: DataType, columns: list[str], table: Table) -> SchemaMismatch:
+    similar = next((other for other in columns if other.lower() == name.lower()), None)
+    if similar is not None:
+        message, fix = f"in its table it is {similar}", f"rename it in the asset to {similar}"
+    else:
+        message = "which its table does not have"
+        fix = f"leave it out, or add it to the table: ALTER TABLE delta.{identifier(str(table.path))} ADD COLUMNS"
+        fix += f" ({identifier(name)} {_sql(type_)})"
+        if table.replication is not None:
+            fix = "leave it out, or store the asset under a new name: a mirrored table keeps its columns"
+    return SchemaMismatch(
+        f"the rows for {table.name} have the column {name} ({_sql(type_)}): {message}",
+        fix=fix,
+        table=table.name,
+        column=name,
+    )
+
+
+def _fits(found: DataType, stored: DataType) -> bool:
+    from pyspark.sql.types import DecimalType
+
+    if found.simpleString() == stored.simpleString() or found.typeName() == "void":
+        return True
+    if isinstance(found, DecimalType) and isinstance(stored, DecimalType):
+        return 0 <= stored.scale - found.scale <= stored.precision - found.precision
+    return any(
+        found.typeName() in order
+        and stored.typeName() in order
+        and order.index(found.typeName()) < order.index(stored.typeName())
+        for order in _WIDER
+    )
+
+
+def _check_storable(column: str, type_: DataType, *, table: str) -> None:
+    if (name := type_.typeName()) in _STORABLE:
+        return
+    remedy = _REMEDIES.get(name, "cast {column} to a type that can be stored, such as STRING")
+    raise SchemaMismatch(
+        f"the column {column} of the rows for {table} has the type {name.upper()}, which cannot be stored by an upsert",
+        fix=remedy.format(column=repr(column)),
+        table=table,
+        column=column,
+    )
+
+
+def _parts(type_: DataType) -> Iterator[DataType]:
+    """A type and those within it; what is within one that cannot be stored does not matter."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    yield type_
+    if isinstance(type_, ArrayType):
+        yield from _parts(type_.elementType)
+    if isinstance(type_, StructType):
+        for field in type_.fields:
+            yield from _parts(field.dataType)
+
+
+def _sql(type_: DataType) -> str:
+    return type_.simpleString().upper()

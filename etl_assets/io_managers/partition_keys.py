@@ -1,0 +1,125 @@
+"""Which values of a table's column a partition key of Dagster's stands for.
+
+Belongs here: the types of columns that tell an asset's partitions apart, and what each makes of a key. A key has to stand for
+values of its own, the same ones whenever rows are stored, merged, loaded and counted; anything else is refused before a row
+is written. Does not belong here: conditions on the values (`delta/partition_values.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.errors import ContractError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+NO_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
+"""Texts that Delta stores as NULL in a partition column."""
+_INTEGERS = frozenset({"byte", "short", "integer", "long"})
+_DAY = dt.timedelta(days=1)
+_CLOCK_CHANGE = dt.timedelta(hours=2)
+_AS_TEXT = (
+    "make {column} a STRING column that holds the partition key, for example F.lit(context.partition_key), and store the asset"
+    " under a new name or remove its table first"
+)
+
+
+def values_by_key(
+    definition: dg.PartitionsDefinition, keys: Sequence[str], *, column: str, type_: DataType, asset: str
+) -> dict[str, PartitionValues]:
+    """The values of the column that each of some partition keys stands for.
+
+    A STRING column holds the key itself. A DATE or TIMESTAMP column of an asset with time windows holds any value within the
+    key's window; otherwise a DATE, BOOLEAN or whole number column holds the value that Spark writes as the key.
+
+    Raises:
+        ContractError: carries `asset`, `column` and `value`, the key that stands for no value of the column.
+    """
+    value_of = _reader(definition, type_.typeName())
+    if value_of is None:
+        kind = type(definition).__name__
+        raise ContractError(
+            f"the column {column} of the asset {asset} is {type_.simpleString().upper()}, which cannot tell the partitions of a"
+            f" {kind} apart",
+            fix=_AS_TEXT.format(column=column),
+            asset=asset,
+            column=column,
+        )
+    found: dict[str, PartitionValues] = {}
+    for key in keys:
+        values = value_of(key)
+        if values is None:
+            raise ContractError(
+                f"the partition key {key!r} of the asset {asset} is no value of its column {column}, which is"
+                f" {type_.simpleString().upper()}",
+                fix=f"name the partition as Spark writes the value ({_EXAMPLES[type_.typeName()]}), or "
+                + _AS_TEXT.format(column=column),
+                asset=asset,
+                column=column,
+                value=key,
+            )
+        found[key] = values
+    return found
+
+
+_EXAMPLES: Mapping[str, str] = {
+    "string": "a text that is not empty",
+    "date": "2026-01-31",
+    "timestamp": "a time window",
+    "boolean": "true or false",
+    **dict.fromkeys(_INTEGERS, "1, not 01"),
+}
+
+
+def _reader(
+    definition: dg.PartitionsDefinition, type_: str
+) -> Callable[[str], PartitionValues | None] | None:
+    """What makes values of a key, None for a key that has none; None where the type does not do."""
+    windows = definition if isinstance(definition, dg.TimeWindowPartitionsDefinition) else None
+    if type_ == "string":
+        return lambda key: None if key in NO_PARTITION else PartitionValues.of(key)
+    if type_ == "date":
+        return (
+            _date if windows is None else lambda key: _dates(windows.time_window_for_partition_key(key), key)
+        )
+    if type_ == "timestamp" and windows is not None:
+        return lambda key: _instants(windows.time_window_for_partition_key(key))
+    if type_ == "boolean":
+        return lambda key: PartitionValues.of(key == "true") if key in ("true", "false") else None
+    if type_ in _INTEGERS:
+        return _integer
+    return None
+
+
+def _integer(key: str) -> PartitionValues | None:
+    try:
+        number = int(key)
+    except ValueError:
+        return None
+    return PartitionValues.of(number) if str(number) == key else None
+
+
+def _date(key: str) -> PartitionValues | None:
+    try:
+        day = dt.date.fromisoformat(key)
+    except ValueError:
+        return None
+    return PartitionValues.of(day) if day.isoformat() == key else None
+
+
+def _dates(window: dg.TimeWindow, key: str) -> PartitionValues | None:
+    """The days of a window that begins and ends at midnight; of another window of a day the day that the key names."""
+    if window.start.time() == window.end.time() == dt.time():
+        return PartitionValues.between(window.start.date(), window.end.date())
+    is_a_day = abs(window.end - window.start - _DAY) < _CLOCK_CHANGE
+    return _date(key) if is_a_day else None
+
+
+def _instants(window: dg.TimeWindow) -> PartitionValues:
+    return PartitionValues.between(window.start.astimezone(dt.UTC), window.end.astimezone(dt.UTC))
