@@ -18,8 +18,7 @@ materialization. Steps of the platform (`etl_assets.steps`) go the same way.
 import datetime as dt
 import re
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,17 +27,15 @@ import dagster as dg
 from pydantic import Field
 
 from etl_assets.contracts import tables as contracts
-from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.frame_columns import check_frame
-from etl_assets.delta.partition_values import PartitionValues
-from etl_assets.delta.session import frame_of
 from etl_assets.delta.table import Table
-from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec
-from etl_assets.errors import ContractError, DaysFailed, EtlAssetsError, NotFound
+from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.errors import ContractError, NotFound
 from etl_assets.io_managers.frame_step import FrameStep
+from etl_assets.io_managers.loading import before_the_first, partition_column, rows_of_partitions, spec_of
 from etl_assets.io_managers.partition_keys import values_by_key
-from etl_assets.io_managers.partition_split import PartitionsResult, run_partitions
-from etl_assets.metadata import partitions_metadata, run_metadata
+from etl_assets.io_managers.partition_split import run_partitions
+from etl_assets.io_managers.reports import fail_with_the_others, log_result, report_partitions
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.domains import FailureDomain
@@ -48,7 +45,7 @@ from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource, renew_sessions
 from etl_assets.retry_policy import spark_went_away
-from etl_assets.steps.step import INSERTED, UPDATED, StepContext, StepReport, domain_watched, logger
+from etl_assets.steps.step import StepContext, StepReport, domain_watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -135,13 +132,13 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             if spark_went_away(error):
                 renew_sessions()
             raise as_failure(error) from error
-        _log(context, result, len(keys), time.monotonic() - started)
+        log_result(context, result, len(keys), time.monotonic() - started)
         stored = [key for key in keys if key not in result.failed]
         rows = None if step is None else step.stored_rows(stored)
         if result.failed:
-            _fail(context, table, result, stored, rows)
+            fail_with_the_others(context, table, result, stored, rows)
         elif result.report is not None:
-            _report(context, table, result.report, stored, rows)
+            report_partitions(context, table, result.report, stored, rows)
 
     def load_input(self, context: dg.InputContext) -> "DataFrame":
         """The rows of the upstream asset, of the partitions asked for, at the table's version as of now.
@@ -152,57 +149,15 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             NotFound: the asset has not been materialized.
             ContractError: the partitions asked for cannot be told apart in the table.
         """
-        spec = _spec_of(context)
+        spec = spec_of(context)
         table = self.table_of(context.asset_key, users=spec is not None)
         version = table.version()
         if version < 0:
-            return self._before_the_first(context, spec, table)
+            return before_the_first(context, spec, table, self.spark)
         rows = table.read(self.spark.spark_session, version)
         if not context.has_asset_partitions:
             return rows
-        if table.contract is not None:
-            column = table.contract.delta_partition[0]
-        elif spec is not None and spec.delta_partition is not None:
-            column = spec.delta_partition
-        else:
-            raise ContractError(
-                f"the partitions of {context.asset_key.to_user_string()} cannot be told apart in its table",
-                fix="name the column of the asset's partition in the spec's `delta_partition`",
-                asset=context.asset_key.to_user_string(),
-            )
-        asset = context.asset_key.to_user_string()
-        if column not in rows.columns:
-            raise ContractError(
-                f"the table of {asset} has no column {column}, which its spec names as `delta_partition`",
-                fix=f"name one of its columns: {', '.join(rows.columns)}",
-                asset=asset,
-                column=column,
-            )
-        partitions = values_by_key(
-            context.asset_partitions_def,
-            context.asset_partition_keys,
-            column=column,
-            type_=rows.schema[column].dataType,
-            asset=asset,
-        )
-        return rows.where(PartitionValues.union(partitions.values()).condition(identifier(column)))
-
-    def _before_the_first(
-        self, context: dg.InputContext, spec: UpsertSpec | None, table: Table
-    ) -> "DataFrame":
-        name = context.asset_key.to_user_string()
-        if not _is_own(context):
-            raise NotFound(
-                f"the table of {name} does not exist", fix="materialize that asset first", table=table.name
-            )
-        if spec is None or spec.columns is None:
-            raise NotFound(
-                f"the asset {name} reads its own earlier partitions, and its table does not exist yet",
-                fix="declare its columns in the spec, and the first partition is given an empty frame:"
-                " UpsertSpec(..., columns='id STRING, day DATE')",
-                table=table.name,
-            )
-        return frame_of(self.spark.spark_session, [], spec.columns)
+        return rows_of_partitions(context, rows, partition_column(context, spec, table))
 
     def _frame_step(
         self, context: dg.OutputContext, obj: Any, table: Table, keys: tuple[str, ...]
@@ -255,90 +210,9 @@ def _type_name(obj: Any) -> str:
     return kind.__qualname__ if package == "builtins" else f"{package}.{kind.__qualname__}"
 
 
-def _spec_of(context: dg.InputContext) -> UpsertSpec | None:
-    """The spec of the asset that is loaded; None for one without, as those of the platform are."""
-    metadata: Mapping[str, Any] = (
-        context.upstream_output.definition_metadata if context.upstream_output else {}
-    )
-    if not any(name.startswith(METADATA_PREFIX) for name in metadata):
-        return None
-    return UpsertSpec.from_metadata(metadata, asset=context.asset_key.to_user_string())
-
-
-def _is_own(context: dg.InputContext) -> bool:
-    """Whether the asset that is loaded is one that the step makes."""
-    assets = context.step_context.assets_def
-    return assets is not None and context.asset_key in assets.keys
-
-
-def _report(
-    context: dg.OutputContext,
-    table: Table,
-    report: StepReport,
-    stored: Sequence[str],
-    rows: Mapping[str, int] | None,
-) -> None:
-    if not stored:
-        context.add_output_metadata(run_metadata(table, report))
-        return
-    for key, metadata in partitions_metadata(table, report, stored, rows).items():
-        context.step_context.add_asset_metadata(metadata, partition_key=key)
-    context.step_context.add_asset_metadata(run_metadata(table, report, of=len(stored)))
-
-
-def _fail(
-    context: dg.OutputContext,
-    table: Table,
-    result: PartitionsResult,
-    stored: Sequence[str],
-    rows: Mapping[str, int] | None,
-) -> None:
-    """Report the partitions that were stored, then fail with the others named."""
-    if result.report is not None:
-        of_run = run_metadata(table, result.report, of=len(stored))
-        for key, metadata in partitions_metadata(table, result.report, stored, rows).items():
-            context.log_event(
-                dg.AssetMaterialization(context.asset_key, partition=key, metadata={**of_run, **metadata})
-            )
-    failed = {key: _first_line(error) for key, error in result.failed.items()}
-    raise as_failure(
-        DaysFailed(
-            f"{len(failed)} of {len(failed) + len(stored)} partitions of {context.asset_key.to_user_string()} failed: "
-            + "; ".join(f"{key}: {text}" for key, text in failed.items()),
-            fix=_fixes(result.failed),
-            days=failed,
-        )
-    ) from next(iter(result.failed.values()))
-
-
 def _run_step(step: Any, table: str, days: Sequence[dt.date]) -> StepReport:
     surroundings: StepContext | None = getattr(step, "context", None)
     if surroundings is None:
         return step.run(days)
     with surroundings.turn(table), domain_watched(surroundings):
         return replace(step.run(days), domain=surroundings.domain.name)
-
-
-def _log(context: dg.OutputContext, result: PartitionsResult, partitions: int, seconds: float) -> None:
-    figures = Counter[str]() if result.report is None else result.report.total()
-    logger.info(
-        "%s: %s%s inserted, %s updated in %.1f s",
-        context.asset_key.to_user_string(),
-        f"{partitions:,} partitions, " if partitions > 1 else "",
-        f"{figures[INSERTED]:,}",
-        f"{figures[UPDATED]:,}",
-        seconds,
-    )
-
-
-def _first_line(error: Exception) -> str:
-    text = error.message if isinstance(error, EtlAssetsError) else str(error)
-    return f"{type(error).__name__}: {text.strip().splitlines()[0] if text.strip() else ''}"[:500]
-
-
-def _fixes(failed: Mapping[str, Exception]) -> str:
-    fixes = {error.fix for error in failed.values() if isinstance(error, EtlAssetsError)}
-    return (
-        " / ".join(sorted(fixes))
-        or "mend the data of these partitions and run them again; the others are stored"
-    )

@@ -1,0 +1,103 @@
+"""What an asset is given of a table: the rows of the partitions it depends on.
+
+Does not belong here: which values a partition key stands for (`partition_keys.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.session import frame_of
+from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec
+from etl_assets.errors import ContractError, NotFound
+from etl_assets.io_managers.partition_keys import values_by_key
+
+if TYPE_CHECKING:
+    import dagster as dg
+    from pyspark.sql import DataFrame
+
+    from etl_assets.delta.table import Table
+    from etl_assets.resources.spark import SparkResource
+
+
+def spec_of(context: dg.InputContext) -> UpsertSpec | None:
+    """The spec of the asset that is loaded; None for one without, as those of the platform are."""
+    metadata: Mapping[str, Any] = (
+        context.upstream_output.definition_metadata if context.upstream_output else {}
+    )
+    if not any(name.startswith(METADATA_PREFIX) for name in metadata):
+        return None
+    return UpsertSpec.from_metadata(metadata, asset=context.asset_key.to_user_string())
+
+
+def _is_own(context: dg.InputContext) -> bool:
+    """Whether the asset that is loaded is one that the step makes."""
+    assets = context.step_context.assets_def
+    return assets is not None and context.asset_key in assets.keys
+
+
+def before_the_first(
+    context: dg.InputContext, spec: UpsertSpec | None, table: Table, spark: SparkResource
+) -> DataFrame:
+    """What there is of an asset that has no table yet: for itself, an empty frame with the columns that its spec declares.
+
+    Raises:
+        NotFound: another asset reads it, or its spec declares no columns.
+    """
+    name = context.asset_key.to_user_string()
+    if not _is_own(context):
+        raise NotFound(
+            f"the table of {name} does not exist", fix="materialize that asset first", table=table.name
+        )
+    if spec is None or spec.columns is None:
+        raise NotFound(
+            f"the asset {name} reads its own earlier partitions, and its table does not exist yet",
+            fix="declare its columns in the spec, and the first partition is given an empty frame:"
+            " UpsertSpec(..., columns='id STRING, day DATE')",
+            table=table.name,
+        )
+    return frame_of(spark.spark_session, [], spec.columns)
+
+
+def partition_column(context: dg.InputContext, spec: UpsertSpec | None, table: Table) -> str:
+    """The column of a table that tells the partitions of its asset apart.
+
+    Raises:
+        ContractError: the asset's spec names none.
+    """
+    if table.contract is not None:
+        return table.contract.delta_partition[0]
+    if spec is not None and spec.delta_partition is not None:
+        return spec.delta_partition
+    raise ContractError(
+        f"the partitions of {context.asset_key.to_user_string()} cannot be told apart in its table",
+        fix="name the column of the asset's partition in the spec's `delta_partition`",
+        asset=context.asset_key.to_user_string(),
+    )
+
+
+def rows_of_partitions(context: dg.InputContext, rows: DataFrame, column: str) -> DataFrame:
+    """The rows of the partitions that are asked for.
+
+    Raises:
+        ContractError: the table has no such column, or a key stands for no value of it.
+    """
+    asset = context.asset_key.to_user_string()
+    if column not in rows.columns:
+        raise ContractError(
+            f"the table of {asset} has no column {column}, which its spec names as `delta_partition`",
+            fix=f"name one of its columns: {', '.join(rows.columns)}",
+            asset=asset,
+            column=column,
+        )
+    partitions = values_by_key(
+        context.asset_partitions_def,
+        context.asset_partition_keys,
+        column=column,
+        type_=rows.schema[column].dataType,
+        asset=asset,
+    )
+    return rows.where(PartitionValues.union(partitions.values()).condition(identifier(column)))
