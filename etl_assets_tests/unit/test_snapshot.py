@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from deltalake import write_deltalake
 from etl_assets.delta.cursor import days_with_news
 from etl_assets.delta.log import entry_path
 from etl_assets.delta.offsets import next_offset
+from etl_assets.delta.partition_values import PartitionValues
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import platform_table
@@ -92,3 +94,29 @@ def forget_statistics(table: Table, version: int, *, but: tuple[str, ...] = ("nu
             told = json.loads(action["add"]["stats"])
             action["add"]["stats"] = json.dumps({name: told[name] for name in but})
     entry.write_text("".join(json.dumps(action) + "\n" for action in actions), "utf-8")
+
+
+def test_rows_of_values_are_told_by_their_type_and_not_by_their_text(tmp_path: Path):
+    table = Table(name="flags", domain=FailureDomain(name="local", root=tmp_path))
+    table.path.mkdir(parents=True)
+    rows = pa.table({"id": [1, 2, 3], "flag": [True, True, None], "day": [dt.date(2026, 1, 1)] * 3})
+    write_deltalake(str(table.path), rows, partition_by=["flag", "day"])
+    snapshot = snapshot_of(table)
+    assert snapshot.rows_by_value("flag") == {True: 2, None: 1}
+    assert snapshot.may_have_rows_in("flag", PartitionValues.of(True))
+    assert not snapshot.may_have_rows_in("flag", PartitionValues.of(False))
+    january = PartitionValues.between(dt.date(2026, 1, 1), dt.date(2026, 2, 1))
+    assert snapshot.may_have_rows_in("day", january)
+    assert not snapshot.may_have_rows_in("day", PartitionValues.of(dt.date(2026, 2, 1)))
+    assert snapshot.may_have_rows_in("id", PartitionValues.of(9)), (
+        "a table may have any value of its other columns"
+    )
+
+
+def test_rows_of_a_value_are_unknown_where_a_file_does_not_tell(tmp_path: Path):
+    table = Table(name="flags", domain=FailureDomain(name="local", root=tmp_path))
+    table.path.mkdir(parents=True)
+    write_deltalake(str(table.path), pa.table({"id": [1], "flag": [True]}), partition_by=["flag"])
+    forget_statistics(table, 0, but=())
+    assert snapshot_of(table).rows_by_value("flag") == {True: None}
+    assert snapshot_of(table).may_have_rows_in("flag", PartitionValues.of(True))
