@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.errors import EtlAssetsError, PartitionMismatch, RowsRefused
 from etl_assets.retry_policy import spark_text
@@ -43,7 +43,7 @@ class CheckedRows:
     rows: DataFrame
     spec: UpsertSpec
     table: str
-    partitions: PartitionValues | None = None
+    partitions: PartitionFilter | None = None
     run: str = ""
 
     def newest(self) -> DataFrame:

@@ -29,7 +29,7 @@ from etl_assets.delta.log import LogEntry, entry_path, parse_entry
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.overtaken import expect_one_domain, not_ours
 from etl_assets.delta.own_commit import expect_last_commit, keep_last_commit
-from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
@@ -89,7 +89,7 @@ class Write:
     upsert: UpsertSpec | None = None
     replace: bool = False
     partitions: Collection[str] | None = None
-    lies_in: PartitionValues | None = None
+    lies_in: PartitionFilter | None = None
     cursors: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     deterministic: bool = False

@@ -18,7 +18,7 @@ Value = str | int | bool | dt.date | dt.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionValues:
+class PartitionFilter:
     """Some values of a column, all of one type.
 
     Attributes:
@@ -30,17 +30,17 @@ class PartitionValues:
     spans: tuple[tuple[Any, Any], ...] = ()
 
     @classmethod
-    def of(cls, *values: Value) -> PartitionValues:
+    def of(cls, *values: Value) -> PartitionFilter:
         """Single values."""
         return cls(values=frozenset(values))
 
     @classmethod
-    def between(cls, start: Value, end: Value) -> PartitionValues:
+    def between(cls, start: Value, end: Value) -> PartitionFilter:
         """The values from one up to, but not including, another."""
         return cls(spans=((start, end),))
 
     @classmethod
-    def union(cls, parts: Iterable[PartitionValues]) -> PartitionValues:
+    def union(cls, parts: Iterable[PartitionFilter]) -> PartitionFilter:
         """The values of all parts; ranges that touch become one."""
         parts = list(parts)
         return cls(

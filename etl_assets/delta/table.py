@@ -26,8 +26,8 @@ from etl_assets.delta.log import (
     newest_checkpoint,
     read_transactions,
 )
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.partition_values import as_text
-from etl_assets.delta.partition_values import PartitionValues
 from etl_assets.delta.replication import Replication, replication
 from etl_assets.delta.rows import After, read_rows
 from etl_assets.delta.within import Within, columns_of, may_hold
@@ -235,19 +235,19 @@ class Snapshot:
             for rows, *found in self._files("num_records", *names)
         )
 
-    def may_have_rows_in(self, column: str, values: PartitionValues) -> bool:
+    def may_have_rows_in(self, column: str, values: PartitionFilter) -> bool:
         """Whether it may have rows with some values of a column: one that it is not laid out by says nothing of that."""
         if column not in self.partition_columns():
             return self.may_have_rows()
-        return any(rows != 0 and values.holds(value) for value, rows in self.rows_by_value(column).items())
+        found = self._files("num_records", f"partition.{column}")
+        return any(rows != 0 and values.holds(value) for rows, value in found)
 
-    def rows_by_value(self, column: str) -> dict[Any, int | None]:
-        """Rows with each value of a Delta partition column, as a value of its type; None where a file does not tell how many."""
-        rows: dict[Any, int | None] = {}
-        for value, number in self._files(f"partition.{column}", "num_records"):
-            so_far = rows.get(value, 0)
-            rows[value] = None if so_far is None or number is None else so_far + number
-        return rows
+    def rows_by_value(self, column: str) -> dict[Any, int]:
+        """Rows with each value of a Delta partition column, as a value of its type; null is None."""
+        rows: Counter[Any] = Counter()
+        for path, number, value in self._files("path", "num_records", f"partition.{column}"):
+            rows[value] += self._rows(path, number)
+        return dict(rows)
 
     def rows_by(self, *columns: str) -> dict[tuple[str, ...], int]:
         """Rows for each combination of Delta partition values as texts, from file statistics; `None` is null's."""

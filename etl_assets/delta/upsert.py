@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import identifier, string_literal
-from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.errors import ContractError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def merge_sql(
     source: str,
     columns: Sequence[str],
     partitions: Collection[str] | None = None,
-    lies_in: PartitionValues | None = None,
+    lies_in: PartitionFilter | None = None,
     replace: bool = False,
     not_compared: Collection[str] = (),
 ) -> str:

@@ -13,7 +13,7 @@ from etl_assets.delta.checked_rows import CheckedRows
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit, Write, commit
 from etl_assets.delta.create import create_like
 from etl_assets.delta.frame_columns import check_fits, check_frame, columns_of
-from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.delta.upsert import UpsertSpec
@@ -44,7 +44,7 @@ class FrameStep:
     table: Table
     spec: UpsertSpec
     all_keys: tuple[str, ...]
-    partitions: Mapping[str, PartitionValues] = field(default_factory=dict)
+    partitions: Mapping[str, PartitionFilter] = field(default_factory=dict)
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 
     def run(self, keys: Sequence[str]) -> StepReport:
@@ -84,11 +84,11 @@ class FrameStep:
         check_frame(self.spec, schema, table=self.table.name, is_new=stored is None)
         check_fits(schema, like.schema if stored is None else columns_of(stored), self.table)
 
-    def _values_of(self, keys: Sequence[str]) -> PartitionValues | None:
+    def _values_of(self, keys: Sequence[str]) -> PartitionFilter | None:
         """What the rows of some partitions have in `delta_partition`; None where that is not known, or may be anything."""
         if self.spec.delta_partition is None or not keys:
             return None
-        return PartitionValues.union(self.partitions[key] for key in keys)
+        return PartitionFilter.union(self.partitions[key] for key in keys)
 
     def _is_whole(self, keys: Sequence[str]) -> bool:
         return set(keys) == set(self.all_keys)
@@ -146,17 +146,15 @@ class FrameStep:
         return rows_by_key(snapshot, self.spec.delta_partition, {key: self.partitions[key] for key in keys})
 
 
-def rows_by_key(snapshot: Snapshot, column: str, partitions: Mapping[str, PartitionValues]) -> dict[str, int]:
-    """Rows of each partition key, from file statistics; a key of which they do not tell is left out."""
+def rows_by_key(snapshot: Snapshot, column: str, partitions: Mapping[str, PartitionFilter]) -> dict[str, int]:
+    """Rows of each partition key, from file statistics; of none in a table that is not laid out by the column."""
     if column not in snapshot.partition_columns():
         return {}
     stored = snapshot.rows_by_value(column)
-    found: dict[str, int] = {}
-    for key, values in partitions.items():
-        rows = [number for value, number in stored.items() if values.holds(value)]
-        if None not in rows:
-            found[key] = sum(number or 0 for number in rows)
-    return found
+    return {
+        key: sum(rows for value, rows in stored.items() if values.holds(value))
+        for key, values in partitions.items()
+    }
 
 
 def _few(keys: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec
 from etl_assets.errors import ContractError, NotFound
@@ -100,4 +100,4 @@ def rows_of_partitions(context: dg.InputContext, rows: DataFrame, column: str) -
         type_=rows.schema[column].dataType,
         asset=asset,
     )
-    return rows.where(PartitionValues.union(partitions.values()).condition(identifier(column)))
+    return rows.where(PartitionFilter.union(partitions.values()).condition(identifier(column)))

@@ -2,7 +2,7 @@
 
 Belongs here: the types of columns that tell an asset's partitions apart, and what each makes of a key. A key has to stand for
 values of its own, the same ones whenever rows are stored, merged, loaded and counted; anything else is refused before a row
-is written. Does not belong here: conditions on the values (`delta/partition_values.py`).
+is written. Does not belong here: conditions on the values (`delta/partition_filter.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.errors import ContractError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _AS_TEXT = (
 
 def values_by_key(
     definition: dg.PartitionsDefinition, keys: Sequence[str], *, column: str, type_: DataType, asset: str
-) -> dict[str, PartitionValues]:
+) -> dict[str, PartitionFilter]:
     """The values of the column that each of some partition keys stands for.
 
     A STRING column holds the key itself. A DATE or TIMESTAMP column of an asset with time windows holds any value within the
@@ -51,7 +51,7 @@ def values_by_key(
             asset=asset,
             column=column,
         )
-    found: dict[str, PartitionValues] = {}
+    found: dict[str, PartitionFilter] = {}
     for key in keys:
         values = value_of(key)
         if values is None:
@@ -79,11 +79,11 @@ _EXAMPLES: Mapping[str, str] = {
 
 def _reader(
     definition: dg.PartitionsDefinition, type_: str
-) -> Callable[[str], PartitionValues | None] | None:
+) -> Callable[[str], PartitionFilter | None] | None:
     """What makes values of a key, None for a key that has none; None where the type does not do."""
     windows = definition if isinstance(definition, dg.TimeWindowPartitionsDefinition) else None
     if type_ == "string":
-        return lambda key: None if key in NO_PARTITION else PartitionValues.of(key)
+        return lambda key: None if key in NO_PARTITION else PartitionFilter.of(key)
     if type_ == "date":
         return (
             _date if windows is None else lambda key: _dates(windows.time_window_for_partition_key(key), key)
@@ -91,35 +91,35 @@ def _reader(
     if type_ == "timestamp" and windows is not None:
         return lambda key: _instants(windows.time_window_for_partition_key(key))
     if type_ == "boolean":
-        return lambda key: PartitionValues.of(key == "true") if key in ("true", "false") else None
+        return lambda key: PartitionFilter.of(key == "true") if key in ("true", "false") else None
     if type_ in _INTEGERS:
         return _integer
     return None
 
 
-def _integer(key: str) -> PartitionValues | None:
+def _integer(key: str) -> PartitionFilter | None:
     try:
         number = int(key)
     except ValueError:
         return None
-    return PartitionValues.of(number) if str(number) == key else None
+    return PartitionFilter.of(number) if str(number) == key else None
 
 
-def _date(key: str) -> PartitionValues | None:
+def _date(key: str) -> PartitionFilter | None:
     try:
         day = dt.date.fromisoformat(key)
     except ValueError:
         return None
-    return PartitionValues.of(day) if day.isoformat() == key else None
+    return PartitionFilter.of(day) if day.isoformat() == key else None
 
 
-def _dates(window: dg.TimeWindow, key: str) -> PartitionValues | None:
+def _dates(window: dg.TimeWindow, key: str) -> PartitionFilter | None:
     """The days of a window that begins and ends at midnight; of another window of a day the day that the key names."""
     if window.start.time() == window.end.time() == dt.time():
-        return PartitionValues.between(window.start.date(), window.end.date())
+        return PartitionFilter.between(window.start.date(), window.end.date())
     is_a_day = abs(window.end - window.start - _DAY) < _CLOCK_CHANGE
     return _date(key) if is_a_day else None
 
 
-def _instants(window: dg.TimeWindow) -> PartitionValues:
-    return PartitionValues.between(window.start.astimezone(dt.UTC), window.end.astimezone(dt.UTC))
+def _instants(window: dg.TimeWindow) -> PartitionFilter:
+    return PartitionFilter.between(window.start.astimezone(dt.UTC), window.end.astimezone(dt.UTC))

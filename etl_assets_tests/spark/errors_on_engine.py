@@ -20,7 +20,7 @@ DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 
 def days_apart(spark: Any, folder: Path) -> dict[str, Any]:
     """An asset's frame over three days is committed; a value of the second is no number."""
-    from etl_assets.delta.partition_values import PartitionValues
+    from etl_assets.delta.partition_filter import PartitionFilter
     from etl_assets.delta.table import Table
     from etl_assets.delta.upsert import UpsertSpec
     from etl_assets.io_managers.frame_step import FrameStep
@@ -36,7 +36,7 @@ def days_apart(spark: Any, folder: Path) -> dict[str, Any]:
         table=Table(name="numbers", domain=FailureDomain(name="local", root=folder), contract=None),
         spec=UpsertSpec(merge_key=("day",), delta_partition="day"),
         all_keys=DAYS,
-        partitions={day: PartitionValues.of(day) for day in DAYS},
+        partitions={day: PartitionFilter.of(day) for day in DAYS},
     )
     result = run_partitions(step.run, DAYS)
     stored = spark.read.format("delta").load(str(step.table.path)).orderBy("day").collect()

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import types
 
-from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.errors import ContractError
 from etl_assets.io_managers.partition_keys import values_by_key
 
@@ -21,7 +21,7 @@ MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-01-01")
 WORDS = dg.DynamicPartitionsDefinition(name="words")
 
 
-def values(definition: dg.PartitionsDefinition, key: str, type_: types.DataType) -> PartitionValues:
+def values(definition: dg.PartitionsDefinition, key: str, type_: types.DataType) -> PartitionFilter:
     return values_by_key(definition, [key], column="part", type_=type_, asset="mine")[key]
 
 
@@ -91,14 +91,14 @@ def test_days_without_a_window_have_no_times():
 def test_spans_that_touch_become_one():
     keys = ["2026-01-02", "2026-01-01", "2026-01-04"]
     found = values_by_key(DAYS, keys, column="p", type_=types.DateType(), asset="mine")
-    together = PartitionValues.union(found.values())
+    together = PartitionFilter.union(found.values())
     assert together.spans == ((day(1), day(3)), (day(4), day(5)))
     assert [together.holds(day(number)) for number in (1, 2, 3, 4, 5)] == [True, True, False, True, False]
 
 
 def test_null_is_no_value_and_no_key_has_no_rows():
-    assert not PartitionValues.of("a").holds(None)
-    assert PartitionValues.union([]).condition("p") == "FALSE"
+    assert not PartitionFilter.of("a").holds(None)
+    assert PartitionFilter.union([]).condition("p") == "FALSE"
 
 
 def test_an_instant_is_compared_in_any_zone():

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from etl_assets.delta.cursor import days_with_news
 from etl_assets.delta.log import entry_path
 from etl_assets.delta.offsets import next_offset
-from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import platform_table
@@ -103,20 +103,20 @@ def test_rows_of_values_are_told_by_their_type_and_not_by_their_text(tmp_path: P
     write_deltalake(str(table.path), rows, partition_by=["flag", "day"])
     snapshot = snapshot_of(table)
     assert snapshot.rows_by_value("flag") == {True: 2, None: 1}
-    assert snapshot.may_have_rows_in("flag", PartitionValues.of(True))
-    assert not snapshot.may_have_rows_in("flag", PartitionValues.of(False))
-    january = PartitionValues.between(dt.date(2026, 1, 1), dt.date(2026, 2, 1))
+    assert snapshot.may_have_rows_in("flag", PartitionFilter.of(True))
+    assert not snapshot.may_have_rows_in("flag", PartitionFilter.of(False))
+    january = PartitionFilter.between(dt.date(2026, 1, 1), dt.date(2026, 2, 1))
     assert snapshot.may_have_rows_in("day", january)
-    assert not snapshot.may_have_rows_in("day", PartitionValues.of(dt.date(2026, 2, 1)))
-    assert snapshot.may_have_rows_in("id", PartitionValues.of(9)), (
+    assert not snapshot.may_have_rows_in("day", PartitionFilter.of(dt.date(2026, 2, 1)))
+    assert snapshot.may_have_rows_in("id", PartitionFilter.of(9)), (
         "a table may have any value of its other columns"
     )
 
 
-def test_rows_of_a_value_are_unknown_where_a_file_does_not_tell(tmp_path: Path):
+def test_rows_of_a_value_are_counted_in_a_file_of_which_the_log_does_not_tell(tmp_path: Path):
     table = Table(name="flags", domain=FailureDomain(name="local", root=tmp_path))
     table.path.mkdir(parents=True)
     write_deltalake(str(table.path), pa.table({"id": [1], "flag": [True]}), partition_by=["flag"])
     forget_statistics(table, 0, but=())
-    assert snapshot_of(table).rows_by_value("flag") == {True: None}
-    assert snapshot_of(table).may_have_rows_in("flag", PartitionValues.of(True))
+    assert snapshot_of(table).rows_by_value("flag") == {True: 1}
+    assert snapshot_of(table).may_have_rows_in("flag", PartitionFilter.of(True))

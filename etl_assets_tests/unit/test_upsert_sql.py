@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from etl_assets.contracts.tables import ALL_TABLES, DEAD_LETTERS, WAREHOUSE_ROWS
-from etl_assets.delta.partition_values import PartitionValues
+from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import ContractError
 
@@ -46,7 +46,7 @@ def test_a_users_column_is_compared_whatever_its_name():
 def test_a_key_is_looked_for_wherever_the_partitions_of_the_run_lie():
     """A month has many Delta partitions, and a key may move among them."""
     spec = UpsertSpec(merge_key=("id",), delta_partition="day", partition_bound=True)
-    month = PartitionValues.between(dt.date(2026, 1, 1), dt.date(2026, 2, 1))
+    month = PartitionFilter.between(dt.date(2026, 1, 1), dt.date(2026, 2, 1))
     assert "ON t.`id` = s.`id` AND (t.`day` >= DATE '2026-01-01' AND t.`day` < DATE '2026-02-01')\n" in sql(
         spec, lies_in=month
     )
