@@ -108,8 +108,8 @@ class TableContract:
         ordering: The column whose higher value wins between two rows of one merge key; None where the first
             one stands.
         delta_partition: The columns that Delta partitions files by.
-        append_only: Rows are never updated. Only then may a part of the merge key be null (the key is then
-            compared null-safe), because a MERGE would insert such a row again and again.
+        append_only: Rows are never updated. Only then may a part of the merge key be null, and an upsert has to do without
+            that part: it would insert such a row again and again.
     """
 
     name: str
