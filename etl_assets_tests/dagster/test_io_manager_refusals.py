@@ -50,7 +50,7 @@ ROWS = [
     ),
     (
         UpsertSpec(merge_key=("id",), ordering="o"),
-        "SELECT * FROM VALUES ('a', NULL, 'x', NULL), ('a', NULL, NULL, 'x') AS t(id, o, v, w)",
+        "SELECT id, CAST(o AS INT) AS o, v, w FROM VALUES ('a', NULL, 'x', NULL), ('a', NULL, NULL, 'x') AS t(id, o, v, w)",
         "twice with the same o and different values",
     ),
     (
