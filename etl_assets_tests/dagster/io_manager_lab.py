@@ -69,7 +69,7 @@ def asset_of(
 def figures(result: dg.ExecuteInProcessResult, partition: str | None = None) -> dict[str, Any]:
     assert result.success
     events = [each.materialization for each in result.get_asset_materialization_events()]
-    (event,) = (each for each in events if each.partition == partition)
+    (event,) = (each for each in events if each.partition == partition and each.asset_key.path == ["mine"])
     return {name: value.value for name, value in event.metadata.items()}
 
 
