@@ -245,8 +245,9 @@ class Snapshot:
     def rows_by_value(self, column: str) -> dict[Any, int]:
         """Rows with each value of a Delta partition column, as a value of its type; null is None."""
         rows: Counter[Any] = Counter()
+        hidden = self._hidden_rows()
         for path, number, value in self._files("path", "num_records", f"partition.{column}"):
-            rows[value] += self._rows(path, number)
+            rows[value] += self.rows_of(path, number) - hidden.get(unquote(path), 0)
         return dict(rows)
 
     def rows_by(self, *columns: str) -> dict[tuple[str, ...], int]:
