@@ -16,7 +16,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 	--no-deps --no-build-isolation --use-pep517 --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test chaos test-fast lint format types bench docs lock clean
+.PHONY: help setup demo dev test chaos campaign test-fast lint format types bench docs lock clean
 
 help: ## List the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ test: setup ## Run all tests, in PROCESSES=2 at once
 chaos: setup ## Kill runs, and fail, cut off, empty and damage domains for ROUNDS=100 rounds, from SEED
 	@seed="$(or $(SEED),$$(date +%s))"; echo "seed $$seed"; CHAOS_SEED="$$seed" CHAOS_ROUNDS="$(or $(ROUNDS),100)" \
 		$(BIN)/python -m pytest -q etl_assets_tests/chaos
+
+campaign: setup ## Hostile landing files, commands and kills against a reference in plain Python for ROUNDS=100 rounds, from SEED
+	@seed="$(or $(SEED),$$(date +%s))"; echo "seed $$seed"; CAMPAIGN_SEED="$$seed" CAMPAIGN_ROUNDS="$(or $(ROUNDS),100)" \
+		$(BIN)/python -m pytest -q -n "$(or $(PROCESSES),2)" --dist load etl_assets_tests/campaign
 
 test-fast: $(INSTALLED) ## Run the unit tests: no Spark, no servers
 	@$(BIN)/python -m pytest etl_assets_tests/unit
