@@ -109,7 +109,7 @@ def test_a_run_killed_behind_each_table_is_finished_by_the_next_one(homes, compl
 
 def test_a_run_killed_behind_raw_events_is_finished_by_a_run(homes, before_normalize, complete):
     home = homes(before_normalize)
-    succeeded(home.call("run"), "left undone before: ", "normalized_orders")
+    succeeded(home.call("run"), "left undone: ", "normalized_orders")
     assert tables(home) == tables(complete)
     nothing_is_left(home)
 
@@ -153,6 +153,25 @@ def test_each_asset_is_materialized_alone_in_a_process_of_its_own(homes):
     assert tables(home) == tables(whole)
 
 
+# Demo
+
+
+def test_a_demo_that_was_killed_is_finished_by_the_next_one(homes):
+    home = homes().begin()
+    arguments = ("demo", "--events", "60", "--days", "2", "--json")
+    died(home.call(*arguments, failpoint="table.after_commit@raw_events"))
+    figures = json.loads(succeeded(home.call(*arguments)).out)
+    assert len(home.rows("normalized_orders")) == len(home.rows("warehouse_rows")) > 0
+    assert sum(figures["orders_by_status"].values()) == len(home.rows("order_status_view")) > 0
+    events = {row["event_id"] for row in home.rows("raw_events", ["event_id"])}
+    refused = {row["event_id"] for row in home.rows("normalized_orders_exceptions", ["event_id"])}
+    assert {row["event_id"] for row in home.rows("normalized_orders", ["event_id"])} == events - refused
+    again = json.loads(succeeded(home.call(*arguments)).out)
+    assert again["lines_read"] == 0
+    assert again["orders_by_status"] == figures["orders_by_status"]
+    nothing_is_left(home)
+
+
 # Undo
 
 
@@ -181,10 +200,10 @@ def test_a_run_makes_again_what_a_restore_has_taken_back(homes, complete):
     version = ("tables", "restore", "normalized_orders", "--to-version", "0")
     succeeded(home.call(*version), "nothing was changed")
     assert tables(home) == tables(complete)
-    succeeded(home.call(*version, "--yes"), "done: ")
+    succeeded(home.call(*version, "--yes", "--no-run"), "done: ")
     assert home.rows("warehouse_rows") == []
-    succeeded(home.call(*version, "--yes"), "nothing to do")
-    succeeded(home.call("run"), "left undone before: ")
+    succeeded(home.call(*version, "--yes", "--no-run"), "nothing to do")
+    succeeded(home.call("run"), "left undone: ")
     assert tables(home, undone=True) == tables(complete, undone=True)
     nothing_is_left(home)
 
@@ -267,10 +286,14 @@ def test_commands_for_replicas_say_that_there_are_none(complete, command):
     failed(complete.call("tables", *command), "there is one failure domain: tables have no replicas", "fix: ")
 
 
-def test_looking_at_an_installation_behind_a_kill_changes_nothing(homes, before_normalize):
+def test_looking_at_an_installation_behind_a_kill_changes_nothing_and_names_what_is_left(
+    homes, before_normalize
+):
     home = homes(before_normalize)
     before = tables(home)
     succeeded(home.call("tables"), "raw_events")
+    done = home.call("doctor", "--json")
+    assert "normalized_orders" in done.out, f"doctor reports unfinished work:\n{done}"
     succeeded(home.call("trace", "event-1"), f"{DAY}/a.jsonl")
     succeeded(home.call("dead-letters", "list"))
     assert tables(home) == before
@@ -283,7 +306,7 @@ def test_looking_at_an_installation_behind_a_kill_changes_nothing(homes, before_
 def test_three_domains_finish_what_a_kill_left_and_stay_whole(homes, table):
     home = land(homes().begin(**START, **THREE_DOMAINS))
     died(home.call("run", failpoint=f"table.after_commit@{table}"))
-    succeeded(home.call("run"), "left undone before: ")
+    succeeded(home.call("run"), "left undone: ")
     succeeded(home.call("tables", "verify"))
     whole = tables(home, undone=True, root="a")
     assert len(whole["warehouse_rows"]) == 4
