@@ -55,6 +55,7 @@ BIGINT_RULES: tuple[Rule, ...] = (
     AtLeast(-(2**63)),
     AtMost(7),
     AtMost(2**62),
+    AtLeast(Decimal("0.5")),
     AtMost(Decimal("0.5")),
 )
 AMOUNT_RULES: tuple[Rule, ...] = (
