@@ -157,7 +157,7 @@ def newest(table: Table) -> Snapshot:
 
 
 def restore_by_command(name: str, version: int) -> subprocess.CompletedProcess[str]:
-    words = ["tables", "restore", name, "--to-version", str(version), "--yes"]
+    words = ["tables", "restore", name, "--to-version", str(version), "--yes", "--no-run"]
     return subprocess.run(
         [sys.executable, "-m", "etl_assets.cli.main", *words],
         capture_output=True,
