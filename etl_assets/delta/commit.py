@@ -24,6 +24,7 @@ from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.append import can_append, rows_as_files, write_files
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.durability import sync_commit
+from etl_assets.delta.gate import Access, allows
 from etl_assets.delta.lasting_cursors import LASTING, lasting_cursors
 from etl_assets.delta.log import LogEntry, entry_path, parse_entry
 from etl_assets.delta.new_entry import NewEntry
@@ -319,7 +320,8 @@ def put_entry(table: Table, place: Place, snapshot: Snapshot, entry: NewEntry) -
     entry.put(place.path, stamped=snapshot.has_commit_timestamps)
     version = entry.base_version + 1
     # Replicas get theirs from whoever keeps them, of acknowledged versions only.
-    if table.replication is None and snapshot.is_plain and version % snapshot.checkpoint_interval == 0:
+    is_due = version % snapshot.checkpoint_interval == 0
+    if table.replication is None and is_due and allows(snapshot, Access.APPEND):
         checkpoint_in_place(place.path, version)
 
 
