@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-def dealt(cards: Sequence[T], dice: random.Random) -> Iterator[T]:
-    """The cards in random order, over and over: each once before one comes again."""
-    while True:
+def dealt(cards: Sequence[T], dice: random.Random, *, times: int | None = None) -> Iterator[T]:
+    """The cards in random order, over and over, or so many times: each once before one comes again."""
+    for _ in count() if times is None else range(times):
         yield from dice.sample(cards, len(cards))
 
 

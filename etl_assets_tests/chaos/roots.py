@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,10 @@ from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreSe
 
 DISK = "48m"
 BUSY_SECONDS = 150
+BLINK_EVERY_SECONDS = 0.1
+DISK_BLINKS, TABLES_UNREADABLE = "disk blinks", "tables unreadable"
+COPIED = ("register", "tables")
+"""What a backup has of a root, in the order of copying: what a register names is in the copy of the tables after it."""
 _FUSE = Path("/dev/fuse")
 PassingFault = AbstractContextManager[None]
 NETWORK = {fault: f"network {fault}" for fault in Fault}
@@ -129,15 +135,33 @@ class Disk:
         for part in self.path.iterdir():
             shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
 
+    def back_up(self) -> None:
+        """Copy the tables and their registers."""
+        shutil.rmtree(self._copy, ignore_errors=True)
+        for part in COPIED:
+            shutil.copytree(self.path / part, self._copy / part)
+
+    def restore(self) -> None:
+        """Put the last copy in the place of what is there."""
+        for part in COPIED:
+            shutil.rmtree(self.path / part)
+            shutil.copytree(self._copy / part, self.path / part)
+
+    @property
+    def _copy(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-copy")
+
     def faults(self) -> Mapping[str, PassingFault]:
         found = {
             "disk gone": self._gone(),
+            DISK_BLINKS: self._blinks(),
             "disk read-only": self._read_only(),
             "disk full": self._full(),
         }
         # A kernel without FUSE has no other file system that cannot be read.
         unreadable = {
             "disk unreadable": unserved(self.path),
+            TABLES_UNREADABLE: unserved(self.path / "tables"),
         }
         return {**found, **unreadable} if _FUSE.exists() else found
 
@@ -149,6 +173,30 @@ class Disk:
     def _gone(self) -> Generator[None]:
         """An empty folder is in its place, as when a disk is not mounted."""
         self._aside.mkdir(exist_ok=True)
+        with self._away():
+            yield
+
+    @contextmanager
+    def _blinks(self) -> Generator[None]:
+        """For some milliseconds at a time, over and over, an empty folder is in its place."""
+        self._aside.mkdir(exist_ok=True)
+        done = threading.Event()
+
+        def blink() -> None:
+            while not done.wait(BLINK_EVERY_SECONDS):
+                with self._away():
+                    pass
+
+        with ThreadPoolExecutor(1) as aside:
+            blinking = aside.submit(blink)
+            try:
+                yield
+            finally:
+                done.set()
+            blinking.result()
+
+    @contextmanager
+    def _away(self) -> Generator[None]:
         _mount("--move", str(self.path), str(self._aside))
         try:
             yield

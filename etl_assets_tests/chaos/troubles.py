@@ -14,8 +14,15 @@ from typing import TypeVar
 
 from etl_assets.placement.memory import Standing
 from etl_assets.testing.failpoints import Failpoint
-from etl_assets_tests.chaos.decks import dealt
-from etl_assets_tests.chaos.roots import NETWORK, Root, keys_of_newest_folders
+from etl_assets_tests.chaos.decks import dealt, with_a_flipped_bit
+from etl_assets_tests.chaos.roots import (
+    DISK_BLINKS,
+    NETWORK,
+    TABLES_UNREADABLE,
+    Disk,
+    Root,
+    keys_of_newest_folders,
+)
 from etl_assets_tests.chaos.run_process import STEPS
 from etl_assets_tests.chaos.world import World
 from etl_assets_tests.reference.fault_proxy import Fault
@@ -39,6 +46,7 @@ FAILPOINTS = (
     Failpoint.LEDGER_AFTER_WRITE.value,
 )
 FAILED_BY_HAND, EMPTIED, SERVER_KILLED = "failed by hand", "emptied", "server killed"
+DATA_FLIPPED, OLD_BACKUP = "bit of a data file flipped", "restored from a backup"
 
 
 class Troubles:
@@ -49,11 +57,9 @@ class Troubles:
         """The story of the last round."""
         self._world = world
         self._runs = dealt(list(RUNS), world.dice)
-        self._faults = _deck_of_faults(world)
-        # With one quiet card: what was lost is built anew, and that must not be needed to go on.
-        self._losses = dealt(
-            [*DAMAGES, EMPTIED, "nothing" if world.bucket is None else SERVER_KILLED], world.dice
-        )
+        self._faults = deck_of_faults(world)
+        self._losses = deck_of_losses(world)
+        self._backed_up: Disk | None = None
 
     def round(self) -> str | None:
         """Something happens to runs; at some moment of it a root fails, and comes back; and a root loses something.
@@ -74,8 +80,7 @@ class Troubles:
             f"{runs}; {fault} in {failing.name} after {begins:.1f} s"
             f"{'' if to_the_end else f' for {lasts:.1f} s'}; {loss} in {losing.name}"
         )
-        if loss in DAMAGES:
-            self.last += f": {DAMAGES[loss](losing, dice)}"
+        self.last += self._damaged(loss, losing)
         with ThreadPoolExecutor(1) as aside:
             work = aside.submit(RUNS[runs], world, theirs)
             wait([work], begins)
@@ -94,11 +99,28 @@ class Troubles:
             work.result()
         return losing.name if loss in (EMPTIED, SERVER_KILLED) else None
 
+    def _damaged(self, loss: str, losing: Root) -> str:
+        """Damage a root while nobody is at work, if that is the loss; what was damaged."""
+        world, dice = self._world, self._world.dice
+        if loss == OLD_BACKUP and self._backed_up is not None:
+            self._backed_up.restore()
+        self._backed_up = dice.choice(world.disks)
+        self._backed_up.back_up()
+        if loss not in DAMAGES:
+            return ""
+        damaged = DAMAGES[loss](losing, dice)
+        if loss == DATA_FLIPPED:
+            # A reader would take it as it is: nothing in a Delta log tells a file's bytes. An operator compares.
+            world.compare_bytes()
+        return f": {damaged}"
+
     def _losing(self, loss: str, failing: Root) -> Root:
         """The root that loses something. A disk that fails meanwhile cannot be reached for that; a bucket's server can."""
         bucket = self._world.bucket
         if loss == SERVER_KILLED and bucket is not None:
             return bucket
+        if loss == OLD_BACKUP and self._backed_up is not None:
+            return self._backed_up
         return self._world.dice.choice(
             [root for root in self._world.roots if root is not failing or root is bucket]
         )
@@ -120,12 +142,23 @@ def faults_of(root: Root) -> tuple[str, ...]:
     return (*root.faults(), FAILED_BY_HAND)
 
 
-def _deck_of_faults(world: World) -> Iterator[str]:
-    """Those of the network first, where there is one: a short stay in that world is to see them all."""
-    if world.bucket is not None:
-        yield from world.dice.sample(list(world.bucket.faults()), len(world.bucket.faults()))
-    everything = dict.fromkeys(fault for root in world.roots for fault in faults_of(root))
-    yield from dealt(list(everything), world.dice)
+def deck_of_faults(world: World) -> Iterator[str]:
+    """First those of the network, where there is one: a short stay in that world is to see them all."""
+    network = [] if world.bucket is None else list(world.bucket.faults())
+    everything = list(dict.fromkeys(fault for root in world.roots for fault in faults_of(root)))
+    yield from dealt(network, world.dice, times=1)
+    yield from dealt([fault for fault in everything if fault not in {*network, *LATER}], world.dice, times=1)
+    yield from dealt(everything, world.dice)
+
+
+def deck_of_losses(world: World) -> Iterator[str]:
+    """With one quiet card: what was lost is built anew, and that must not be needed to go on.
+
+    What is cut or edited comes first; long stays see rot and backups, of which there is one from the second round on.
+    """
+    everything = [*DAMAGES, EMPTIED, "nothing" if world.bucket is None else SERVER_KILLED, OLD_BACKUP]
+    yield from dealt([loss for loss in everything if loss not in LATER], world.dice, times=1)
+    yield from dealt(everything, world.dice)
 
 
 def any_moment(world: World, dice: random.Random) -> float:
@@ -200,9 +233,25 @@ def entry_cut(root: Root, dice: random.Random) -> str:
     return _change(root, ".json", dice, lambda content: b"".join(content.splitlines(keepends=True)[:-1]))
 
 
+def bit_of_entry(root: Root, dice: random.Random) -> str:
+    return _change(root, ".json", dice, lambda content: with_a_flipped_bit(content, dice))
+
+
+def bit_of_data(root: Root, dice: random.Random) -> str:
+    return _change(root, ".parquet", dice, lambda content: with_a_flipped_bit(content, dice))
+
+
+def bit_of_register(root: Root, dice: random.Random) -> str:
+    keys = sorted(key for key in root.store.list("register/") if key.endswith(".json"))
+    return _change_one(root, dice.choice(keys), lambda content: with_a_flipped_bit(content, dice))
+
+
 def _change(root: Root, ending: str, dice: random.Random, change: Callable[[bytes], bytes]) -> str:
-    """Change one file, and say which."""
-    key = dice.choice(keys_of_newest_folders(root, ending))
+    """Change one file of a table, and say which."""
+    return _change_one(root, dice.choice(keys_of_newest_folders(root, ending)), change)
+
+
+def _change_one(root: Root, key: str, change: Callable[[bytes], bytes]) -> str:
     found = root.store.get(key)
     assert found is not None, f"{key} is not in {root.name}, though nobody is at work"
     # Gone first: folders may share a file by hard links.
@@ -215,4 +264,16 @@ DAMAGES: Mapping[str, Callable[[Root, random.Random], str]] = {
     "file cut": file_cut,
     "log entry edited": entry_edited,
     "log entry cut": entry_cut,
+    "bit of a log entry flipped": bit_of_entry,
+    "bit of a register flipped": bit_of_register,
+    DATA_FLIPPED: bit_of_data,
 }
+LATER = {
+    DISK_BLINKS,
+    TABLES_UNREADABLE,
+    "bit of a log entry flipped",
+    "bit of a register flipped",
+    DATA_FLIPPED,
+    OLD_BACKUP,
+}
+"""Dealt once the others were: the few rounds of a short stay are for those that come most often."""
