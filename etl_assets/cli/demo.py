@@ -209,7 +209,7 @@ def run_figures(result: Any) -> Counter[str]:
 
 
 def figures_of(materializations: Iterable[Any]) -> Counter[str]:
-    """The same of materializations."""
+    """Figures of materializations by `table.figure`, summed."""
     from etl_assets.metadata import FIGURES
 
     figures: Counter[str] = Counter()

@@ -22,7 +22,7 @@ _CLOCK_STEP_SECONDS = 0.1
 def look_until_settled(look: Callable[[], Watched], *, settle_seconds: float, wait: bool) -> Watched:
     """Look for unread files; where some have just changed, wait once for as long as they need, and look again.
 
-    A file that changes in between is left: whoever writes it may never end.
+    A file that changes in between is left: its writer may never end.
     """
     found = look()
     if found.unsettled and wait:

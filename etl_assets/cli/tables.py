@@ -147,7 +147,7 @@ def repair(names: tuple[str, ...], contents: bool) -> None:
 
     With --contents data files whose bytes differ are replaced by what most replicas have, the leader's as well.
 
-    Exit code 1 if one could not be repaired. The leader's own is not built anew: relocate the table first; the message names
+    Exit code 1 if one could not be repaired. The leader's own is not built again: relocate the table first; the message names
     a domain that may lead it. Nothing is written under a root that does not carry its domain's mark.
     """
     from etl_assets.errors import MirrorError, Unanswered

@@ -73,7 +73,7 @@ class Write:
         upsert: How to merge, from a frame with each merge key once; None appends.
         replace: An upsert's rows stand, whatever the table has under their keys.
         partitions: Values of the Delta partition column among the rows, where known.
-        lies_in: The same of a table without contract, whose column may have any type.
+        lies_in: Like `partitions`, of a table without contract, whose column may have any type.
         cursors: What of its inputs the table has consumed with this commit: cursor name to source version.
         facts: Figures of the batch to keep with the commit.
         deterministic: The rows are the same each time they are evaluated, so that MERGE need not keep a copy.
@@ -169,7 +169,7 @@ def _expect_folder_of_plan(table: Table, planned_in: Path | None, path: Path) ->
         mirrored.bind()  # so that the next plan is made on the new one
     raise CommitConflict(
         f"the replica of the table {table.name} in {table.domain.name} was built again in {path} since the batch was planned",
-        fix="run the batch again: it is planned anew on the newest version",
+        fix="run the batch again: it is planned again on the newest version",
         table=table.name,
         planned_in=str(planned_in),
     )
@@ -179,7 +179,7 @@ def moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
     """The error of a commit whose base is not the newest version any more."""
     return CommitConflict(
         f"the table {table.name} is at version {current}, the batch was planned on {base}",
-        fix="run the batch again: it is planned anew on the newest version",
+        fix="run the batch again: it is planned again on the newest version",
         table=table.name,
         version=current,
         base_version=base,

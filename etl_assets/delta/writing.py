@@ -1,6 +1,6 @@
 """Writing a table: under its lock, and with a name for whatever the file system under its root refuses.
 
-Belongs here: what a caller of a commit, an effect or a replay is told of a full disk, one that is read-only or not mounted, and a data
+Belongs here: the error that a caller of a commit, an effect or a replay gets for a full disk, one that is read-only or not mounted, and a data
 file that is gone or damaged. Does not belong here: the lock itself (`lock.py`), and what is written (`commit.py`).
 """
 

@@ -95,7 +95,7 @@ def expect_no_fork(problem: str | None, *, table: str, domain: str) -> None:
         raise ReplicaCorrupt(
             f"the replica of {table} in {domain} {problem}",
             fix=f"find out which history counts (docs/operations.md, A fork); `etl-assets tables repair {table}` builds this"
-            " replica anew from the others",
+            " replica again from the others",
             table=table,
             domain=domain,
         )

@@ -47,7 +47,7 @@ class Finding:
     """What a look found: where the next one goes on, None at the end, or what is wrong.
 
     Of a replica that has `forked` nothing is broken, and it may be the only one with what was acknowledged: which history counts
-    is not decided by building it anew.
+    is not decided by building it again.
     """
 
     seen: Seen | None = None

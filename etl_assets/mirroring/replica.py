@@ -63,7 +63,7 @@ class Replica:
         except Unanswered:
             if self.store.size(key) is None:
                 raise
-        # Whoever put it there may not have come to make it durable.
+        # The process that put it there may have ended before it was durable.
         self.store.persist([key])
 
     def unstage(self, state: State) -> None:
@@ -129,7 +129,7 @@ class Replica:
             raise unanswered
         if found.content != entry:
             return False
-        # Whoever put it there may not have come to make it durable.
+        # The process that put it there may have ended before it was durable.
         self.store.persist([key])
         return True
 

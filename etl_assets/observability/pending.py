@@ -65,7 +65,7 @@ def unread_days(settings: Settings, *, now: dt.datetime, settle_seconds: float) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """What runs have left undone in the tables, whoever they were and whatever Dagster knows of them.
+    """What runs have left undone in the tables, whether or not Dagster knows of them.
 
     Attributes:
         behind: By table the days of its inputs that it has not consumed.

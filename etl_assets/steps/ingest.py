@@ -96,7 +96,7 @@ class Ingest:
         """The plan of a run that ended between what it refused and its rows, as the next version.
 
         Only if it is all of these days and its files are as they were; else what it refused is taken back, and they are
-        planned anew with their days. Versions that a compaction has taken since do not matter; a batch of files would, which
+        planned again with their days. Versions that a compaction has taken since do not matter; a batch of files would, which
         may have read its files.
         """
         if self.mode is ReadMode.WHOLE or (left := self._left()) is None:

@@ -74,7 +74,7 @@ class Root(Protocol):
 
 @contextmanager
 def unserved(folder: Path) -> Generator[None]:
-    """Whoever looks into a folder gets an error, as from a network disk whose server died: nobody serves the file system above it.
+    """Listing a folder is an error, as from a network disk whose server died: nobody serves the file system above it.
 
     Raises CalledProcessError where this user may not mount.
     """

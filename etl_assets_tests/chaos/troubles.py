@@ -152,7 +152,7 @@ def deck_of_faults(world: World) -> Iterator[str]:
 
 
 def deck_of_losses(world: World) -> Iterator[str]:
-    """With one quiet card: what was lost is built anew, and that must not be needed to go on.
+    """With one quiet card: what was lost is built again, and that must not be needed to go on.
 
     What is cut or edited comes first; long stays see rot and backups, of which there is one from the second round on.
     """

@@ -1,4 +1,4 @@
-"""What the tables of a small installation hold, whoever wrote them and when.
+"""What the tables of a small installation hold, whichever commands wrote them.
 
 Belongs here: the landing files of these tests, and tables in a form that two installations can be compared by.
 """

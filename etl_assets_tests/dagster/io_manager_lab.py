@@ -51,7 +51,7 @@ class Lab:
 def asset_of(
     rows: Any, metadata: dict[str, Any] | None = None, *, daily: bool = False
 ) -> dg.AssetsDefinition:
-    """An asset of somebody's own; `rows` makes its DataFrame."""
+    """An asset of a user's own; `rows` makes its DataFrame."""
 
     @dg.asset(
         name="mine",

@@ -137,7 +137,7 @@ def test_a_process_of_one_domain_makes_no_table_that_is_mirrored_already(home):
 
 
 def test_a_log_that_was_closed_is_closed_also_before_there_is_a_register(home):
-    """A process that closed it was killed before it made the registers; whoever goes on begins with what is before the closing."""
+    """A process that closed it was killed before it made the registers; the next process begins with what is before the closing."""
     (home / "platform.yaml").write_text("domains: [{name: local/a, root: a}]\n")
     late = table_in(load_settings().placement(), A)
     load_settings().placement().place(Stage.SINK)

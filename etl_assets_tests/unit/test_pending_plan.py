@@ -1,4 +1,4 @@
-"""What becomes of the plan of a killed run: carried out before anything is planned anew, or what it refused is taken back."""
+"""What becomes of the plan of a killed run: carried out before anything is planned again, or what it refused is taken back."""
 
 from __future__ import annotations
 
