@@ -320,3 +320,16 @@ def test_three_domains_finish_what_a_kill_left_and_stay_whole(homes, table):
     succeeded(home.call("tables", "verify"))
     assert tables(home, undone=True, root="a") == whole
     nothing_is_left(home)
+
+
+def test_events_that_came_while_nobody_might_transform_are_taken_up_once_that_domain_is_back(homes, complete):
+    """Ingest goes on in the domains that may; the next step of the path is the first of its process afterwards."""
+    everywhere = [f"rack/{name}" for name in ROOTS]
+    policy = {"ingest": everywhere, "transform": ["rack/c"], "sink": everywhere}
+    home = land(homes().begin(**START, **THREE_DOMAINS, placement_policy=policy))
+    succeeded(home.call("domains", "fail", "rack/c"))
+    failed(home.call("run"), "DomainUnavailable", "rack/c")
+    assert len(tables(home, undone=True, root="a")["raw_events"]) == len(complete.rows("raw_events"))
+    succeeded(home.call("domains", "heal", "rack/c"))
+    succeeded(home.call("run"), "left undone: ", "normalized_orders")
+    assert len(tables(home, undone=True, root="c")["warehouse_rows"]) == 4
