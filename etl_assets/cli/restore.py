@@ -115,10 +115,8 @@ def _next(undo: Undo, table: str, version: int, *, done: bool) -> str:
         )
     if table not in REMADE:
         return "rows that were made with its content keep what they have: `etl-assets reprocess` makes days again"
-    if not undo.days:
-        return f"the next run of {table} brings it up to date"
-    first, last = undo.days[0], undo.days[-1]
+    days = f" for {span(undo.days)}" if undo.days else ""
     return (
-        f"to make {span(undo.days)} again, with the code installed now: materialize {table} and what follows for these"
-        f" days in the UI, or\n  etl-assets reprocess --from {first} --to {last} --tables {table} --yes"
+        f"the next run brings {table} up to date with its inputs again{days}, with the code that is installed then:\n"
+        "  etl-assets run"
     )
