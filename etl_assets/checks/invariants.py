@@ -33,16 +33,16 @@ def dense_offsets(domain: FailureDomain, table: str) -> dg.AssetCheckResult:
 def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
     """Every raw event of a day is normalized or refused.
 
-    Compared only for days that have been normalized at all and do not wait to be made again after an undo; an event that was refused and later replayed counts twice,
-    so there may be more of them, never fewer.
+    Compared for days that normalized_orders has read and that do not wait to be made again after an undo. An event that was refused
+    and later replayed counts twice, so there may be more of them, never fewer.
     """
     return _result(not_normalized(domain))
 
 
 def all_committed(domain: FailureDomain) -> dg.AssetCheckResult:
-    """Every normalized event of a day is one warehouse row, for the days that are in the warehouse.
+    """Every normalized event of a day is one warehouse row.
 
-    Days that wait to be made again after an undo are left out.
+    Compared for days that warehouse_rows has read and that do not wait to be made again after an undo.
     """
     return _result(not_committed(domain))
 

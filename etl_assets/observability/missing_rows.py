@@ -5,7 +5,8 @@ A table that has not read its input yet lacks nothing here: see `pending.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import datetime as dt
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
@@ -16,6 +17,7 @@ from etl_assets.contracts.tables import (
     WAREHOUSE_ROWS,
 )
 from etl_assets.delta.cursor import taken_back
+from etl_assets.steps.changes import pending_days
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -36,35 +38,37 @@ def rows_by_day(domain: FailureDomain, table: str, *, outcome: str | None = None
     return {day: rows for (day, found), rows in by_outcome.items() if found == outcome}
 
 
-def not_normalized(domain: FailureDomain, *, unread: Collection[str] | None = None) -> Rows:
+def not_normalized(domain: FailureDomain) -> Rows:
     """Raw events by day that are neither normalized nor refused; negative where more are normalized than there are.
 
-    Days that wait to be made again after an undo are left out. An event that was refused and later replayed counts twice.
-
-    Args:
-        domain: Where to look.
-        unread: Days of which normalized_orders has not read everything, left out as well; None where that is not known: then
-            only days that have been normalized at all are compared.
+    Of days that normalized_orders has read, and that do not wait to be made again after an undo. An event that was refused and
+    later replayed counts twice.
     """
     raw = rows_by_day(domain, RAW_EVENTS.name)
     normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
     refused = rows_by_day(domain, NORMALIZED_ORDERS_EXCEPTIONS.name, outcome=Outcome.REJECTED.value)
-    read = {*normalized, *refused} if unread is None else raw.keys() - unread
-    known = (raw.keys() & read) - taken_back(
-        platform_table(NORMALIZED_ORDERS.name, domain), platform_table(RAW_EVENTS.name, domain)
-    )
-    missing = {day: raw[day] - normalized.get(day, 0) - refused.get(day, 0) for day in known}
+    read = _read_days(domain, NORMALIZED_ORDERS.name, RAW_EVENTS.name, raw)
+    missing = {day: raw[day] - normalized.get(day, 0) - refused.get(day, 0) for day in read}
     too_many = {day: normalized.get(day, 0) - raw.get(day, 0) for day in normalized}
     return {day: n for day, n in missing.items() if n > 0} | {d: -n for d, n in too_many.items() if n > 0}
 
 
-def not_committed(domain: FailureDomain, *, unread: Collection[str] | None = None) -> Rows:
-    """Normalized events by day that are no warehouse row, negative where there are more of these. As `not_normalized`."""
+def not_committed(domain: FailureDomain) -> Rows:
+    """Normalized events by day that are no warehouse row, negative where there are more of these.
+
+    Of days that warehouse_rows has read, and that do not wait to be made again after an undo.
+    """
     normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
     committed = rows_by_day(domain, WAREHOUSE_ROWS.name)
-    read = committed.keys() if unread is None else {*normalized, *committed}.difference(unread)
-    known = read - taken_back(
-        platform_table(WAREHOUSE_ROWS.name, domain), platform_table(NORMALIZED_ORDERS.name, domain)
-    )
-    counted = {day: normalized.get(day, 0) - committed.get(day, 0) for day in known}
+    days = {*normalized, *committed}
+    read = _read_days(domain, WAREHOUSE_ROWS.name, NORMALIZED_ORDERS.name, days)
+    counted = {day: normalized.get(day, 0) - committed.get(day, 0) for day in read}
     return {day: rows for day, rows in counted.items() if rows}
+
+
+def _read_days(domain: FailureDomain, table: str, source: str, days: Iterable[str]) -> set[str]:
+    """The days of which a table has consumed all that its source has, whatever runs are under way or were killed."""
+    reader, read = platform_table(table, domain), platform_table(source, domain)
+    of_source = sorted(dt.date.fromisoformat(day) for day in days)
+    unread = {day.isoformat() for day in pending_days(read, reader, of_source)}
+    return {day.isoformat() for day in of_source} - unread - taken_back(reader, read)

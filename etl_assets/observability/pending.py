@@ -112,11 +112,7 @@ def find_unfinished(domain: FailureDomain, first_day: dt.date) -> Unfinished:
     behind = days_behind(domain, dt.date.min)
     early = {day for days in behind.values() for day in days if day < first_day}
     replays = tuple(day for day in _days_with_replays(domain) if day >= first_day)
-    unread = {name: {day.isoformat() for day in days} for name, days in behind.items()}
-    missing = {
-        NORMALIZED_ORDERS.name: not_normalized(domain, unread=unread.get(NORMALIZED_ORDERS.name, ())),
-        WAREHOUSE_ROWS.name: not_committed(domain, unread=unread.get(WAREHOUSE_ROWS.name, ())),
-    }
+    missing = {NORMALIZED_ORDERS.name: not_normalized(domain), WAREHOUSE_ROWS.name: not_committed(domain)}
     return Unfinished(
         behind=_not_before(behind, first_day),
         replays=replays,

@@ -18,7 +18,6 @@ from etl_assets.contracts.tables import (
     RAW_EVENTS_EXCEPTIONS,
     WAREHOUSE_ROWS,
 )
-from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import base_of
 from etl_assets.delta.rows import whole_days
@@ -28,7 +27,13 @@ from etl_assets.delta.within import Ranges, Within
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import INSERTED, ReadMode, StepContext, StepReport, upsert_counts
-from etl_assets.transforms.audit import audit_accepted, audit_committed, audit_exceptions, audit_normalized
+from etl_assets.transforms.audit import (
+    audit_accepted,
+    audit_committed,
+    audit_exceptions,
+    audit_normalized,
+    first_outcomes,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,19 +97,27 @@ class Audit:
         from pyspark.sql import functions as F
 
         spark = self.context.spark
-        parts = []
-        if readings[RAW_EVENTS.name].days:
-            parts.append(audit_accepted(readings[RAW_EVENTS.name].rows(spark)))
+        parts = self._ingested(readings)
         if readings[NORMALIZED_ORDERS.name].days:
             orders = readings[NORMALIZED_ORDERS.name].rows(spark)
             parts.append(audit_normalized(orders, self._refused_before(readings), self.context.clock()))
         if readings[WAREHOUSE_ROWS.name].days:
             parts.append(audit_committed(readings[WAREHOUSE_ROWS.name].rows(spark)))
-        for contract in EXCEPTIONS_TABLES:
-            if readings[contract.name].days:
-                parts.append(audit_exceptions(readings[contract.name].rows(spark)))
+        if readings[NORMALIZED_ORDERS_EXCEPTIONS.name].days:
+            parts.append(audit_exceptions(readings[NORMALIZED_ORDERS_EXCEPTIONS.name].rows(spark)))
         rows = reduce(lambda one, other: one.unionByName(other), parts)
         return rows.withColumn("batch_id", F.lit(batch_id).cast("bigint"))
+
+    def _ingested(self, readings: dict[str, Changes]) -> list[DataFrame]:
+        spark, raw, refused = (
+            self.context.spark,
+            readings[RAW_EVENTS.name],
+            readings[RAW_EVENTS_EXCEPTIONS.name],
+        )
+        accepted = [audit_accepted(raw.rows(spark))] if raw.days else []
+        if not refused.days:
+            return accepted
+        return first_outcomes(accepted, audit_exceptions(refused.rows(spark)))
 
     def _refused_before(self, readings: dict[str, Changes]) -> DataFrame:
         spark, reading = self.context.spark, readings[NORMALIZED_ORDERS_EXCEPTIONS.name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
@@ -100,3 +102,25 @@ def audit_exceptions(exceptions: DataFrame) -> DataFrame:
         "trace_id",
         "partition_date",
     )
+
+
+def first_outcomes(accepted: Sequence[DataFrame], refused: DataFrame) -> list[DataFrame]:
+    """Of each record at ingest the first outcome: a line has another one once its file was changed after it had been read.
+
+    Args:
+        accepted: Audit rows of accepted events, none or one frame.
+        refused: Audit rows of what ingest refused or met again, few beside them.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    key = ["source", "source_position", "attempt"]
+    positions = refused.select(*key).distinct()
+    several = reduce(
+        lambda one, other: one.unionByName(other),
+        (rows.join(positions, key, "left_semi") for rows in accepted),
+        refused,
+    )
+    first = Window.partitionBy(*key).orderBy("recorded_at", "outcome")
+    kept = several.withColumn("__rank", F.row_number().over(first)).where("__rank = 1").drop("__rank")
+    return [*(rows.join(positions, key, "left_anti") for rows in accepted), kept]

@@ -15,7 +15,7 @@ from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.steps import ingest_batch
 from etl_assets.steps.ingest_batch import IngestBatch
 from etl_assets.steps.step import ReadMode
-from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, NOW, event
 
 pytestmark = pytest.mark.spark
 
@@ -190,3 +190,18 @@ def test_a_batch_killed_between_what_it_refused_and_its_rows_is_carried_out_as_i
     found = [(row["source_position"], row["outcome"]) for row in pipeline.rows("raw_events_exceptions")]
     assert sorted(found) == [(f"{DAY}/a.jsonl:1", "conflict"), (f"{DAY}/c.jsonl:1", "duplicate")]
     assert pipeline.run(only=["raw_events"])["raw_events"].commits == 0
+
+
+def test_the_audit_has_the_first_outcome_of_a_line_also_where_it_reads_both_at_once(pipeline):
+    """As after a reprocess of a day with a file that was changed after it had been read."""
+    file = pipeline.land([event(1), "no JSON", event(3)])
+    pipeline.run(only=["raw_events"])
+    file.write_bytes(b"".join(json.dumps(each).encode() + b"\n" for each in ("{}", event(2), event(3))))
+    later = dataclasses.replace(pipeline, clock=lambda: NOW + dt.timedelta(hours=1))
+    later.run(only=["raw_events", "audit_log"])
+    rows = [row for row in pipeline.rows("audit_log") if row["stage"] == "ingest"]
+    assert sorted((row["source_position"][-1], row["outcome"]) for row in rows) == [
+        ("1", "accepted"),
+        ("2", "rejected"),
+        ("3", "accepted"),
+    ]

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from deltalake import DeltaTable
 
+from etl_assets.checks.invariants import all_committed, nothing_lost
 from etl_assets.cli import run as command
 from etl_assets.delta.records import commit_rows
 from etl_assets.follow.lease import lease
@@ -263,3 +264,18 @@ def test_rows_that_another_program_removed_are_named_with_the_command_that_makes
     result, _ = ran(monkeypatch)
     assert result.exit_code == 1
     assert f"etl-assets reprocess --from {DAY} --to {DAY} --tables warehouse_rows" in result.output
+
+
+def test_a_day_that_is_still_to_be_read_fails_no_check_of_another_day(settings):
+    """As behind a killed run, whose days the next one takes up range by range."""
+    carried_through(settings, DAY)
+    domain = settings.placement().reader()
+    write(settings, "raw_events", DAY, 1)
+    assert nothing_lost(domain).passed
+    write(settings, "normalized_orders", DAY, 1, {f"raw_events/{DAY}": 1})
+    assert nothing_lost(domain).passed
+    assert all_committed(domain).passed
+    write(settings, "order_status_view", DAY, 1, {f"normalized_orders/{DAY}": 1})
+    assert all_committed(domain).passed, "only what warehouse_rows itself has read counts"
+    write_table(settings.placement().domains[0], "warehouse_rows", [], {f"normalized_orders/{DAY}": 1})
+    assert not all_committed(domain).passed

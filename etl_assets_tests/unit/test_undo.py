@@ -333,8 +333,9 @@ def test_no_offset_is_dealt_twice_and_the_checks_know_of_the_gap(domain):
 
 def test_checks_leave_out_the_days_that_wait_to_be_made_again(domain):
     write_table(domain, "raw_events", [{"partition_date": SECOND, "batch_id": 2} for _ in range(5)])
-    write_table(domain, "normalized_orders", [{"partition_date": SECOND, "batch_id": 2}])
-    write_table(domain, "warehouse_rows", [{"partition_date": SECOND}, {"partition_date": SECOND}])
+    one = [{"partition_date": SECOND, "batch_id": 2}]
+    write_table(domain, "normalized_orders", one, {f"raw_events/{SECOND}": 2})
+    write_table(domain, "warehouse_rows", 2 * one, {f"normalized_orders/{SECOND}": 2})
     assert not nothing_lost(domain).passed
     assert not all_committed(domain).passed
     plan_restore(everywhere(domain), "warehouse_rows", 1).carry_out()
