@@ -215,7 +215,7 @@ class Leadership:
             )
 
     def _first_copy_in(self, domain: str) -> bool | str:
-        """Whether a domain has a copy, or why that cannot be told of one that answers."""
+        """Whether a domain has a copy, or why one that answers does not let us see."""
         try:
             return find_first_copy(self._table, [domain]) is not None
         except Unanswered as error:

@@ -82,7 +82,7 @@ class Ingest:
         """The version to plan on, with the ledger up to it.
 
         If there is something to read or to take back, a commit that a killed run left unacknowledged is pushed first: planned
-        anew, its files could be judged in another way beside others that have come since.
+        again, its files could be judged in another way beside others that have come since.
         """
         Ledger.of(self.table).keep()
         version, mirrored = self.table.version(), self.table.replication
