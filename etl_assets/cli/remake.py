@@ -146,7 +146,9 @@ def _put_back(settings: Settings, undo: Undo, cause: BaseException) -> str:
     days = {each.name: each.days for each in undo.tables}
     names = ", ".join(before)
     try:
-        carry_out(settings, partial(plan_put_back, before=before, days=days), of=list(before), forwards=True)
+        back, _ = carry_out(
+            settings, partial(plan_put_back, before=before, days=days), of=list(before), forwards=True
+        )
     except Exception as error:  # noqa: BLE001 - whatever it is, the operator has to know what is missing now
         state = (
             f"rows are missing from {names}: they were taken out, and neither made again nor put back"
@@ -156,4 +158,8 @@ def _put_back(settings: Settings, undo: Undo, cause: BaseException) -> str:
             settings.home, AlertKind.UNDO_UNFINISHED, {"tables": names, "error": f"{state}; cause: {cause}"}
         )
         return state
-    return f"{names} have again the rows that they had before the command; it can be repeated"
+    # Letters that were discarded meanwhile stay so, and the others of their days are for the next run.
+    unmade = ", ".join(each.name for each in back.tables if each.replacement.undo["kind"] == "reprocess")
+    return f"{names} have again the rows that they had before the command; it can be repeated" + (
+        f"; {unmade} changed meanwhile and is made again by the next run" if unmade else ""
+    )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from etl_assets.observability.letters import Letter
 
+DISCARDED = "discarded"
+"""The fact of a commit that says how many letters it discarded."""
 _ATTEMPTS = 3
 
 
@@ -70,7 +72,7 @@ class DiscardLetters:
                     merge_key=DEAD_LETTERS.merge_key, delta_partition="partition_date", partition_bound=True
                 ),
                 partitions={letter.partition_date.isoformat() for letter in self.letters},
-                facts={"discarded": len(self.letters), "reason": self.reason},
+                facts={DISCARDED: len(self.letters), "reason": self.reason},
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from etl_assets.contracts.tables import DEAD_LETTERS
 from etl_assets.delta.content import StoredFile, content_of
 from etl_assets.delta.cursor import cursor_name, read_cursors
+from etl_assets.delta.log import recent_user_metadata
 from etl_assets.delta.table import Snapshot, Table
+from etl_assets.steps.discard_letters import DISCARDED
 from etl_assets.steps.inputs import INPUTS
-from etl_assets.steps.plan_undo import older, take_back
+from etl_assets.steps.plan_undo import older, plan_days, take_back
 from etl_assets.steps.step import platform_table
 from etl_assets.steps.undo import Day, Domains, TakeBack, Undo
 
@@ -21,6 +24,8 @@ def plan_put_back(domains: Domains, before: Mapping[str, int], days: Mapping[str
     """Plan to give tables the rows of some days that they had at a version, with the cursors of that version.
 
     What other writers committed to these days since goes as well; the cursors are behind it, so that it is read again.
+    Letters that an operator discarded since stay discarded: the days of the dead letters are then taken out as by the undo,
+    and the next run makes them of what the other tables have again.
 
     Args:
         domains: Where tables are.
@@ -31,8 +36,23 @@ def plan_put_back(domains: Domains, before: Mapping[str, int], days: Mapping[str
         FilesGone: files of a version are not there any more.
     """
     undo = {"kind": "put back", "to": dict(before)}
-    tables = (platform_table(name, domains(name)) for name in before)
-    return Undo(tables=tuple(_back(table, before[table.name], days[table.name], undo) for table in tables))
+    found = (_planned(domains, name, version, days[name], undo) for name, version in before.items())
+    return Undo(tables=tuple(each for tables in found for each in tables))
+
+
+def _planned(
+    domains: Domains, name: str, version: int, days: tuple[Day, ...], undo: Mapping[str, Any]
+) -> tuple[TakeBack, ...]:
+    table = platform_table(name, domains(name))
+    if name == DEAD_LETTERS.name and _discarded_since(table, version):
+        return plan_days(domains, [name], [day for day in days if day is not None]).tables
+    return (_back(table, version, days, undo),)
+
+
+def _discarded_since(table: Table, version: int) -> bool:
+    newest = table.version()
+    notes = recent_user_metadata(table.path, newest, newest - version)
+    return any(DISCARDED in note.get("facts", {}) for note in notes)
 
 
 def _back(table: Table, version: int, days: tuple[Day, ...], undo: Mapping[str, Any]) -> TakeBack:

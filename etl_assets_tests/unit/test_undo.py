@@ -53,6 +53,7 @@ from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.sources.replays import event_again, hand_in_replays
+from etl_assets.steps.discard_letters import DISCARDED
 from etl_assets.steps.load_customers import file_read_last
 from etl_assets.steps.plan_undo import plan_days, plan_restore, version_at
 from etl_assets.steps.step import platform_table
@@ -157,9 +158,9 @@ def committing(table: Table, turns: Turns) -> Generator[None]:
         done.result()
 
 
-def commit_nothing(table: Table) -> None:
+def commit_nothing(table: Table, **facts: int) -> None:
     def put(place: Place, writer: str) -> None:
-        mark = commit_metadata(place, writer, {})
+        mark = commit_metadata(place, writer, facts)
         metrics = {"numFiles": 0, "numOutputRows": 0}
         NewEntry(operation="WRITE", base_version=now, metrics=metrics, user_metadata=mark).put(
             place.path, stamped=False
@@ -558,6 +559,26 @@ def test_when_the_run_fails_every_table_gets_back_what_it_had(
         "none is dealt twice"
     )
     assert dense_offsets(domain, "normalized_orders").passed
+
+
+def test_a_letter_that_is_discarded_during_the_run_stays_discarded_if_the_run_fails(domain, monkeypatch):
+    letter = {**LETTER, "dead_letter_id": f"{SECOND}-open", "partition_date": SECOND, "state": "discarded"}
+
+    def run(settings, instance, asked, *, mode, assets):
+        made_again = {f"normalized_orders_exceptions/{SECOND}": 3}
+        write_table(domain, "dead_letters", [{**letter, "event_id": "event-1"}], made_again)
+        commit_nothing(platform_table("dead_letters", domain), **{DISCARDED: 1})
+        raise RunFailed("the run failed", fix="open the run")
+
+    monkeypatch.setattr(runs, "materialize_days", run)
+    result = CliRunner().invoke(*UNDONE[0])
+    assert "dead_letters changed meanwhile and is made again by the next run" in result.stderr
+    states = [
+        row["state"] for row in rows(domain, "dead_letters") if row["dead_letter_id"] == f"{SECOND}-open"
+    ]
+    assert states == ["discarded"]
+    assert "dead_letters" in find_unfinished(domain, FIRST).behind
+    assert days(domain, "warehouse_rows")[SECOND] == 2, "the other tables have what they had"
 
 
 def test_a_day_that_can_neither_be_made_nor_put_back_is_an_alert(domain, monkeypatch):
