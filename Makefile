@@ -16,7 +16,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 	--no-deps --no-build-isolation --use-pep517 --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test chaos campaign test-fast lint format types bench docs lock clean
+.PHONY: help setup demo dev test chaos campaign test-fast lint format types bench docs lock wheel clean
 
 help: ## List the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,11 @@ lock: $(INSTALLED) ## Lock setup.cfg's dependencies again, newer ones with UPGRA
 	@$(BIN)/uv pip compile deploy/requirements.in --output-file $(LOCK) $(if $(UPGRADE),--upgrade) --quiet \
 		--universal --python-version 3.11 --generate-hashes --no-emit-package etl-assets --no-emit-index-url \
 		--no-annotate --custom-compile-command "make lock" --system-certs
+
+wheel: $(INSTALLED) ## Build the wheel into dist
+	@rm -rf build dist/etl_assets-*.whl
+	@$(BIN)/python -m pip --disable-pip-version-check --no-input wheel $(PIP_OUTPUT) --no-index --no-deps \
+		--no-build-isolation --wheel-dir dist .
 
 clean: ## Remove .venv and the caches; data in .etl-assets stays
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis spark-warehouse

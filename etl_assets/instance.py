@@ -11,14 +11,14 @@ import yaml
 
 from etl_assets import environment
 from etl_assets.delta.durability import write_durably
+from etl_assets.deployment import INSTANCE
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from etl_assets.settings import Settings
 
-TEMPLATE = Path(__file__).parents[1] / "deploy" / "local" / "dagster.yaml"
-WORKSPACE = Path(__file__).parents[1] / "workspace.yaml"
+_HEADING = "# Written by etl-assets from etl_assets/deployment/dagster.yaml: what is changed here is lost.\n"
 
 
 def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
@@ -27,15 +27,13 @@ def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = Non
     The storage is SQLite in that folder, or the database that `ETL_ASSETS_POSTGRES_URL` names; the address itself is
     read from the environment by Dagster and is not written down.
     """
-    content = yaml.safe_load(TEMPLATE.read_text("utf-8"))
+    content = yaml.safe_load(INSTANCE.read_text("utf-8"))
     url = environment.POSTGRES_URL.read(environ)
     if url is not None:
         if environ is None:
             os.environ[environment.POSTGRES_URL.name] = with_driver(url)
         content["storage"] = {"postgres": {"postgres_url": {"env": environment.POSTGRES_URL.name}}}
-    text = "# Written by etl-assets from deploy/local/dagster.yaml: change that file.\n" + yaml.safe_dump(
-        content
-    )
+    text = f"{_HEADING}{yaml.safe_dump(content)}"
     file = settings.dagster_home / "dagster.yaml"
     if not file.is_file() or file.read_text("utf-8") != text:
         write_durably(file, text.encode())

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,7 @@ def _materialize(settings: Settings) -> dict[str, Any]:
     if not days:
         _say("2/3 every file was read before: nothing to do")
         return {"read_twice": 0, "lines_read": 0, **_tables(settings)}
+    _expect_jars(settings)
     _say(f"2/3 {len(days):,} days to materialize, at most {DAYS_A_RUN} a run; Spark starts with the first")
     with open_instance(settings) as instance, _steps_heard():
         totals, seconds = _run(settings, instance, days)
@@ -157,6 +159,21 @@ def _materialize(settings: Settings) -> dict[str, Any]:
         "rows_per_second": round(totals["raw_events.read"] / seconds),
     }
     return {**figures, **_tables(settings)}
+
+
+def _expect_jars(settings: Settings) -> None:
+    """Delta's jars, fetched where they are missing: a demo is the first that a new installation does."""
+    from etl_assets.errors import RuntimeMissing
+    from etl_assets.resources.spark import spark_config
+    from etl_assets.runtime.jars import delta_jars, ensure_jars
+    from etl_assets.runtime.java import find_java
+
+    if "spark.remote" in spark_config(settings.spark):
+        return
+    try:
+        delta_jars()
+    except RuntimeMissing:
+        ensure_jars(find_java(), partial(click.echo, err=True))
 
 
 class _Saying(logging.Handler):
@@ -246,4 +263,4 @@ def _show(figures: dict[str, Any], settings: Settings) -> None:
     if figures.get("lines_read") == 0:
         console.print("Nothing was read twice: all files had been read before.")
     console.print(table)
-    console.print(f"Tables: {settings.placement().reader().root / 'tables'}   UI: make dev")
+    console.print(f"Tables: {settings.placement().reader().root / 'tables'}   UI: etl-assets dev")

@@ -29,7 +29,8 @@ _KNOWN_WARNING = "ignore:Function `dev_command` is superseded"
 def dev(host: str, port: int, engine: bool, log_level: str) -> None:
     """Open the Dagster UI with all daemons: sensors, backfills, run queue and monitoring. One on a home folder."""
     from etl_assets.cli.only_one import expect_free, hold_home
-    from etl_assets.instance import WORKSPACE, prepare_instance
+    from etl_assets.deployment import WORKSPACE
+    from etl_assets.instance import prepare_instance
     from etl_assets.settings import expect_landing_folder, load_settings
 
     settings = load_settings()

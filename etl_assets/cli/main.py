@@ -14,6 +14,7 @@ from etl_assets import __version__
 from etl_assets.errors import EtlAssetsError
 
 COMMANDS = {
+    "setup": "etl_assets.cli.setup:setup",
     "demo": "etl_assets.cli.demo:demo",
     "dev": "etl_assets.cli.dev:dev",
     "run": "etl_assets.cli.run:run",

@@ -71,9 +71,9 @@ def _check_archive(java: Java, jars: tuple[Path, ...]) -> Iterator[Finding]:
     none = "there is no archive of classes for this Java and these jars, so Spark starts slower"
     if (mark := failed_mark(java, jars)).is_file():
         why = mark.read_text("utf-8").strip()
-        yield warn(JARS, f"{none}: {why}", fix=f"mend that, remove {mark}, run `make setup`")
+        yield warn(JARS, f"{none}: {why}", fix=f"fix that, remove {mark}, run `etl-assets setup`")
     else:
-        yield warn(JARS, none, fix="run `make setup`, which records one")
+        yield warn(JARS, none, fix="run `etl-assets setup`, which records one")
 
 
 def check_packages() -> Iterator[Finding]:
@@ -90,7 +90,11 @@ def check_packages() -> Iterator[Finding]:
         if version != pins.get(name, version):
             wrong.append(f"{name} is {version} instead of {pins[name]}")
     if wrong:
-        yield fail(PACKAGES, "; ".join(wrong), "run `make setup`, which installs the locked versions")
+        yield fail(
+            PACKAGES,
+            "; ".join(wrong),
+            "install the package again with its dependencies: `make setup` in a checkout, or its wheel by pip",
+        )
     else:
         yield ok(PACKAGES, ", ".join(seen))
 

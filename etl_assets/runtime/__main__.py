@@ -11,10 +11,7 @@ import sys
 from pathlib import Path
 
 from etl_assets.errors import EtlAssetsError
-from etl_assets.runtime import virtual_environment
-from etl_assets.runtime.classes import ensure_archive
-from etl_assets.runtime.jars import delta_jars, ensure_jars
-from etl_assets.runtime.java import ensure_java, find_java
+from etl_assets.runtime import machine, virtual_environment
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,12 +27,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.command == "venv":
         virtual_environment.create(options.folder, _say)
         return
-    installs = options.command == "setup"
-    java = ensure_java(_say) if installs else find_java()
-    jars = ensure_jars(java, _say) if installs else delta_jars(thorough=True)
-    if installs:
-        ensure_archive(java, jars, _say)
-    _say(f"ready: Java {java.release} in {java.home}, Delta's {len(jars)} jars in {jars[0].parent}")
+    _say(machine.set_up(_say) if options.command == "setup" else machine.look())
 
 
 def _parser() -> argparse.ArgumentParser:

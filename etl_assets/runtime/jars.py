@@ -25,7 +25,7 @@ from etl_assets.environment import CACHE_HOME, IVY_SETTINGS, JARS
 from etl_assets.errors import RuntimeMissing
 from etl_assets.runtime.java import Java
 
-_SETUP_COMMAND = "make setup"
+_SETUP_COMMAND = "etl-assets setup"
 _STAGING_PREFIX = ".fetching-"
 _STALE_AFTER_SECONDS = 3600
 _FETCH_TIMEOUT_SECONDS = 300
@@ -210,7 +210,8 @@ def _ivy_jar() -> Path:
         for jar in sorted(Path(package).glob("jars/ivy-*.jar")):
             return jar
     raise RuntimeMissing(
-        "pyspark, or the Ivy among its jars, is not installed", fix=f"run `{_SETUP_COMMAND}`"
+        "pyspark, or the Ivy among its jars, is not installed",
+        fix="install the package again with its dependencies: `make setup` in a checkout, or its wheel by pip",
     )
 
 

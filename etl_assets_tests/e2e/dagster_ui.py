@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ CHROMIUM_FLAGS = (
 )
 WIDTH, HEIGHT = 1600, 1000
 T = TypeVar("T")
+ETL_ASSETS = Path(sys.executable).with_name("etl-assets")
 FINAL = ("SUCCESS", "FAILURE", "CANCELED")
 
 
@@ -170,7 +171,14 @@ def wait(look: Callable[[], T | None], *, seconds: float, what: str, every: floa
 
 
 @contextmanager
-def dagster_ui(home: Path, *, seconds: float = 240, engine: bool = False) -> Generator[DagsterApi]:
+def dagster_ui(
+    home: Path,
+    *,
+    seconds: float = 240,
+    engine: bool = False,
+    executable: Path = ETL_ASSETS,
+    environ: Mapping[str, str] = os.environ,
+) -> Generator[DagsterApi]:
     """`etl-assets dev` on a free port with that home folder; all of its processes are gone afterwards.
 
     Without the engine each run starts a Spark of its own, whatever the engine has got to by then.
@@ -178,12 +186,12 @@ def dagster_ui(home: Path, *, seconds: float = 240, engine: bool = False) -> Gen
     port = _free_port()
     log = home / "dev.log"
     home.mkdir(parents=True, exist_ok=True)
-    command = [str(Path(sys.executable).with_name("etl-assets")), "dev", "--port", str(port)]
+    command = [str(executable), "dev", "--port", str(port)]
     command.append("--engine" if engine else "--no-engine")
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            env={**os.environ, "ETL_ASSETS_HOME": str(home)},
+            env={**environ, "ETL_ASSETS_HOME": str(home)},
             cwd=home,
             stdout=output,
             stderr=output,

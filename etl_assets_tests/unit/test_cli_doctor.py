@@ -99,12 +99,12 @@ def test_damaged_jars_fail(home, monkeypatch):
 
 def test_that_spark_starts_slower_than_it_could_is_said(home):
     ((_, _, none), (status, _, fix)) = found(diagnosis(), "jars")
-    assert (none, status, fix) == (None, "warn", "run `make setup`, which records one")
+    assert (none, status, fix) == (None, "warn", "run `etl-assets setup`, which records one")
     mark = failed_mark(java(home), (home / "a.jar",))
     mark.write_text("no space left on device\n")
     ((_, detail, fix),) = found(diagnosis(), "jars")[1:]
     assert detail.endswith(": no space left on device")
-    assert fix == f"mend that, remove {mark}, run `make setup`"
+    assert fix == f"fix that, remove {mark}, run `etl-assets setup`"
     archive_file(java(home), (home / "a.jar",)).write_bytes(b"")
     assert [status for status, *_ in found(diagnosis(), "jars")] == ["ok"]
 

@@ -63,7 +63,7 @@ def names(folder: Path) -> list[str]:
 def test_a_missing_jar_is_told_with_the_command_that_brings_it(folder):
     with pytest.raises(RuntimeMissing, match=r"small-1\.0\.jar is not there") as raised:
         delta_jars(folder)
-    assert "make setup" in raised.value.fix
+    assert "etl-assets setup" in raised.value.fix
 
 
 def test_a_jar_of_another_size_is_refused_at_use(folder):
