@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
-from dagster._record import record
 
 from etl_assets import tags
 from etl_assets.follow.lease import following
@@ -17,7 +17,7 @@ FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=48), warn
 """Events come every day: an asset that got none for more than a day is worth a look, for two it is an alarm."""
 
 
-@record
+@dataclass(frozen=True, kw_only=True)
 class NobodyFollows(dg.AutomationCondition):
     """True while no follower keeps the platform's tables up to date by itself; one that hangs does not count.
 

@@ -12,12 +12,15 @@ from __future__ import annotations
 import os
 import signal
 
-from dagster import DagsterEventType, DagsterRun
-from dagster._core.code_pointer import ModuleCodePointer
-from dagster._core.events import EngineEventData
-from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, LaunchRunContext, WorkerStatus
-from dagster._serdes import serialize_value
+from dagster import DagsterEventType, DagsterRun, DefaultRunLauncher, serialize_value
 
+from etl_assets.dagster_internals import (
+    CheckRunHealthResult,
+    LaunchRunContext,
+    WorkerStatus,
+    engine_event_data,
+    module_of,
+)
 from etl_assets.engine.handing import Asked, hand_over
 from etl_assets.processes import is_there, since_1970, started_at
 from etl_assets.settings import home_folder
@@ -49,10 +52,8 @@ class WatchedRunLauncher(DefaultRunLauncher):
         return True
 
     def _handed_over(self, run: DagsterRun) -> bool:
-        if (origin := run.job_code_origin) is None:
-            return False
-        pointer = origin.repository_origin.code_pointer
-        if not isinstance(pointer, ModuleCodePointer) or pointer.module != _DEFINITIONS:
+        origin = run.job_code_origin
+        if origin is None or module_of(run) != _DEFINITIONS:
             return False
         asked = Asked(
             run_id=run.run_id,
@@ -66,7 +67,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
             self._instance.report_engine_event(
                 f"Handed to the engine, whose child {pid} executes it.",
                 run,
-                EngineEventData({"pid": str(pid), _HANDED: True}),
+                engine_event_data({"pid": str(pid), _HANDED: True}),
                 cls=type(self),
             )
 

@@ -8,14 +8,10 @@ from functools import partial
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.tags import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    MAX_RETRIES_TAG,
-)
 
 from etl_assets import tags
 from etl_assets.build import ASSETS, build_definitions
+from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import RunFailed
 from etl_assets.partitions import ranges
 from etl_assets.resources.failures import failed_partitions
@@ -67,7 +63,7 @@ def materialize_days(
             raise_on_error=False,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
             # A run of this process cannot be started again by the daemon; the command can be.
-            tags={tags.READ_MODE: mode.value, MAX_RETRIES_TAG: "0", **_days(first, last)},
+            tags={tags.READ_MODE: mode.value, tags.MAX_RETRIES: "0", **_days(first, last)},
         )
         results.append(result)
         if result.success:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from etl_assets.contracts.arrow_rules import violations_here
 from etl_assets.contracts.columns import TableContract
@@ -76,12 +75,11 @@ def broken_by(
 
 def _passed_before(instance: dg.DagsterInstance, key: dg.AssetCheckKey, version: int) -> bool:
     """Whether the last evaluation was of this version: a run that changed nothing then starts no Spark for it."""
-    # The newest record is the evaluation that is being made.
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=5):
-        if record.status is AssetCheckExecutionRecordStatus.FAILED:
-            return False
-        if record.status is AssetCheckExecutionRecordStatus.SUCCEEDED and record.evaluation is not None:
-            checked = record.evaluation.metadata.get(VERSION)
-            # Earlier releases wrote a number, of which Dagster made a chart.
-            return checked is not None and str(checked.value) == str(version)
+        evaluation = record.evaluation
+        if not isinstance(evaluation, dg.AssetCheckEvaluation):
+            continue  # planned only: the newest record is the evaluation that is being made
+        checked = evaluation.metadata.get(VERSION)
+        # Earlier releases wrote a number, of which Dagster made a chart.
+        return evaluation.passed and checked is not None and str(checked.value) == str(version)
     return False

@@ -106,16 +106,18 @@ class Engine:
         """Load what every run would: definitions, and what steps import on their way."""
         import importlib
 
+        from etl_assets.dagster_internals import load_run_command
+
         definitions = getattr(importlib.import_module(MODULE), ATTRIBUTE)
         definitions.get_repository_def().get_implicit_global_asset_job_def()
         for module in (
-            "dagster._cli.api",
             "pyspark.sql.connect.session",
             "pyspark.sql.functions",
             "deltalake",
             "pyarrow",
         ):
             importlib.import_module(module)
+        load_run_command()
         self._state = loaded_state(os.environ)
         # What is there stays: children do not touch, and so do not copy, the pages that count references to it.
         gc.collect()

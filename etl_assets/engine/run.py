@@ -45,27 +45,14 @@ def execute(asked: Asked, connection: socket.socket, spark: SparkServer | None) 
         return NOT_BEGUN
     os.environ.clear()
     os.environ.update(asked.environment)
+    # Here: loaded with Dagster by the engine, before it forked this process.
+    from etl_assets.dagster_internals import execute_launched_run
+
     succeeded = False
 
     def run() -> None:
         nonlocal succeeded
-        succeeded = _run(asked)
+        succeeded = execute_launched_run(asked.run_id, asked.instance)
 
     code = at_engine(spark, run)
     return code if succeeded else OTHERWISE
-
-
-def _run(asked: Asked) -> bool:
-    from dagster import DagsterInstance, DagsterRunStatus
-    from dagster._cli.api import _execute_run_command_body
-    from dagster._core.instance import InstanceRef
-    from dagster._serdes import deserialize_value
-    from dagster._utils.interrupts import capture_interrupts
-
-    with (
-        capture_interrupts(),
-        DagsterInstance.from_ref(deserialize_value(asked.instance, InstanceRef)) as instance,
-    ):
-        _execute_run_command_body(asked.run_id, instance, lambda _: None, set_exit_code_on_failure=False)
-        run = instance.get_run_by_id(asked.run_id)
-        return run is not None and run.status is DagsterRunStatus.SUCCESS

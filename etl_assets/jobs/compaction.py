@@ -9,7 +9,6 @@ from functools import partial
 from typing import Never
 
 import dagster as dg
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.compaction import CROWDED_FILES
@@ -26,6 +25,11 @@ from etl_assets.steps.turns import Turns
 JOB = "compact_tables"
 EVERY_HOUR = "17 * * * *"
 """Not at the full hour, when everything else on a machine begins."""
+UNDER_WAY = [
+    status
+    for status in dg.DagsterRunStatus
+    if status not in (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+]
 TABLES = tuple(contract.name for contract in ALL_TABLES)
 
 
@@ -97,7 +101,7 @@ def compaction_schedule(settings: Settings, job: dg.JobDefinition) -> dg.Schedul
         description="Asks once an hour for a run, if any table has many small files. On by default.",
     )
     def compact_hourly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        under_way = dg.RunsFilter(job_name=JOB, statuses=NOT_FINISHED_STATUSES)
+        under_way = dg.RunsFilter(job_name=JOB, statuses=UNDER_WAY)
         if context.instance.get_runs_count(under_way):
             return dg.SkipReason("the run before is under way")
         try:

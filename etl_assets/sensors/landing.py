@@ -4,10 +4,10 @@ import datetime as dt
 import time
 
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from etl_assets import tags
 from etl_assets.contracts.tables import RAW_EVENTS
+from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import EtlAssetsError
 from etl_assets.follow.lease import following, found_done, left_undone
 from etl_assets.observability.pending import days_behind
