@@ -58,6 +58,24 @@ def test_a_version_that_failed_last_is_looked_at_again(instance):
     assert not _passed_before(instance, KEY, 3)
 
 
+def test_the_evaluation_that_is_being_made_does_not_hide_the_one_before(instance):
+    evaluated(instance, passed=True, version=3)
+    seen = []
+
+    @dg.asset_check(asset="raw_events", name="contract")
+    def check(context) -> dg.AssetCheckResult:
+        seen.append(_passed_before(context.instance, KEY, 3))
+        return dg.AssetCheckResult(passed=False, metadata={VERSION: 3})
+
+    @dg.asset
+    def raw_events() -> None:
+        return None
+
+    dg.materialize([raw_events, check], instance=instance)
+    assert seen == [True]
+    assert not _passed_before(instance, KEY, 3)
+
+
 def no_spark() -> SparkSession:
     raise AssertionError("so few rows need no Spark")
 
