@@ -32,6 +32,7 @@ from etl_assets.transforms.audit import (
     audit_committed,
     audit_exceptions,
     audit_normalized,
+    files_read_again,
     first_outcomes,
 )
 
@@ -114,10 +115,12 @@ class Audit:
             readings[RAW_EVENTS.name],
             readings[RAW_EVENTS_EXCEPTIONS.name],
         )
-        accepted = [audit_accepted(raw.rows(spark))] if raw.days else []
-        if not refused.days:
-            return accepted
-        return first_outcomes(accepted, audit_exceptions(refused.rows(spark)))
+        rows = raw.rows(spark) if raw.days else None
+        return first_outcomes(
+            None if rows is None else audit_accepted(rows),
+            audit_exceptions(refused.rows(spark)) if refused.days else None,
+            None if rows is None or _of_one_batch(raw) else files_read_again(rows),
+        )
 
     def _refused_before(self, readings: dict[str, Changes]) -> DataFrame:
         spark, reading = self.context.spark, readings[NORMALIZED_ORDERS_EXCEPTIONS.name]
@@ -126,6 +129,12 @@ class Audit:
         days = readings[NORMALIZED_ORDERS.name].days
         rows = reading.source.read(spark, reading.version, whole_days(days))
         return audit_exceptions(rows).select("event_id", "attempt")
+
+
+def _of_one_batch(raw_events: Changes) -> bool:
+    """Whether the rows read are of one batch, which has read each file once."""
+    batches = raw_events.range_of("batch_id")
+    return batches is not None and batches[0] == batches[1]
 
 
 def _known_within(readings: Mapping[str, Changes]) -> Within:

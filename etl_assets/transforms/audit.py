@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,10 @@ from etl_assets.sources.landing import REPLAYS
 from etl_assets.transforms.dead_letters import replay_attempt
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+_RECORD = ("source", "source_position", "attempt")
+"""What tells records at ingest apart, with their attempts."""
 
 
 def audit_accepted(raw_events: DataFrame) -> DataFrame:
@@ -104,23 +106,57 @@ def audit_exceptions(exceptions: DataFrame) -> DataFrame:
     )
 
 
-def first_outcomes(accepted: Sequence[DataFrame], refused: DataFrame) -> list[DataFrame]:
+def files_read_again(raw_events: DataFrame) -> DataFrame:
+    """Names of the files that several batches have read, because they were changed in between: `file`. Few, or none."""
+    from pyspark.sql import functions as F
+
+    batches = raw_events.groupBy(_file().alias("file")).agg(
+        F.min("batch_id").alias("__first"), F.max("batch_id").alias("__last")
+    )
+    return batches.where("__first < __last").select("file")
+
+
+def first_outcomes(
+    accepted: DataFrame | None, refused: DataFrame | None, read_again: DataFrame | None
+) -> list[DataFrame]:
     """Of each record at ingest the first outcome: a line has another one once its file was changed after it had been read.
 
     Args:
-        accepted: Audit rows of accepted events, none or one frame.
-        refused: Audit rows of what ingest refused or met again, few beside them.
+        accepted: Audit rows of accepted events; None if there are none.
+        refused: Audit rows of what ingest refused or met again, few beside them; None if there are none.
+        read_again: The files of accepted events whose lines may have two outcomes in `accepted` alone, as of
+            `files_read_again`; None if there are none.
     """
+    from pyspark.sql import functions as F
+
+    if accepted is None:
+        return [] if refused is None else [_first(refused)]
+    key = list(_RECORD)
+    positions = []
+    if refused is not None:
+        positions.append(refused.select(*key))
+    if read_again is not None:
+        of_files = accepted.join(F.broadcast(read_again), _file() == F.col("file"), "left_semi")
+        positions.append(of_files.select(*key))
+    if not positions:
+        return [accepted]
+    several = reduce(lambda one, other: one.unionByName(other), positions).distinct()
+    found = accepted.join(several, key, "left_semi")
+    found = found if refused is None else found.unionByName(refused)
+    return [accepted.join(several, key, "left_anti"), _first(found)]
+
+
+def _first(rows: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    key = ["source", "source_position", "attempt"]
-    positions = refused.select(*key).distinct()
-    several = reduce(
-        lambda one, other: one.unionByName(other),
-        (rows.join(positions, key, "left_semi") for rows in accepted),
-        refused,
-    )
-    first = Window.partitionBy(*key).orderBy("recorded_at", "outcome")
-    kept = several.withColumn("__rank", F.row_number().over(first)).where("__rank = 1").drop("__rank")
-    return [*(rows.join(positions, key, "left_anti") for rows in accepted), kept]
+    first = Window.partitionBy(*_RECORD).orderBy("recorded_at", "outcome")
+    return rows.withColumn("__rank", F.row_number().over(first)).where("__rank = 1").drop("__rank")
+
+
+def _file() -> Column:
+    """The source position without its line, which follows the last colon."""
+    from pyspark.sql import functions as F
+
+    line = F.substring_index("source_position", ":", -1)
+    return F.substring(F.col("source_position"), F.lit(1), F.length("source_position") - F.length(line) - 1)

@@ -205,3 +205,21 @@ def test_the_audit_has_the_first_outcome_of_a_line_also_where_it_reads_both_at_o
         ("2", "rejected"),
         ("3", "accepted"),
     ]
+
+
+@pytest.mark.parametrize("mode", list(ReadMode))
+def test_the_audit_has_the_first_of_two_events_that_a_line_of_a_changed_file_had(pipeline, mode):
+    """Both were accepted, and the audit reads both at once; of other files it has every line."""
+    file = pipeline.land([event(1), event(2)], name="a:7.jsonl")
+    pipeline.run(only=["raw_events"])
+    file.write_bytes(b"".join(json.dumps(event(number)).encode() + b"\n" for number in (3, 4, 5)))
+    pipeline.land([event(6)], name="a.jsonl")
+    later = dataclasses.replace(pipeline, clock=lambda: NOW + dt.timedelta(hours=1))
+    later.run(only=["raw_events", "audit_log"], mode=mode)
+    rows = [row for row in pipeline.rows("audit_log") if row["stage"] == "ingest"]
+    assert sorted((row["source_position"], row["event_id"]) for row in rows) == [
+        (f"{DAY}/a.jsonl:1", "event-6"),
+        (f"{DAY}/a:7.jsonl:1", "event-1"),
+        (f"{DAY}/a:7.jsonl:2", "event-2"),
+        (f"{DAY}/a:7.jsonl:3", "event-5"),
+    ]
