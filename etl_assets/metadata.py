@@ -29,6 +29,7 @@ FIGURES = (
     "inserted",
     "updated",
     "ignored",
+    "removed",
 )
 """Names of figures, in the order they are shown. Numbers, so that Dagster plots them over the partitions.
 

@@ -10,7 +10,7 @@ from benchmarks.scripts.arguments import arguments
 
 def main() -> None:
     from etl_assets.delta.table import Table
-    from etl_assets.delta.upsert import UpsertSpec
+    from etl_assets.delta.write_spec import WriteSpec
     from etl_assets.io_managers.frame_step import FrameStep
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.resources.spark import SparkResource, spark_config
@@ -24,7 +24,7 @@ def main() -> None:
     spark = resource.spark_session
     mark("session")
     table = Table(name="orders", domain=domain, contract=None)
-    spec = UpsertSpec(merge_key=("order_id",), ordering="updated_at")
+    spec = WriteSpec(keys=("order_id",), sequence_by="updated_at")
     rows = spark.read.schema(told["schema"]).json(told["rows"])
     FrameStep(rows=rows, table=table, spec=spec, all_keys=()).run(())
     mark("merged")

@@ -1,4 +1,4 @@
-"""The rows of an upsert: one for each merge key, and none that the table could not tell apart afterwards.
+"""The rows of a user's frame as they are written: of an upsert or insert one for each key, and none that cannot be stored.
 
 What is wrong with a row is found where the rows are computed for the write, so that it costs no Spark job: the query fails, and
 nothing is committed. Belongs here: these conditions, and the error that each becomes. Does not belong here: what the columns'
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.partition_filter import PartitionFilter
-from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import EtlAssetsError, PartitionMismatch, RowsRefused
 from etl_assets.retry_policy import spark_text
 
@@ -30,50 +30,67 @@ _LONGEST_VALUE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedRows:
-    """The rows of a frame as an upsert takes them.
+    """The rows of a frame as a write takes them.
 
     Attributes:
         rows: A frame whose columns `frame_columns.py` has found good.
-        spec: The upsert.
+        spec: How they are written.
         table: Name of the table, for errors.
         partitions: Values of `delta_partition` that the rows may have; None for any.
         run: The partitions of the run in words, for errors.
     """
 
     rows: DataFrame
-    spec: UpsertSpec
+    spec: WriteSpec
     table: str
     partitions: PartitionFilter | None = None
     run: str = ""
 
-    def newest(self) -> DataFrame:
-        """One row for each merge key: the newest by the ordering column.
+    def kept(self) -> DataFrame:
+        """The rows to write: one for each key, or all of them where the spec has no keys.
 
-        MERGE inserts a new key twice when the source has it twice, without an error. The query fails if a key has no row
-        that is the newest, or a row cannot be stored; `refusal_in` makes the error of it.
+        The query fails if a row cannot be stored; `refusal_in` makes the error of it.
+        """
+        from pyspark.sql import functions as F
+
+        if self.spec.keys:
+            return self._one_of_each_key()
+        # With a condition whose value Spark does not know beforehand: one on columns alone it may move below a join of the
+        # asset's, where rows are that the asset does not return.
+        return self.rows.where(F.when(F.monotonically_increasing_id() >= 0, self._is_sound()))
+
+    def _one_of_each_key(self) -> DataFrame:
+        """Of each key the row that stands: of an upsert the highest by `sequence_by`, of an insert the lowest.
+
+        MERGE inserts a new key twice when the source has it twice, without an error. The query fails if no row of a key is
+        that one.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         spec = self.spec
         rank, first = unused_names(self.rows.columns, ("rank", "first"))
-        key = [_column(name) for name in spec.merge_key]
+        key = [_column(name) for name in spec.keys]
         is_first = F.col(rank) == 1
-        if spec.ordering is None:
+        if spec.sequence_by is None:
             window = Window.partitionBy(*key).orderBy(*key)
             ranked = self.rows.withColumn(rank, F.row_number().over(window))
             # In one condition with the rank: one on columns alone Spark may move below a join of the asset's, where rows are
             # that the asset does not return.
             kept = F.when(is_first, self._is_sound()).otherwise(_refuse("key_twice"))
             return ranked.where(kept).drop(rank)
-        window = Window.partitionBy(*key).orderBy(_column(spec.ordering).desc_nulls_last())
-        others = [_column(name) for name in self.rows.columns if name not in spec.merge_key]
-        values = F.struct(_column(spec.ordering).alias("order"), F.struct(*others).alias("row"))
+        order = _column(spec.sequence_by)
+        is_insert = spec.write_mode is WriteMode.INSERT
+        window = Window.partitionBy(*key).orderBy(
+            order.asc_nulls_first() if is_insert else order.desc_nulls_last()
+        )
+        others = [_column(name) for name in self.rows.columns if name not in spec.keys]
+        values = F.struct(order.alias("order"), F.struct(*others).alias("row"))
         up_to_here = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         ranked = self.rows.withColumns(
             {rank: F.row_number().over(window), first: F.first(values).over(up_to_here)}
         )
-        as_new = F.col(first)["order"].eqNullSafe(_column(spec.ordering))
+        as_new = F.col(first)["order"].eqNullSafe(order)
         same = F.col(first)["row"].eqNullSafe(F.struct(*others))
         kept = F.when(is_first, self._is_sound()).when(as_new & ~same, _refuse("tie")).otherwise(F.lit(False))
         return ranked.where(kept).drop(rank, first)
@@ -84,10 +101,13 @@ class CheckedRows:
 
         spec, schema = self.spec, self.rows.schema
         sound = F.when(F.lit(False), F.lit(True))
-        for name in spec.merge_key:
+        for name in spec.keys:
             sound = sound.when(_column(name).isNull(), _refuse("null_key", F.lit(name)))
-        if spec.ordering is not None and schema[spec.ordering].dataType.typeName() in ("float", "double"):
-            sound = sound.when(F.isnan(_column(spec.ordering)), _refuse("nan_ordering"))
+        if spec.sequence_by is not None and schema[spec.sequence_by].dataType.typeName() in (
+            "float",
+            "double",
+        ):
+            sound = sound.when(F.isnan(_column(spec.sequence_by)), _refuse("nan_ordering"))
         if spec.delta_partition is not None:
             column = _column(spec.delta_partition)
             if self.partitions is not None:
@@ -112,7 +132,7 @@ class CheckedRows:
 
     def _refusal(self, kind: str, value: str) -> EtlAssetsError:
         spec, rows = self.spec, f"the rows for {self.table}"
-        key = ", ".join(spec.merge_key)
+        key = ", ".join(spec.keys)
         if kind == "other_partition":
             return PartitionMismatch(
                 f"{rows} hold {value if value == 'NULL' else repr(value)} in {spec.delta_partition}, which is of none of the"
@@ -127,23 +147,23 @@ class CheckedRows:
             "null_key": (
                 value,
                 f"{rows} hold NULL in {value}, a column of the merge key",
-                f"give every row its {value}, drop such rows in the asset, or choose another `merge_key`",
+                f"give every row its {value}, drop such rows in the asset, or choose other `keys`",
             ),
             "key_twice": (
                 key,
                 f"{rows} hold a merge key ({key}) twice and no ordering column says which is newer",
-                "drop duplicates in the asset, or name an `ordering` column",
+                "drop duplicates in the asset, or name a `sequence_by` column",
             ),
             "tie": (
-                spec.ordering,
-                f"{rows} hold a merge key ({key}) twice with the same {spec.ordering} and different values, and nothing says"
+                spec.sequence_by,
+                f"{rows} hold a merge key ({key}) twice with the same {spec.sequence_by} and different values, and nothing says"
                 " which is newer",
-                f"drop one of them in the asset, or order by more than {spec.ordering}: a STRUCT of several columns",
+                f"drop one of them in the asset, or order by more than {spec.sequence_by}: a STRUCT of several columns",
             ),
             "nan_ordering": (
-                spec.ordering,
-                f"{rows} hold NaN in {spec.ordering}, their `ordering`, and no row would ever be newer",
-                f"give every row its {spec.ordering}, or NULL for a row older than all others",
+                spec.sequence_by,
+                f"{rows} hold NaN in {spec.sequence_by}, their `sequence_by`, and no row would ever be newer",
+                f"give every row its {spec.sequence_by}, or NULL for a row older than all others",
             ),
             "empty_partition": (
                 spec.delta_partition,

@@ -1,6 +1,6 @@
 """The one place that writes to a table: rows and cursors in one Delta commit, durable before it is reported.
 
-Every write is an append or an upsert on a pinned base version; an upsert into nothing is carried out as an append. A
+Every write is an append, an upsert or a replacement of declared rows on a pinned base version; an upsert into nothing is carried out as an append. A
 commit that finds its transaction id in the table does nothing and says so; one that finds the table past its planned
 base fails before it writes. With several failure domains a commit counts once it is acknowledged: held by a majority.
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Snapshot, Table
 
 DEFAULT_LOCK_WAIT_SECONDS = 60.0
+ALL_ROWS = "TRUE"
+"""The condition that every row meets, as `Write.replaces`."""
 _WRITE_SETTINGS = {
     # One attempt: Delta would otherwise rebase the commit onto whatever version another writer made meanwhile.
     "spark.databricks.delta.maxCommitAttempts": "0",
@@ -72,6 +74,8 @@ class Write:
             it: a repetition finds the table moved on and fails, and is to be planned anew.
         upsert: How to merge, from a frame with each merge key once; None appends.
         replace: An upsert's rows stand, whatever the table has under their keys.
+        replaces: A condition on the table's rows: those for which it holds go with this commit. `ALL_ROWS` for all of them, None
+            for none.
         partitions: Values of the Delta partition column among the rows, where known.
         lies_in: Like `partitions`, of a table without contract, whose column may have any type.
         cursors: What of its inputs the table has consumed with this commit: cursor name to source version.
@@ -89,6 +93,7 @@ class Write:
     transaction: Transaction | None = None
     upsert: UpsertSpec | None = None
     replace: bool = False
+    replaces: str | None = None
     partitions: Collection[str] | None = None
     lies_in: PartitionFilter | None = None
     cursors: Mapping[str, int] = field(default_factory=dict)
@@ -283,6 +288,7 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
     meets_rows = write.upsert is not None and _meets_rows(snapshot, write, write.upsert)
     if (
         snapshot is not None
+        and write.replaces is None
         and can_append(table, snapshot, write.rows)
         and (not meets_rows or _may_leave_known_rows_out(write))
     ):
@@ -308,7 +314,9 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
     if write.deterministic:
         settings["spark.databricks.delta.merge.materializeSource"] = "none"
     with scoped_settings(spark, settings):
-        if write.upsert is None:
+        if write.replaces is not None:
+            _replace(place.path, write.rows, write.replaces)
+        elif write.upsert is None:
             write.rows.write.format("delta").mode("append").save(str(place.path))
         else:
             _upsert(spark, table, place.path, write, write.upsert, meets_rows=meets_rows)
@@ -395,11 +403,21 @@ def write_settings(
     }
 
 
+def _replace(path: Path, rows: DataFrame, condition: str) -> None:
+    """Rows instead of those that meet a condition, in one commit; Delta refuses new rows that do not meet it."""
+    writer = rows.write.format("delta").mode("overwrite")
+    # Whatever the session says: only the partitions that have new rows would be emptied otherwise.
+    writer = writer.option("partitionOverwriteMode", "static")
+    if condition != ALL_ROWS:
+        writer = writer.option("replaceWhere", condition)
+    writer.save(str(path))
+
+
 def _upsert(
     spark: SparkSession, table: Table, path: Path, write: Write, upsert: UpsertSpec, *, meets_rows: bool
 ) -> None:
     columns = write.rows.columns
-    check_columns(upsert, columns, table=table.name)
+    check_columns(upsert.named, columns, table=table.name)
     view, target = f"upsert_{uuid.uuid4().hex}", delta_table(path)
     if meets_rows:
         statement = merge_sql(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from etl_assets.contracts.columns import Column, TableContract
     from etl_assets.delta.table import Table
-    from etl_assets.delta.upsert import UpsertSpec
 
 
 def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> int:
@@ -67,8 +66,8 @@ def create_like(
     spark: SparkSession,
     table: Table,
     rows: DataFrame,
-    spec: UpsertSpec,
     *,
+    delta_partition: str | None,
     wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
 ) -> int:
     """Create a table without contract from a frame's columns when it does not exist; returns its newest version."""
@@ -77,8 +76,8 @@ def create_like(
     with writing(table, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)):
         if table.version() < 0:
             writer = rows.limit(0).write.format("delta").mode("append")
-            if spec.delta_partition is not None:
-                writer = writer.partitionBy(spec.delta_partition)
+            if delta_partition is not None:
+                writer = writer.partitionBy(delta_partition)
             for name, value in TABLE_PROPERTIES.items() if table.replication is not None else ():
                 writer = writer.option(name, value)
             with acknowledged(spark, table, version=0) as place:

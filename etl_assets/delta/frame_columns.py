@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.upsert import UpsertSpec, check_columns
+from etl_assets.delta.upsert import check_columns
+from etl_assets.delta.write_spec import WriteSpec
 from etl_assets.errors import ContractError, SchemaMismatch
 
 if TYPE_CHECKING:
@@ -43,21 +44,21 @@ _PARTITION_TYPES = frozenset(
 )
 """Types whose values the log and the folders of a table write and read back exactly."""
 _REMEDIES = {
-    "map": "store F.array_sort(F.map_entries({column})) instead, an ARRAY of STRUCTs",
+    "map": "store F.array_sort(F.map_entries({column})) instead, an ARRAY of STRUCTs; `write_mode` append or replace takes a MAP",
     "variant": "store F.to_json({column}) instead, a STRING",
     "void": "give it a type, for example F.lit(None).cast('string')",
 }
 _WIDER = ("byte", "short", "integer", "long"), ("float", "double")
 
 
-def check_frame(spec: UpsertSpec, schema: StructType, *, table: str, is_new: bool = True) -> None:
+def check_frame(spec: WriteSpec, schema: StructType, *, table: str, is_new: bool = True) -> None:
     """Refuse a frame that no table can be made of under its spec; a table that is there gives its type to a column without one.
 
     Raises:
         ContractError: it lacks a column that the spec names, or the type of `delta_partition` does not do.
         SchemaMismatch: a name comes twice, or a column cannot be stored.
     """
-    check_columns(spec, schema.names, table=table)
+    check_columns(spec.named, schema.names, table=table)
     lowered = Counter(name.lower() for name in schema.names)
     twice = [name for name in schema.names if lowered[name.lower()] > 1]
     if twice:
@@ -67,10 +68,11 @@ def check_frame(spec: UpsertSpec, schema: StructType, *, table: str, is_new: boo
             table=table,
             column=twice[0],
         )
+    compared = spec.write_mode.by_key
     for field in schema.fields:
         if is_new or field.dataType.typeName() != "void":
             for part in _parts(field.dataType):
-                _check_storable(field.name, part, table=table)
+                _check_storable(field.name, part, table=table, compared=compared)
     if spec.delta_partition is not None:
         type_ = schema[spec.delta_partition].dataType
         if type_.typeName() not in _PARTITION_TYPES:
@@ -155,12 +157,14 @@ def _fits(found: DataType, stored: DataType) -> bool:
     )
 
 
-def _check_storable(column: str, type_: DataType, *, table: str) -> None:
-    if (name := type_.typeName()) in _STORABLE:
+def _check_storable(column: str, type_: DataType, *, table: str, compared: bool) -> None:
+    name = type_.typeName()
+    if name in _STORABLE or (name == "map" and not compared):
         return
     remedy = _REMEDIES.get(name, "cast {column} to a type that can be stored, such as STRING")
+    by = " by an upsert" if name == "map" else ""
     raise SchemaMismatch(
-        f"the column {column} of the rows for {table} has the type {name.upper()}, which cannot be stored by an upsert",
+        f"the column {column} of the rows for {table} has the type {name.upper()}, which cannot be stored{by}",
         fix=remedy.format(column=repr(column)),
         table=table,
         column=column,
@@ -169,11 +173,13 @@ def _check_storable(column: str, type_: DataType, *, table: str) -> None:
 
 def _parts(type_: DataType) -> Iterator[DataType]:
     """A type and those within it; what is within one that cannot be stored does not matter."""
-    from pyspark.sql.types import ArrayType, StructType
+    from pyspark.sql.types import ArrayType, MapType, StructType
 
     yield type_
     if isinstance(type_, ArrayType):
         yield from _parts(type_.elementType)
+    if isinstance(type_, MapType):
+        yield from (*_parts(type_.keyType), *_parts(type_.valueType))
     if isinstance(type_, StructType):
         for field in type_.fields:
             yield from _parts(field.dataType)

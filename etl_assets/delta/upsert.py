@@ -6,7 +6,7 @@ Does not belong here: running it (`commit.py`), and making rows fit for it (`che
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ METADATA_PREFIX = "delta_upsert/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertSpec:
-    """How rows of an asset meet the rows of its table.
+    """How the rows of a merge meet the rows of a table.
 
     Attributes:
         merge_key: Columns that identify a row; unique in the table after every commit, never null.
@@ -57,8 +57,13 @@ class UpsertSpec:
                 fix="set `delta_partition`, or unset it",
             )
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The columns that it names."""
+        return tuple(filter(None, (*self.merge_key, self.ordering, self.delta_partition)))
+
     def to_metadata(self) -> dict[str, Any]:
-        """The spec as asset metadata, from which `DeltaUpsertIOManager` reads it."""
+        """The spec as asset metadata, from which `DeltaUpsertIOManager` reads it; see `write_spec.py`."""
         fields: dict[str, Any] = {"merge_key": list(self.merge_key)}
         for name in ("ordering", "delta_partition", "columns"):
             if getattr(self, name) is not None:
@@ -67,34 +72,6 @@ class UpsertSpec:
             if getattr(self, name):
                 fields[name] = True
         return {METADATA_PREFIX + name: value for name, value in fields.items()}
-
-    @classmethod
-    def from_metadata(cls, metadata: Mapping[str, Any], *, asset: str) -> UpsertSpec:
-        """Read the spec from asset metadata; `merge_key` may be a name or a list of names.
-
-        Raises:
-            ContractError: no merge key, or a name that is no field of the spec.
-        """
-        fields = {
-            key.removeprefix(METADATA_PREFIX): getattr(value, "value", value)
-            for key, value in metadata.items()
-            if key.startswith(METADATA_PREFIX)
-        }
-        known = set(cls.__dataclass_fields__)
-        if unknown := sorted(fields.keys() - known):
-            raise ContractError(
-                f"the asset {asset} has unknown upsert metadata {', '.join(unknown)}",
-                fix=f"use {', '.join(METADATA_PREFIX + name for name in sorted(known))}",
-                asset=asset,
-            )
-        if "merge_key" not in fields:
-            raise ContractError(
-                f"the asset {asset} has no merge key",
-                fix=f'add metadata={{"{METADATA_PREFIX}merge_key": ["column", ...]}} or **UpsertSpec(...).to_metadata()',
-                asset=asset,
-            )
-        key = fields.pop("merge_key")
-        return cls(merge_key=(key,) if isinstance(key, str) else tuple(key), **fields)
 
     @classmethod
     def of(cls, contract: TableContract, *, partition_bound: bool = False) -> UpsertSpec:
@@ -108,19 +85,18 @@ class UpsertSpec:
         )
 
 
-def check_columns(spec: UpsertSpec, columns: Collection[str], *, table: str) -> None:
-    """Refuse a frame that lacks a column the spec names.
+def check_columns(named: Collection[str], columns: Collection[str], *, table: str) -> None:
+    """Refuse a frame that lacks a column which its spec names.
 
     Raises:
         ContractError: carries `table` and `missing`.
     """
-    named = (*spec.merge_key, spec.ordering, spec.delta_partition)
-    missing = [name for name in named if name is not None and name not in columns]
+    missing = [name for name in named if name not in columns]
     if missing:
         lowered = {name.lower(): name for name in columns}
         spelt = [f"rename {lowered[name.lower()]} to {name}" for name in missing if name.lower() in lowered]
         raise ContractError(
-            f"the rows for {table} lack {', '.join(missing)}, named in its upsert spec",
+            f"the rows for {table} lack {', '.join(missing)}, named in its spec",
             fix="; ".join(spelt) or f"return these columns from the asset; it has {', '.join(columns)}",
             table=table,
             missing=missing,

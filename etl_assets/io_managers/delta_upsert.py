@@ -1,17 +1,17 @@
-"""`DeltaUpsertIOManager`: an asset returns a Spark DataFrame and gets idempotent upserts into a Delta table.
+"""`DeltaUpsertIOManager`: an asset returns a Spark DataFrame, and its rows are stored in a Delta table.
 
-The asset says how in its metadata (`UpsertSpec(...).to_metadata()`, or the keys by hand):
+The asset says how in its metadata (`WriteSpec(...).to_metadata()`, or the keys by hand):
 
 ```python
 @dg.asset(
     partitions_def=daily,
-    metadata=UpsertSpec(merge_key=("id",), ordering="updated_at", delta_partition="day").to_metadata(),
+    metadata=WriteSpec(keys=("id",), sequence_by="updated_at", delta_partition="day").to_metadata(),
     io_manager_key="delta",
 )
 def customers(spark: SparkResource) -> "DataFrame": ...
 ```
 
-Running it twice changes nothing, a backfill in one run is one commit, and the commit's figures are on the
+Running it again changes nothing (`append`: running the same run again), a backfill in one run is one commit, and the commit's figures are on the
 materialization. Steps of the platform (`etl_assets.steps`) go the same way.
 """
 
@@ -29,7 +29,7 @@ from pydantic import Field
 from etl_assets.contracts import tables as contracts
 from etl_assets.delta.frame_columns import check_frame
 from etl_assets.delta.table import Table
-from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import ContractError, NotFound
 from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.io_managers.loading import before_the_first, partition_column, rows_of_partitions, spec_of
@@ -54,7 +54,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class DeltaUpsertIOManager(dg.ConfigurableIOManager):
-    """Stores DataFrames in Delta tables by upsert, and loads them.
+    """Stores DataFrames in Delta tables by upsert, insert, append or replacement, and loads them.
 
     Attributes:
         root: Folder of the failure domain; the table of asset `a/b` is `<root>/tables/a.b/<content generation>`.
@@ -65,7 +65,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
 
-    Guarantees: a row is stored once for each merge key; a commit is durable before the materialization is reported; two
+    Guarantees: a row is stored once for each key, and an appended one once for each run; a replacement is one commit; a commit is durable before the materialization is reported; two
     processes that write one table at once lose nothing; of a run over many partitions, those that fail do not stop the
     others from being stored and reported.
     """
@@ -171,7 +171,13 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
                 " spark.createDataFrame(...) makes one",
                 asset=asset,
             )
-        spec = UpsertSpec.from_metadata(context.definition_metadata, asset=asset)
+        spec = WriteSpec.from_metadata(context.definition_metadata, asset=asset)
+        if spec.write_mode is WriteMode.REPLACE and keys and spec.delta_partition is None:
+            raise ContractError(
+                f"the asset {asset} has partitions, and nothing says which rows of its table `write_mode` replace replaces",
+                fix="name the column of the asset's partition in `delta_partition`",
+                asset=asset,
+            )
         check_frame(spec, obj.schema, table=table.name, is_new=table.version() < 0)
         partitions = (
             values_by_key(
@@ -191,8 +197,15 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             spec=spec,
             all_keys=keys,
             partitions=partitions,
+            run_id=_run_id(context),
             lock_wait_seconds=self.lock_wait_seconds,
         )
+
+
+def _run_id(context: dg.OutputContext) -> str:
+    """What a run has in common with its repetitions: retries of the step, and re-executions of the run."""
+    run = context.step_context.dagster_run
+    return run.root_run_id or run.run_id
 
 
 def _is_step(obj: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A frame that an asset returned, as a step: an upsert into the asset's table, for any of its partitions."""
+"""A frame that an asset returned, as a step: a write to the asset's table by its spec, for any of its partitions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,24 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.checked_rows import CheckedRows
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit, Write, commit
+from etl_assets.delta.commit import (
+    ALL_ROWS,
+    DEFAULT_LOCK_WAIT_SECONDS,
+    Commit,
+    Transaction,
+    Write,
+    commit,
+    moved_on,
+)
 from etl_assets.delta.create import create_like
 from etl_assets.delta.frame_columns import check_fits, check_frame, columns_of
 from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.table import Snapshot, Table
-from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import ContractError
-from etl_assets.steps.step import INSERTED, StepReport, upsert_counts
+from etl_assets.io_managers.append_ids import append_of, left_to_append
+from etl_assets.steps.step import INSERTED, REMOVED, StepReport, upsert_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,24 +44,45 @@ class FrameStep:
     Attributes:
         rows: What the asset returned; evaluated once for each commit.
         table: The asset's table; created from the frame's columns when it does not exist.
-        spec: The asset's upsert spec.
+        spec: How they are written.
         all_keys: Every partition key the frame holds rows of, none for an asset without partitions.
         partitions: For each of them the values it stands for in the spec's `delta_partition`, if there is one.
+        run_id: What tells this run from another, and is the same when it is repeated: rows of one run are appended once.
     """
 
     rows: DataFrame
     table: Table
-    spec: UpsertSpec
+    spec: WriteSpec
     all_keys: tuple[str, ...]
     partitions: Mapping[str, PartitionFilter] = field(default_factory=dict)
+    run_id: str = ""
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 
     def run(self, keys: Sequence[str]) -> StepReport:
-        """Upsert the rows of some of the partitions, in one commit."""
-        with nullcontext() if self._is_whole(keys) else self._rows_one_by_one():
+        """Write the rows of some of the partitions, in one commit; an append leaves out what the run has appended before."""
+        if self.spec.write_mode is not WriteMode.APPEND:
             return self._run(keys)
+        left = left_to_append(self.run_id, keys, self.table.snapshot())
+        if not left:
+            return self._repeated(keys)
+        reports = [self._run(part, append_of(self.run_id, part)) for part in left]
+        appended = {key for part in left for key in part}
+        if before := [key for key in keys if key not in appended]:
+            reports.append(self._repeated(before))
+        return sum(reports[1:], reports[0])
 
-    def _run(self, keys: Sequence[str]) -> StepReport:
+    def _repeated(self, keys: Sequence[str]) -> StepReport:
+        """What to say of partitions whose rows an earlier attempt of this run has appended."""
+        rows = f"the rows of {_few(keys)}" if keys else "its rows"
+        note = f"this run ({self.run_id}) had appended {rows} before; they were not added again"
+        counts: dict[str | None, Counter[str]] = {key: Counter({INSERTED: 0}) for key in keys or (None,)}
+        return StepReport(table=self.table.name, version=self.table.version(), counts=counts, notes=(note,))
+
+    def _run(self, keys: Sequence[str], transaction: Transaction | None = None) -> StepReport:
+        with nullcontext() if self._is_whole(keys) else self._rows_one_by_one():
+            return self._write(keys, transaction)
+
+    def _write(self, keys: Sequence[str], transaction: Transaction | None) -> StepReport:
         spark = self.rows.sparkSession
         like = self.rows if self.spec.columns is None else frame_of(spark, [], self.spec.columns)
         self._check_columns(like)
@@ -63,20 +93,55 @@ class FrameStep:
             partitions=self._values_of(self.all_keys),
             run=_few(self.all_keys),
         )
-        base = create_like(spark, self.table, like, self.spec, wait_seconds=self.lock_wait_seconds)
+        partition, wait_seconds = self.spec.delta_partition, self.lock_wait_seconds
+        base = create_like(spark, self.table, like, delta_partition=partition, wait_seconds=wait_seconds)
         self._check_columns(like)  # of a table that another run has made meanwhile
+        if transaction is not None and self._has_part(keys, base):
+            raise moved_on(self.table, current=base, base=base - 1)
         write = Write(
-            rows=checked.newest(), base_version=base, upsert=self.spec, lies_in=self._values_of(keys)
+            rows=self._as_stored(checked.kept()),
+            base_version=base,
+            transaction=transaction,
+            upsert=self.spec.upsert,
+            replaces=self._replaced(keys),
+            lies_in=self._values_of(keys),
         )
         try:
-            done = commit(self.table, write, wait_seconds=self.lock_wait_seconds)
+            done = commit(self.table, write, wait_seconds=wait_seconds)
         except Exception as error:
             if (refusal := checked.refusal_in(error)) is not None:
                 raise refusal from error
             raise
+        if done.repeated:
+            return self._repeated(keys)
         return StepReport(
             table=self.table.name, version=done.version, counts=self._counts(done, keys, base), commits=1
         )
+
+    def _has_part(self, keys: Sequence[str], base: int) -> bool:
+        """Whether another attempt of this run has appended some of the partitions meanwhile. That it has all, the commit finds."""
+        return left_to_append(self.run_id, keys, self.table.snapshot(base)) not in ([], [keys])
+
+    def _as_stored(self, rows: DataFrame) -> DataFrame:
+        """The rows with the types that the table has; a merge casts by itself."""
+        from pyspark.sql import functions as F
+
+        stored = self.table.snapshot()
+        if self.spec.write_mode.by_key or stored is None:
+            return rows
+        columns = columns_of(stored)
+        return rows.select(
+            *(F.col(identifier(field.name)).cast(field.dataType).alias(field.name) for field in columns)
+        )
+
+    def _replaced(self, keys: Sequence[str]) -> str | None:
+        """The condition on the rows that the run's rows replace."""
+        if self.spec.write_mode is not WriteMode.REPLACE:
+            return None
+        values = self._values_of(keys)
+        if values is None or self.spec.delta_partition is None:
+            return ALL_ROWS
+        return values.condition(identifier(self.spec.delta_partition))
 
     def _check_columns(self, like: DataFrame) -> None:
         """Refuse columns that the table does not have, or would not if it were made like a frame."""
@@ -116,16 +181,16 @@ class FrameStep:
         )
 
     def _counts(self, done: Commit, keys: Sequence[str], base: int) -> dict[str | None, Counter[str]]:
-        """Figures of the whole commit, and for each partition how many rows it has more, where the log tells.
-
-        Nothing is told apart where a partition has fewer rows: then rows have moved between partitions, and what was inserted
-        where is not known.
-        """
+        """Figures of the whole commit, and for each partition what the log tells."""
+        if self.spec.write_mode is WriteMode.REPLACE:
+            return self._counts_of_replacement(done, keys, base)
         counts: dict[str | None, Counter[str]] = {key: Counter() for key in keys}
         totals = upsert_counts(done)
         if len(keys) == 1:
             counts[keys[0]] = totals
             return counts
+        # Nothing is told apart where a partition has fewer rows: then rows have moved between partitions, and what was inserted
+        # where is not known.
         before, after = (self._rows_by_key(keys, version) for version in (base, done.version))
         more = {key: after[key] - before.get(key, 0) for key in after}
         if sum(more.values()) == totals[INSERTED] and all(rows >= 0 for rows in more.values()):
@@ -134,6 +199,20 @@ class FrameStep:
             totals[INSERTED] = 0
         counts[None] = +totals
         return counts
+
+    def _counts_of_replacement(
+        self, done: Commit, keys: Sequence[str], base: int
+    ) -> dict[str | None, Counter[str]]:
+        """Rows that came and rows that went; for each partition, where the table is laid out by them."""
+        totals = upsert_counts(done)
+        before, after = (self._rows_by_key(keys, version) for version in (base, done.version))
+        if len(keys) > 1 and after:
+            return {key: Counter({INSERTED: after[key], REMOVED: before.get(key, 0)}) for key in keys}
+        was, now = (
+            snapshot.row_count() for snapshot in map(self.table.snapshot, (base, done.version)) if snapshot
+        )
+        totals[REMOVED] = was + totals[INSERTED] - now
+        return {(keys[0] if len(keys) == 1 else None): totals}
 
     def stored_rows(self, keys: Sequence[str]) -> dict[str, int]:
         """How many rows the table has of some partitions; of which it is not known, is not in it."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec
+from etl_assets.delta.write_spec import WriteSpec, is_declared
 from etl_assets.errors import ContractError, NotFound
 from etl_assets.io_managers.partition_keys import values_by_key
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from etl_assets.resources.spark import SparkResource
 
 
-def spec_of(context: dg.InputContext) -> UpsertSpec | None:
+def spec_of(context: dg.InputContext) -> WriteSpec | None:
     """The spec of the asset that is loaded; None for one without, as those of the platform are."""
     metadata: Mapping[str, Any] = (
         context.upstream_output.definition_metadata if context.upstream_output else {}
     )
-    if not any(name.startswith(METADATA_PREFIX) for name in metadata):
+    if not is_declared(metadata):
         return None
-    return UpsertSpec.from_metadata(metadata, asset=context.asset_key.to_user_string())
+    return WriteSpec.from_metadata(metadata, asset=context.asset_key.to_user_string())
 
 
 def _is_own(context: dg.InputContext) -> bool:
@@ -40,7 +40,7 @@ def _is_own(context: dg.InputContext) -> bool:
 
 
 def before_the_first(
-    context: dg.InputContext, spec: UpsertSpec | None, table: Table, spark: SparkResource
+    context: dg.InputContext, spec: WriteSpec | None, table: Table, spark: SparkResource
 ) -> DataFrame:
     """What there is of an asset that has no table yet: for itself, an empty frame with the columns that its spec declares.
 
@@ -56,13 +56,13 @@ def before_the_first(
         raise NotFound(
             f"the asset {name} reads its own earlier partitions, and its table does not exist yet",
             fix="declare its columns in the spec, and the first partition is given an empty frame:"
-            " UpsertSpec(..., columns='id STRING, day DATE')",
+            " WriteSpec(..., columns='id STRING, day DATE')",
             table=table.name,
         )
     return frame_of(spark.spark_session, [], spec.columns)
 
 
-def partition_column(context: dg.InputContext, spec: UpsertSpec | None, table: Table) -> str:
+def partition_column(context: dg.InputContext, spec: WriteSpec | None, table: Table) -> str:
     """The column of a table that tells the partitions of its asset apart.
 
     Raises:

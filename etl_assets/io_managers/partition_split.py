@@ -42,3 +42,9 @@ def run_partitions(run: Callable[[Sequence[str]], StepReport], keys: Sequence[st
     return PartitionsResult(
         report=sum(reports[1:], reports[0]) if reports else None, failed={**first.failed, **second.failed}
     )
+
+
+def halves(keys: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The two parts that partitions are tried in. Which they are stays as it is: appends are known by it (`append_ids.py`)."""
+    middle = len(keys) // 2
+    return keys[:middle], keys[middle:]

@@ -87,10 +87,10 @@ def test_a_backfill_without_a_bad_day_is_one_commit_and_is_read_by_ranges(lab):
     assert seen == [{"k2", "k3"}]
 
 
-def test_an_asset_without_a_merge_key_is_told_how_to_name_one(lab):
+def test_an_asset_without_keys_is_told_how_to_name_some(lab):
     text = failure(lab.run(asset_of(lambda: lab.frame(("a", "2026-01-01", 1, "x")), {})))
-    assert "the asset mine has no merge key" in text
-    assert "delta_upsert/merge_key" in text
+    assert "the metadata of the asset mine: it has no keys" in text
+    assert "delta_upsert/keys" in text
 
 
 def test_a_key_that_comes_twice_without_an_order_is_an_error_that_names_the_key(lab):

@@ -56,7 +56,7 @@ ROWS = [
     (
         UpsertSpec(merge_key=("id",), ordering="o"),
         "SELECT 'a' AS id, CAST('NaN' AS DOUBLE) AS o",
-        "hold NaN in o, their `ordering`",
+        "hold NaN in o, their `sequence_by`",
     ),
     (BOUND, "SELECT 'a' AS id, CAST(NULL AS STRING) AS day", "hold NULL in day, their `delta_partition`"),
     (
@@ -229,7 +229,7 @@ def test_an_asset_that_reads_its_own_yesterday_can_start(lab: Lab, columns: str 
     if columns is None:
         text = failure_of_a_load(first)
         assert "the asset mine reads its own earlier partitions, and its table does not exist yet" in text
-        assert "UpsertSpec(..., columns='id STRING, day DATE')" in text
+        assert "WriteSpec(..., columns='id STRING, day DATE')" in text
         return
     assert first.success
     assert lab.run(mine, partition_key="2026-01-02").success

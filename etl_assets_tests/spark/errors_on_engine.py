@@ -22,7 +22,7 @@ def days_apart(spark: Any, folder: Path) -> dict[str, Any]:
     """An asset's frame over three days is committed; a value of the second is no number."""
     from etl_assets.delta.partition_filter import PartitionFilter
     from etl_assets.delta.table import Table
-    from etl_assets.delta.upsert import UpsertSpec
+    from etl_assets.delta.write_spec import WriteSpec
     from etl_assets.io_managers.frame_step import FrameStep
     from etl_assets.io_managers.partition_split import run_partitions
     from etl_assets.placement.domains import FailureDomain
@@ -34,7 +34,7 @@ def days_apart(spark: Any, folder: Path) -> dict[str, Any]:
     step = FrameStep(
         rows=rows,
         table=Table(name="numbers", domain=FailureDomain(name="local", root=folder), contract=None),
-        spec=UpsertSpec(merge_key=("day",), delta_partition="day"),
+        spec=WriteSpec(keys=("day",), delta_partition="day"),
         all_keys=DAYS,
         partitions={day: PartitionFilter.of(day) for day in DAYS},
     )

@@ -10,12 +10,12 @@ from pyspark.sql.types import StructField, StructType
 
 from etl_assets.delta.frame_columns import check_fits, check_frame
 from etl_assets.delta.table import Table
-from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import ContractError, EtlAssetsError, SchemaMismatch
 from etl_assets.placement.domains import FailureDomain
 
 TABLE = Table(name="mine", domain=FailureDomain(name="local", root=Path("/data")))
-BY_ID = UpsertSpec(merge_key=("id",))
+BY_ID = WriteSpec(keys=("id",))
 TEXT, INT, LONG, DOUBLE = types.StringType(), types.IntegerType(), types.LongType(), types.DoubleType()
 
 
@@ -99,6 +99,14 @@ def test_a_type_that_cannot_be_stored_is_refused_with_what_to_store_instead(type
     assert fix in refused.value.fix
 
 
+@pytest.mark.parametrize("mode", [WriteMode.APPEND, WriteMode.REPLACE])
+def test_maps_are_stored_where_rows_are_not_compared(mode: WriteMode):
+    spec = WriteSpec(write_mode=mode)
+    check_frame(spec, columns(v=types.ArrayType(types.MapType(TEXT, INT))), table="mine")
+    with pytest.raises(SchemaMismatch, match="has the type VARIANT, which cannot be stored"):
+        check_frame(spec, columns(v=types.MapType(TEXT, types.VariantType())), table="mine")
+
+
 def test_a_column_of_nulls_takes_the_type_that_its_table_has():
     check_frame(BY_ID, columns(id=INT, v=types.NullType()), table="mine", is_new=False)
 
@@ -114,6 +122,6 @@ def test_names_that_are_not_clear_are_refused(names: tuple[str, ...], error: typ
 
 @pytest.mark.parametrize("type_", [DOUBLE, types.BinaryType(), columns(a=INT)], ids=str)
 def test_files_are_laid_out_by_types_that_are_read_back_exactly(type_: types.DataType):
-    spec = UpsertSpec(merge_key=("id",), delta_partition="part")
+    spec = WriteSpec(keys=("id",), delta_partition="part")
     with pytest.raises(ContractError, match="cannot be its `delta_partition`"):
         check_frame(spec, columns(id=INT, part=type_), table="mine")

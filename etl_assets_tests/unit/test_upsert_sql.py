@@ -6,9 +6,9 @@ import datetime as dt
 
 import pytest
 
-from etl_assets.contracts.tables import ALL_TABLES, DEAD_LETTERS, WAREHOUSE_ROWS
+from etl_assets.contracts.tables import DEAD_LETTERS, WAREHOUSE_ROWS
 from etl_assets.delta.partition_filter import PartitionFilter
-from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec, check_columns, insert_sql, merge_sql
+from etl_assets.delta.upsert import UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import ContractError
 
 COLUMNS = ("id", "value", "day", "batch_id")
@@ -99,39 +99,6 @@ def test_a_spec_that_contradicts_itself_is_refused(fields):
         UpsertSpec(**fields)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        UpsertSpec(merge_key=("id",)),
-        UpsertSpec(merge_key=("id", "day"), ordering="value", delta_partition="day", partition_bound=True),
-        UpsertSpec(merge_key=("id",), insert_only=True),
-        UpsertSpec(merge_key=("id",), columns="id STRING"),
-        *(UpsertSpec.of(contract) for contract in ALL_TABLES),
-    ],
-)
-def test_a_spec_comes_back_from_metadata(spec):
-    assert UpsertSpec.from_metadata(spec.to_metadata(), asset="a") == spec
-
-
-def test_metadata_may_name_one_key_as_a_string_and_hold_other_things():
-    metadata = {f"{METADATA_PREFIX}merge_key": "id", "owner": "x"}
-    assert UpsertSpec.from_metadata(metadata, asset="a") == UpsertSpec(merge_key=("id",))
-
-
-@pytest.mark.parametrize("name", ["merge_keys", "order"])
-def test_unknown_metadata_is_named_with_the_known_ones(name):
-    with pytest.raises(
-        ContractError, match=rf"the asset orders has unknown upsert metadata {name}"
-    ) as refused:
-        UpsertSpec.from_metadata({METADATA_PREFIX + name: "id"}, asset="orders")
-    assert "delta_upsert/merge_key" in refused.value.fix
-
-
-def test_metadata_without_a_key_is_refused():
-    with pytest.raises(ContractError, match="the asset orders has no merge key"):
-        UpsertSpec.from_metadata({}, asset="orders")
-
-
 def test_contracts_give_their_own_spec():
     assert UpsertSpec.of(DEAD_LETTERS).ordering == "attempts"
     assert UpsertSpec.of(WAREHOUSE_ROWS, partition_bound=True).delta_partition == "partition_date"
@@ -139,13 +106,13 @@ def test_contracts_give_their_own_spec():
 
 def test_a_frame_that_lacks_a_named_column_is_refused():
     with pytest.raises(ContractError, match="the rows for orders lack id, day") as refused:
-        check_columns(UpsertSpec(merge_key=("id",), delta_partition="day"), ["value"], table="orders")
+        check_columns(UpsertSpec(merge_key=("id",), delta_partition="day").named, ["value"], table="orders")
     assert refused.value.missing == ["id", "day"]
 
 
 def test_a_column_in_another_case_is_named_with_what_to_rename():
     with pytest.raises(ContractError, match="lack id") as refused:
-        check_columns(UpsertSpec(merge_key=("id",)), ["ID"], table="orders")
+        check_columns(UpsertSpec(merge_key=("id",)).named, ["ID"], table="orders")
     assert refused.value.fix == "rename ID to id"
 
 

@@ -1,0 +1,49 @@
+"""Which rows a run has appended already: the identity of an append, and what is left to do when a run is repeated.
+
+An append is known by its run and the partition keys that it was for. A repetition is the same run: a retry of its step, or a
+re-execution, which Dagster knows by the root run. A run over many partitions may have been committed in parts, the halves of
+halves that `partition_split.py` makes, each under an identity of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+
+from etl_assets.delta.commit import Transaction
+from etl_assets.delta.table import Snapshot
+from etl_assets.io_managers.partition_split import halves
+
+_DIGEST_LENGTH = 16
+
+
+def append_of(run: str, keys: Sequence[str]) -> Transaction:
+    """The identity of a run's append for some partitions; for none, of an asset that has none."""
+    digest = hashlib.sha256(json.dumps(list(keys)).encode()).hexdigest()[:_DIGEST_LENGTH]
+    return Transaction(app_id=f"append/{run}/{digest}", version=0)
+
+
+def left_to_append(run: str, keys: Sequence[str], snapshot: Snapshot | None) -> list[Sequence[str]]:
+    """The parts of a run's partitions that a table does not have yet: all of them as one part, if it has none of them."""
+    if snapshot is None:
+        return [keys]
+    ids = {append_of(run, part).app_id for part in _parts(keys)}
+    return _left(run, keys, snapshot.transaction_versions(ids).keys())
+
+
+def _left(run: str, keys: Sequence[str], known: Collection[str]) -> list[Sequence[str]]:
+    if append_of(run, keys).app_id in known:
+        return []
+    if len(keys) < 2:
+        return [keys]
+    parts = halves(keys)
+    left = [each for part in parts for each in _left(run, part, known)]
+    return [keys] if left == list(parts) else left
+
+
+def _parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    yield keys
+    if len(keys) > 1:
+        for half in halves(keys):
+            yield from _parts(half)
