@@ -6,13 +6,13 @@ from pathlib import Path
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.write_spec import WriteSpec
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.resources.spark import SparkResource, spark_config
 from etl_assets.settings import SparkSettings
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")
-READINGS = UpsertSpec(merge_key=("station", "hour"), ordering="sent_at", delta_partition="day")
+READINGS = WriteSpec(keys=("station", "hour"), sequence_by="sent_at", delta_partition="day")
 
 
 @dg.asset(
@@ -28,7 +28,7 @@ def readings(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFra
     return spark.spark_session.read.schema(columns).option("header", True).csv(files)
 
 
-@dg.asset(metadata=UpsertSpec(merge_key=("station",)).to_metadata(), io_manager_key="delta")
+@dg.asset(metadata=WriteSpec(keys=("station",)).to_metadata(), io_manager_key="delta")
 def warmest(readings: DataFrame) -> DataFrame:
     """The warmest hour of each station, over all days."""
     return readings.groupBy("station").agg({"celsius": "max"}).withColumnRenamed("max(celsius)", "celsius")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 
 import pytest
+from deltalake import DeltaTable
 
 from etl_assets.delta.commit import Transaction, Write, commit
 from etl_assets.delta.create import ensure_table
 from etl_assets.errors import CommitConflict
 from etl_assets.retry_policy import Decision, decide
-from etl_assets_tests.spark import writer_process
+from etl_assets_tests.kill.dying_run import Gateway
+from etl_assets_tests.spark import frame_writer, writer_process
 
 pytestmark = pytest.mark.spark
 
@@ -39,6 +42,39 @@ def test_commits_of_two_processes_follow_one_another_and_none_is_lost(spark, pip
     assert sorted(row["customer_id"] for row in pipeline.rows("customers")) == sorted(
         f"{writer}-{number}" for writer in ("other", "this") for number in range(COMMITS)
     )
+
+
+def test_two_processes_that_replace_and_append_at_once_leave_rows_of_one_and_of_both(spark, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Event(), context.Event()
+    other = context.Process(
+        target=frame_writer.run, args=(tmp_path, "other", 3, ready, go, Gateway.of(spark))
+    )
+    other.start()
+    try:
+        assert ready.wait(200)
+        go.set()
+        frame_writer.write(spark, tmp_path, "this", 3)
+        other.join(200)
+    finally:
+        other.kill()
+        other.join()
+    assert other.exitcode == 0
+    writes = {f"{writer}-{number}" for writer in ("other", "this") for number in range(3)}
+
+    replaced = frame_writer.table_in(tmp_path, "replace")
+    contents = [
+        Counter(
+            row["id"]
+            for row in DeltaTable(str(replaced.path), version=version).to_pyarrow_table().to_pylist()
+        )
+        for version in range(1, replaced.version() + 1)
+    ]
+    assert all(len(each) == 1 and each.total() == frame_writer.ROWS for each in contents), contents
+    assert {row for each in contents for row in each} == writes
+    appended = frame_writer.table_in(tmp_path, "append")
+    rows = Counter(row["id"] for row in DeltaTable(str(appended.path)).to_pyarrow_table().to_pylist())
+    assert rows == Counter(dict.fromkeys(writes, frame_writer.ROWS))
 
 
 def test_a_write_planned_on_an_older_version_writes_nothing_and_its_repetition_is_a_no_op(spark, pipeline):
