@@ -1,4 +1,4 @@
-"""`DeltaUpsertIOManager`: an asset returns a Spark DataFrame, and its rows are stored in a Delta table.
+"""`DeltaUpsertIOManager`: an asset returns a DataFrame of Spark, pandas, Polars or pyarrow, and its rows are stored in a Delta table.
 
 The asset says how in its metadata (`WriteSpec(...).to_metadata()`, or the keys by hand):
 
@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -32,10 +32,18 @@ from etl_assets.delta.table import Table
 from etl_assets.delta.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import ContractError, NotFound
 from etl_assets.io_managers.frame_step import FrameStep
-from etl_assets.io_managers.loading import before_the_first, partition_column, rows_of_partitions, spec_of
+from etl_assets.io_managers.loading import (
+    before_the_first,
+    columns_known,
+    partition_column,
+    rows_of_partitions,
+    spec_of,
+)
 from etl_assets.io_managers.partition_keys import values_by_key
 from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.io_managers.reports import fail_with_the_others, log_result, report_partitions
+from etl_assets.io_managers.requested_frames import as_requested
+from etl_assets.io_managers.returned_frames import spark_frame
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.domains import FailureDomain
@@ -46,9 +54,6 @@ from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource, renew_sessions
 from etl_assets.retry_policy import spark_went_away
 from etl_assets.steps.step import StepContext, StepReport, domain_watched
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -140,10 +145,12 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         elif result.report is not None:
             report_partitions(context, table, result.report, stored, rows)
 
-    def load_input(self, context: dg.InputContext) -> "DataFrame":
-        """The rows of the upstream asset, of the partitions asked for, at the table's version as of now.
+    def load_input(self, context: dg.InputContext) -> Any:
+        """The rows of the upstream asset, of the partitions asked for, at the table's version as of now: a frame of the kind that the
+        parameter's annotation names, Spark's without one.
 
-        An asset that reads its own earlier partitions gets an empty frame with its spec's `columns` as long as it has no table.
+        As long as it has no table, an asset that reads its own earlier partitions gets None where the parameter may be None, and
+        otherwise an empty frame with its spec's `columns`.
 
         Raises:
             NotFound: the asset has not been materialized.
@@ -156,21 +163,14 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             return before_the_first(context, spec, table, self.spark)
         rows = table.read(self.spark.spark_session, version)
         if not context.has_asset_partitions:
-            return rows
-        return rows_of_partitions(context, rows, partition_column(context, spec, table))
+            return as_requested(context, rows)
+        column = partition_column(context, spec, table)
+        return as_requested(context, rows_of_partitions(context, rows, column))
 
     def _frame_step(
         self, context: dg.OutputContext, obj: Any, table: Table, keys: tuple[str, ...]
     ) -> FrameStep:
         asset = context.asset_key.to_user_string()
-        # Asked of the class: a frame has an attribute for each of its columns too.
-        if not hasattr(type(obj), "sparkSession"):
-            raise ContractError(
-                f"the asset {asset} returned {_type_name(obj)}",
-                fix="return a Spark DataFrame (pyspark.sql.DataFrame); of a pandas.DataFrame or an Arrow table"
-                " spark.createDataFrame(...) makes one",
-                asset=asset,
-            )
         spec = WriteSpec.from_metadata(context.definition_metadata, asset=asset)
         if spec.write_mode is WriteMode.REPLACE and keys and spec.delta_partition is None:
             raise ContractError(
@@ -178,21 +178,27 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
                 fix="name the column of the asset's partition in `delta_partition`",
                 asset=asset,
             )
-        check_frame(spec, obj.schema, table=table.name, is_new=table.version() < 0)
+        rows = spark_frame(
+            obj,
+            spark=lambda: self.spark.spark_session,
+            known=lambda: columns_known(table, spec, self.spark),
+            asset=asset,
+        )
+        check_frame(spec, rows.schema, table=table.name, is_new=table.version() < 0)
         partitions = (
             values_by_key(
                 context.asset_partitions_def,
                 keys,
                 column=spec.delta_partition,
-                type_=obj.schema[spec.delta_partition].dataType,
+                type_=rows.schema[spec.delta_partition].dataType,
                 asset=asset,
             )
             if keys and spec.delta_partition is not None
             else {}
         )
-        cancel_on_interrupt(obj.sparkSession)
+        cancel_on_interrupt(rows.sparkSession)
         return FrameStep(
-            rows=obj,
+            rows=rows,
             table=table,
             spec=spec,
             all_keys=keys,
@@ -215,12 +221,6 @@ def _is_step(obj: Any) -> bool:
 
 def _days(keys: Sequence[str]) -> list[dt.date]:
     return [dt.date.fromisoformat(key) for key in keys]
-
-
-def _type_name(obj: Any) -> str:
-    kind = type(obj)
-    package = kind.__module__.partition(".")[0]
-    return kind.__qualname__ if package == "builtins" else f"{package}.{kind.__qualname__}"
 
 
 def _run_step(step: Any, table: str, days: Sequence[dt.date]) -> StepReport:

@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.frame_columns import columns_of
 from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.write_spec import WriteSpec, is_declared
 from etl_assets.errors import ContractError, NotFound
 from etl_assets.io_managers.partition_keys import values_by_key
+from etl_assets.io_managers.requested_frames import as_requested, is_optional
 
 if TYPE_CHECKING:
     import dagster as dg
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from etl_assets.delta.table import Table
     from etl_assets.resources.spark import SparkResource
@@ -39,10 +42,18 @@ def _is_own(context: dg.InputContext) -> bool:
     return assets is not None and context.asset_key in assets.keys
 
 
+def columns_known(table: Table, spec: WriteSpec, spark: SparkResource) -> StructType | None:
+    """The columns of an asset's table; before it has one those that its spec declares, if it does."""
+    if (stored := table.snapshot()) is not None:
+        return columns_of(stored)
+    return None if spec.columns is None else frame_of(spark.spark_session, [], spec.columns).schema
+
+
 def before_the_first(
     context: dg.InputContext, spec: WriteSpec | None, table: Table, spark: SparkResource
-) -> DataFrame:
-    """What there is of an asset that has no table yet: for itself, an empty frame with the columns that its spec declares.
+) -> Any:
+    """What there is of an asset that has no table yet: for itself None where the parameter may be None, or an empty frame with
+    the columns that its spec declares.
 
     Raises:
         NotFound: another asset reads it, or its spec declares no columns.
@@ -52,14 +63,16 @@ def before_the_first(
         raise NotFound(
             f"the table of {name} does not exist", fix="materialize that asset first", table=table.name
         )
+    if is_optional(context):
+        return None
     if spec is None or spec.columns is None:
         raise NotFound(
             f"the asset {name} reads its own earlier partitions, and its table does not exist yet",
             fix="declare its columns in the spec, and the first partition is given an empty frame:"
-            " WriteSpec(..., columns='id STRING, day DATE')",
+            " WriteSpec(..., columns='id STRING, day DATE'); or annotate the parameter as DataFrame | None",
             table=table.name,
         )
-    return frame_of(spark.spark_session, [], spec.columns)
+    return as_requested(context, frame_of(spark.spark_session, [], spec.columns))
 
 
 def partition_column(context: dg.InputContext, spec: WriteSpec | None, table: Table) -> str:

@@ -155,7 +155,7 @@ def test_columns_that_are_not_those_of_the_table_are_refused_by_name(lab: Lab):
             "have the column Text (STRING)",
             "rename it in the asset to text",
         ),
-        ("SELECT 1 AS ID, 'x' AS text, 1L AS wide", "lack id, named in its upsert spec", "rename ID to id"),
+        ("SELECT 1 AS ID, 'x' AS text, 1L AS wide", "lack id, named in its spec", "rename ID to id"),
     ):
         text = refused(lab, sql, BY_ID)
         assert "rows for mine" in text
@@ -182,14 +182,6 @@ def test_types_that_cannot_be_compared_are_refused_by_name(lab: Lab, column: str
     assert lab.version_of() == -1, "no table was made of it"
 
 
-def test_another_kind_of_frame_is_refused_by_its_full_name(lab: Lab):
-    import pandas as pd
-
-    text = failure(lab.run(asset_of(lambda: pd.DataFrame({"id": [1]}), BY_ID.to_metadata())))
-    assert "the asset mine returned pandas.DataFrame" in text
-    assert "return a Spark DataFrame (pyspark.sql.DataFrame)" in text
-
-
 @pytest.mark.parametrize("name", ["raw_events", "customers", "effects"])
 def test_an_asset_called_like_a_table_of_the_platform_is_stored_and_loaded_as_the_users(lab: Lab, name: str):
     days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
@@ -207,37 +199,3 @@ def test_an_asset_called_like_a_table_of_the_platform_is_stored_and_loaded_as_th
     assert lab.run(own, reader, selection=[reader], partition_key="2026-01-01").success
     assert seen == ["a"]
     assert [row["id"] for row in lab.rows_of(name)] == ["a"]
-
-
-@pytest.mark.parametrize("columns", [None, "id STRING, day DATE, total INT"], ids=["no columns", "columns"])
-def test_an_asset_that_reads_its_own_yesterday_can_start(lab: Lab, columns: str | None):
-    days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
-    spec = UpsertSpec(merge_key=("id", "day"), delta_partition="day", columns=columns)
-    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
-
-    @dg.asset(
-        partitions_def=days,
-        ins={"yesterday": dg.AssetIn("mine", partition_mapping=before)},
-        metadata=spec.to_metadata(),
-        io_manager_key="delta",
-    )
-    def mine(context, yesterday: Any) -> Any:
-        so_far = sum(row["total"] for row in yesterday.select("total").collect())
-        return lab.spark.sql(f"SELECT 'a' AS id, DATE'{context.partition_key}' AS day, {so_far + 1} AS total")
-
-    first = lab.run(mine, partition_key="2026-01-01")
-    if columns is None:
-        text = failure_of_a_load(first)
-        assert "the asset mine reads its own earlier partitions, and its table does not exist yet" in text
-        assert "WriteSpec(..., columns='id STRING, day DATE')" in text
-        return
-    assert first.success
-    assert lab.run(mine, partition_key="2026-01-02").success
-    assert sorted(row["total"] for row in lab.rows_of()) == [1, 2]
-
-
-def failure_of_a_load(result: dg.ExecuteInProcessResult) -> str:
-    (event,) = (each for each in result.all_events if each.is_step_failure)
-    error = event.step_failure_data.error
-    assert error is not None
-    return error.to_string()
