@@ -123,15 +123,34 @@ class DagsterApi:
         return run["status"] if run["status"] in FINAL else None
 
     def stop_sensors(self) -> None:
-        """Stop all sensors and schedules, so that nothing but the test starts runs."""
+        """Stop all sensors and schedules, so that nothing but the test starts runs.
+
+        A tick that is under way writes the state it began with: what is stopped meanwhile runs on, and is stopped again.
+        """
+
+        def stopped() -> bool:
+            running = self._running()
+            for mutation, of in running:
+                self._stop(mutation, of)
+            return not running
+
+        wait(stopped, seconds=120, what="all sensors to be stopped", every=3.0)
+
+    def _running(self) -> list[tuple[str, str]]:
+        """What is not stopped: the mutation that stops it, and its id."""
         found = self.query(
-            "{ repositoriesOrError { ... on RepositoryConnection { nodes { sensors { name id"
-            " sensorState { id selectorId } } schedules { scheduleState { id } } } } } }"
+            "{ repositoriesOrError { ... on RepositoryConnection { nodes { sensors { id sensorState { status } }"
+            " schedules { scheduleState { id status } } } } } }"
         )["repositoriesOrError"]["nodes"][0]
-        for schedule in found["schedules"]:
-            self._stop("stopRunningSchedule", schedule["scheduleState"]["id"])
-        for sensor in found["sensors"]:
-            self._stop("stopSensor", sensor["sensorState"]["id"])
+        schedules = [schedule["scheduleState"] for schedule in found["schedules"]]
+        return [
+            *(("stopRunningSchedule", state["id"]) for state in schedules if state["status"] != "STOPPED"),
+            *(
+                ("stopSensor", sensor["id"])
+                for sensor in found["sensors"]
+                if sensor["sensorState"]["status"] != "STOPPED"
+            ),
+        ]
 
     def _stop(self, mutation: str, of: str) -> None:
         """The daemon may store its first state at the same moment: then Dagster's storage refuses one of the two."""
