@@ -101,7 +101,7 @@ class CheckedRows:
 
         spec, schema = self.spec, self.rows.schema
         sound = F.when(F.lit(False), F.lit(True))
-        for name in spec.keys:
+        for name in () if spec.nullable_keys else spec.keys:
             sound = sound.when(_column(name).isNull(), _refuse("null_key", F.lit(name)))
         if spec.sequence_by is not None and schema[spec.sequence_by].dataType.typeName() in (
             "float",
@@ -147,7 +147,7 @@ class CheckedRows:
             "null_key": (
                 value,
                 f"{rows} hold NULL in {value}, a column of the merge key",
-                f"give every row its {value}, drop such rows in the asset, or choose other `keys`",
+                f"give every row its {value}, drop such rows in the asset, choose other `keys`, or set `nullable_keys`, where NULL is a value",
             ),
             "key_twice": (
                 key,

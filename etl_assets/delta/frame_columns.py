@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.upsert import check_columns
 from etl_assets.delta.write_spec import WriteSpec
 from etl_assets.errors import ContractError, SchemaMismatch
@@ -116,7 +115,8 @@ def check_fits(schema: StructType, columns: StructType, table: Table) -> None:
             raise SchemaMismatch(
                 f"the column {field.name} of the rows for {table.name} is {_sql(found)}, in its table it is {_sql(field.dataType)}",
                 fix=f"cast it in the asset: F.col({field.name!r}).cast('{field.dataType.simpleString()}'); for another type"
-                f" in the table, store the asset under a new name, or remove {table.path} and run all its partitions again",
+                " in the table declare `schema_changes` widen, which takes wider numbers, store the asset under a new name, or remove"
+                f" {table.path} and run all its partitions again",
                 table=table.name,
                 column=field.name,
                 expected=_sql(field.dataType),
@@ -130,10 +130,9 @@ def _unknown(name: str, type_: DataType, columns: list[str], table: Table) -> Sc
         message, fix = f"in its table it is {similar}", f"rename it in the asset to {similar}"
     else:
         message = "which its table does not have"
-        fix = f"leave it out, or add it to the table: ALTER TABLE delta.{identifier(str(table.path))} ADD COLUMNS"
-        fix += f" ({identifier(name)} {_sql(type_)})"
-        if table.replication is not None:
-            fix = "leave it out, or store the asset under a new name: a mirrored table keeps its columns"
+        fix = "leave it out, or declare `schema_changes` add, which adds new columns to the table"
+        if type_.typeName() == "void":
+            fix = f"leave it out, or {_REMEDIES['void']}"
     return SchemaMismatch(
         f"the rows for {table.name} have the column {name} ({_sql(type_)}): {message}",
         fix=fix,

@@ -25,7 +25,7 @@ class UpsertSpec:
     """How the rows of a merge meet the rows of a table.
 
     Attributes:
-        merge_key: Columns that identify a row; unique in the table after every commit, never null.
+        merge_key: Columns that identify a row; unique in the table after every commit.
         ordering: Column whose higher value is the newer row. A row that is not newer than the one in the table is
             ignored. Without it, a row that differs in any column replaces the one in the table, and a key that comes
             twice in one frame is an error, because nothing says which row is newer.
@@ -35,6 +35,7 @@ class UpsertSpec:
         insert_only: Rows never change once written; a key that is there is ignored without looking at it.
         columns: The table's columns as Spark SQL declares them, such as `id STRING, day DATE`. Only an asset that reads its own
             earlier partitions needs it: before its table exists it is given an empty frame with them.
+        nullable_keys: NULL in a key equals NULL. Without it a key is never null.
     """
 
     merge_key: tuple[str, ...]
@@ -43,6 +44,7 @@ class UpsertSpec:
     partition_bound: bool = False
     insert_only: bool = False
     columns: str | None = None
+    nullable_keys: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.merge_key, str):
@@ -68,7 +70,7 @@ class UpsertSpec:
         for name in ("ordering", "delta_partition", "columns"):
             if getattr(self, name) is not None:
                 fields[name] = getattr(self, name)
-        for name in ("partition_bound", "insert_only"):
+        for name in ("partition_bound", "insert_only", "nullable_keys"):
             if getattr(self, name):
                 fields[name] = True
         return {METADATA_PREFIX + name: value for name, value in fields.items()}
@@ -127,7 +129,8 @@ def merge_sql(
         replace: The source's row stands, whatever the table has.
         not_compared: Columns that make no difference between two rows.
     """
-    on = [f"t.{identifier(key)} = s.{identifier(key)}" for key in spec.merge_key]
+    equals = "<=>" if spec.nullable_keys else "="
+    on = [f"t.{identifier(key)} {equals} s.{identifier(key)}" for key in spec.merge_key]
     if spec.partition_bound and spec.delta_partition is not None:
         column = identifier(spec.delta_partition)
         if lies_in is not None:

@@ -10,11 +10,12 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec
 from etl_assets.errors import ContractError
 
+_Kind = TypeVar("_Kind", bound=StrEnum)
 PARTITION_EXPR = "partition_expr"
 """Metadata key by which Dagster's own IO managers name the column of an asset's partition."""
 _ALIASES = {"merge_key": "keys", "ordering": "sequence_by"}
@@ -41,6 +42,19 @@ class WriteMode(StrEnum):
         return self in (WriteMode.UPSERT, WriteMode.INSERT)
 
 
+class SchemaChanges(StrEnum):
+    """What a frame may change of its table's columns.
+
+    REJECT: nothing.
+    ADD: new columns are added at the end; stored rows have NULL there.
+    WIDEN: that, and a column becomes wider where its frame's is: whole numbers, FLOAT to DOUBLE, DECIMAL to more digits.
+    """
+
+    REJECT = "reject"
+    ADD = "add"
+    WIDEN = "widen"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
     """How rows of an asset meet the rows of its table.
@@ -48,6 +62,8 @@ class WriteSpec:
     Attributes:
         write_mode: What a run does to the table.
         keys: Columns that identify a row, of an upsert or insert: unique in the table after every commit.
+        nullable_keys: NULL in a key is a value like any other: rows that have it there are the same row. Without it a row with NULL in
+            a key is refused.
         sequence_by: Column whose higher value is the newer row. An upsert ignores a row that is not newer than the stored one; of
             one frame an upsert takes the highest row of a key, an insert the lowest. Without it a key that comes twice in one frame
             is an error, and an upsert takes a row that differs in any column.
@@ -55,6 +71,7 @@ class WriteSpec:
         partition_bound: A key never moves to another partition, so that a merge looks at the partitions of the run only.
         columns: The table's columns as Spark SQL declares them, such as `id STRING, day DATE`, for an asset that reads its own
             earlier partitions: before its table exists it is given an empty frame with them.
+        schema_changes: What a frame may change of the table's columns.
 
     Raises:
         ContractError: the fields contradict each other.
@@ -62,13 +79,16 @@ class WriteSpec:
 
     write_mode: WriteMode = WriteMode.UPSERT
     keys: tuple[str, ...] = ()
+    nullable_keys: bool = False
     sequence_by: str | None = None
     delta_partition: str | None = None
     partition_bound: bool = False
     columns: str | None = None
+    schema_changes: SchemaChanges = SchemaChanges.REJECT
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "write_mode", _mode(self.write_mode))
+        for name, kind in (("write_mode", WriteMode), ("schema_changes", SchemaChanges)):
+            object.__setattr__(self, name, _one_of(kind, name, getattr(self, name)))
         if isinstance(self.keys, str):
             raise ContractError(f"`keys` is the text {self.keys!r}", fix=f"make it a tuple: ({self.keys!r},)")
         if self.write_mode.by_key:
@@ -77,7 +97,7 @@ class WriteSpec:
                     f"`write_mode` {self.write_mode} needs keys", fix="name at least one column in `keys`"
                 )
         else:
-            for name in ("keys", "sequence_by", "partition_bound"):
+            for name in ("keys", "nullable_keys", "sequence_by", "partition_bound"):
                 if getattr(self, name):
                     raise ContractError(
                         f"`{name}` has no meaning with `write_mode` {self.write_mode}, which stores every row of the frame",
@@ -105,6 +125,7 @@ class WriteSpec:
             delta_partition=self.delta_partition,
             partition_bound=self.partition_bound,
             insert_only=self.write_mode is WriteMode.INSERT,
+            nullable_keys=self.nullable_keys,
         )
 
     def to_metadata(self) -> dict[str, Any]:
@@ -114,9 +135,11 @@ class WriteSpec:
             fields["keys"] = list(self.keys)
         fields |= {
             name: value
-            for name in ("sequence_by", "delta_partition", "partition_bound", "columns")
+            for name in ("nullable_keys", "sequence_by", "delta_partition", "partition_bound", "columns")
             if (value := getattr(self, name))
         }
+        if self.schema_changes is not SchemaChanges.REJECT:
+            fields["schema_changes"] = str(self.schema_changes)
         return {METADATA_PREFIX + name: value for name, value in fields.items()}
 
     @classmethod
@@ -165,7 +188,7 @@ def _fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
             _put(fields, "write_mode", "insert", said=METADATA_PREFIX + name)
     if PARTITION_EXPR in metadata:
         _put(fields, "delta_partition", _column(_plain(metadata[PARTITION_EXPR])), said=PARTITION_EXPR)
-    if not fields.get("keys") and _mode(fields.get("write_mode", "upsert")).by_key:
+    if not fields.get("keys") and _one_of(WriteMode, "write_mode", fields.get("write_mode", "upsert")).by_key:
         raise ContractError(
             "it has no keys",
             fix=f'add metadata={{"{METADATA_PREFIX}keys": ["column", ...]}} or **WriteSpec(...).to_metadata(); without keys'
@@ -196,10 +219,10 @@ def _column(value: Any) -> str:
     )
 
 
-def _mode(value: str) -> WriteMode:
+def _one_of(kind: type[_Kind], name: str, value: str) -> _Kind:
     try:
-        return WriteMode(value)
+        return kind(value)
     except ValueError as error:
         raise ContractError(
-            f"`write_mode` is {value!r}", fix=f"use one of {', '.join(WriteMode)}", found=value
+            f"`{name}` is {value!r}", fix=f"use one of {', '.join(kind)}", found=value
         ) from error

@@ -22,6 +22,7 @@ from etl_assets.delta.commit import (
 from etl_assets.delta.create import create_like
 from etl_assets.delta.frame_columns import check_fits, check_frame, columns_of
 from etl_assets.delta.partition_filter import PartitionFilter
+from etl_assets.delta.schema_changes import change_columns, columns_after
 from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.delta.write_spec import WriteMode, WriteSpec
@@ -31,6 +32,7 @@ from etl_assets.steps.step import INSERTED, REMOVED, StepReport, upsert_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 _COMPUTES_LITERALS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
@@ -96,6 +98,7 @@ class FrameStep:
         partition, wait_seconds = self.spec.delta_partition, self.lock_wait_seconds
         base = create_like(spark, self.table, like, delta_partition=partition, wait_seconds=wait_seconds)
         self._check_columns(like)  # of a table that another run has made meanwhile
+        base = self._change_columns(base)
         if transaction is not None and self._has_part(keys, base):
             raise moved_on(self.table, current=base, base=base - 1)
         write = Write(
@@ -147,7 +150,30 @@ class FrameStep:
         """Refuse columns that the table does not have, or would not if it were made like a frame."""
         schema, stored = self.rows.schema, self.table.snapshot()
         check_frame(self.spec, schema, table=self.table.name, is_new=stored is None)
-        check_fits(schema, like.schema if stored is None else columns_of(stored), self.table)
+        columns = like.schema if stored is None else columns_of(stored)
+        check_fits(schema, self._columns_after(columns, stored), self.table)
+
+    def _columns_after(self, columns: StructType, stored: Snapshot | None) -> StructType:
+        layout = (self.spec.delta_partition,) if stored is None else stored.partition_columns()
+        laid_out_by = [name for name in layout if name is not None]
+        return columns_after(self.rows.schema, columns, self.spec.schema_changes, laid_out_by=laid_out_by)
+
+    def _change_columns(self, base: int) -> int:
+        """Give the table the columns that the frame needs and may bring; the version to write on."""
+        stored = self.table.snapshot(base)
+        assert stored is not None  # it has been made
+        columns = columns_of(stored)
+        after = self._columns_after(columns, stored)
+        if after == columns:
+            return base
+        return change_columns(
+            self.rows.sparkSession,
+            self.table,
+            after,
+            base_version=base,
+            widens=after.fields[: len(columns.fields)] != columns.fields,
+            wait_seconds=self.lock_wait_seconds,
+        )
 
     def _values_of(self, keys: Sequence[str]) -> PartitionFilter | None:
         """What the rows of some partitions have in `delta_partition`; None where that is not known, or may be anything."""

@@ -236,3 +236,24 @@ def test_rows_get_the_types_of_their_table_and_may_hold_maps(lab: Lab, spec: Wri
     newest = max(lab.rows_of(), key=lambda row: row["id"])
     assert (newest["id"], str(newest["price"]), newest["text"]) == (2, "2.50", None)
     assert newest["tags"] == [("k", 1)]
+
+
+@pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.INSERT])
+def test_null_in_a_key_is_a_value_where_that_is_declared(lab: Lab, mode: WriteMode):
+    """Of rows that are as new as each other, in two runs, the stored one stays."""
+    spec = WriteSpec(write_mode=mode, keys=("a", "b"), nullable_keys=True, sequence_by="at")
+    columns = "AS t(a, b, at, value)"
+    first = f"SELECT * FROM VALUES ('x', NULL, 1, 'one'), (NULL, NULL, 1, 'two'), ('x', 'y', 1, 'three') {columns}"
+    assert figures(run(lab, spec, first))["inserted"] == 3
+    again = f"SELECT * FROM VALUES ('x', NULL, 1, 'tie'), (NULL, NULL, 2, 'newer'), (NULL, 'y', 1, 'four') {columns}"
+    told = figures(run(lab, spec, again))
+    newer = "newer" if mode is WriteMode.UPSERT else "two"
+    assert told["inserted"] == 1
+    assert sorted((str(row["a"]), str(row["b"]), row["value"]) for row in lab.rows_of()) == [
+        ("None", "None", newer),
+        ("None", "y", "four"),
+        ("x", "None", "one"),
+        ("x", "y", "three"),
+    ]
+    text = failure(run(lab, WriteSpec(keys=("a", "b"), sequence_by="at"), again))
+    assert "set `nullable_keys`, where NULL is a value" in text

@@ -119,3 +119,8 @@ def test_a_column_in_another_case_is_named_with_what_to_rename():
 def test_a_merge_key_of_one_text_is_refused():
     with pytest.raises(ContractError, match="`merge_key` is the text 'id'"):
         UpsertSpec(merge_key="id")  # ty: ignore[invalid-argument-type] - what a user may write
+
+
+def test_nullable_keys_are_compared_so_that_null_is_null():
+    spec = UpsertSpec(merge_key=("a", "b"), nullable_keys=True)
+    assert "ON t.`a` <=> s.`a` AND t.`b` <=> s.`b`" in sql(spec)
