@@ -147,7 +147,7 @@ def test_columns_that_are_not_those_of_the_table_are_refused_by_name(lab: Lab):
         (
             "SELECT 1 AS id, 'x' AS text, 1L AS wide, 2 AS more",
             "have the column more (INT)",
-            "ADD COLUMNS (`more` INT)",
+            "declare `schema_changes` add",
         ),
         ("SELECT 1 AS id, 'x' AS text", "lack its column wide (BIGINT)"),
         (

@@ -68,7 +68,7 @@ def test_a_type_that_would_be_cast_is_refused_with_both(found: types.DataType, s
         (
             columns(id=INT, more=INT),
             "have the column more (INT): which its table does not have",
-            "ADD COLUMNS (`more` INT)",
+            "declare `schema_changes` add",
         ),
         (columns(ID=INT), "have the column ID (INT): in its table it is id", "rename it in the asset to id"),
         (columns(), "lack its column id (INT)", "F.lit(None).cast('int')"),
