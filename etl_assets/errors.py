@@ -19,6 +19,7 @@ EtlAssetsError
 │   ├── SourceUnreadable     a landing file cannot be read (permission, broken compression, gone)
 │   ├── SourceChanged        a landing file changed between planning and reading
 │   ├── LandingFileDiffers   a landing file of that name is there with other content
+│   ├── QueryRefused         a SQL statement is not a query, or cannot be run as it is
 │   └── DaysFailed           some days of a run failed; the others are committed
 ├── LandingNotWritten        a landing file cannot be written
 ├── TableBusy                another process holds the table's writer lock
@@ -232,6 +233,10 @@ class LandingNotWritten(EtlAssetsError):
 
 class LandingFileDiffers(InputError):
     """A landing file of that name is there with other content; it was left as it is. Carries `file`."""
+
+
+class QueryRefused(InputError):
+    """A SQL statement is not a query, has an error, or names a column that is not there. Carries `column` in that case."""
 
 
 class RunFailed(EtlAssetsError):

@@ -22,6 +22,7 @@ COMMANDS = {
     "engine": "etl_assets.cli.engine:engine",
     "events": "etl_assets.cli.events:events",
     "tables": "etl_assets.cli.tables:tables",
+    "sql": "etl_assets.cli.sql:sql",
     "reprocess": "etl_assets.cli.reprocess:reprocess",
     "domains": "etl_assets.cli.domains:domains",
     "dead-letters": "etl_assets.cli.dead_letters:dead_letters",

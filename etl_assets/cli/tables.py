@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from etl_assets.cli.restore import restore
+from etl_assets.cli.table_path import path
 from etl_assets.cli.upkeep import clean_log, compact, vacuum
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def tables(context: click.Context, as_json: bool) -> None:
         _show(states)
 
 
+tables.add_command(path)
 tables.add_command(restore)
 tables.add_command(compact)
 tables.add_command(vacuum)

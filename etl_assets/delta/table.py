@@ -50,6 +50,21 @@ _REMEMBERED_VERSIONS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedVersion:
+    """One version of a table, and where it is read from: the newest acknowledged one when it was asked for.
+
+    Attributes:
+        domain: Failure domain of the replica.
+        path: Folder of the replica.
+        version: The version. The folder's log may have newer ones that are not acknowledged.
+    """
+
+    domain: str
+    path: Path
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table's replica in one failure domain.
 
@@ -87,6 +102,20 @@ class Table:
             return latest_version(self.path)
         bound = mirrored.bind()
         return -1 if bound is None else bound.version
+
+    def pin(self) -> PinnedVersion | None:
+        """The newest version and where it is read from, None when the table does not exist.
+
+        Raises:
+            QuorumUnavailable: too few domains answer to tell.
+        """
+        if (mirrored := self.replication) is None:
+            version = latest_version(self.path)
+            pinned = PinnedVersion(domain=self.domain.name, path=self.path, version=version)
+            return None if version < 0 else pinned
+        if (bound := mirrored.bind()) is None or bound.version < 0:
+            return None
+        return PinnedVersion(domain=bound.domain, path=Path(bound.uri) / bound.folder, version=bound.version)
 
     def snapshot(self, version: int | None = None) -> Snapshot | None:
         """The log as of a version (default: the newest), None when the table does not exist."""

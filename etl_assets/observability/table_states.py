@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.tables import ALL_TABLES, ORDER_STATUS_VIEW, RAW_EVENTS
 from etl_assets.delta.cursor import ALL_DAYS, cursor_name, read_cursors, taken_back
-from etl_assets.delta.table import Table
+from etl_assets.delta.table import Table, snapshot_in
 from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.pending_plan import FILES, committed_batch
 from etl_assets.steps.step import platform_table
@@ -66,7 +66,7 @@ def table_states(domain: FailureDomain) -> list[TableState]:
 
 
 def _state(table: Table) -> TableState:
-    snapshot = table.snapshot()
+    pinned = table.pin()
     absent = TableState(
         name=table.name,
         domain=table.domain.name,
@@ -74,14 +74,18 @@ def _state(table: Table) -> TableState:
         uri=str(table.path),
         cursor={},
     )
-    if snapshot is None:
+    if pinned is None:
         return absent
     from deltalake import DeltaTable
 
-    last = DeltaTable(str(table.path), version=snapshot.version).history(1)[0]
+    snapshot = snapshot_in(pinned.path, pinned.version)
+    last = DeltaTable(str(pinned.path), version=pinned.version).history(1)[0]
     return replace(
         absent,
-        version=snapshot.version,
+        domain=pinned.domain,
+        root=str(pinned.path.parents[1]),
+        uri=str(pinned.path),
+        version=pinned.version,
         rows=snapshot.row_count(),
         cursor=_cursor(table),
         last_commit_at=dt.datetime.fromtimestamp(last["timestamp"] / 1000, dt.UTC),

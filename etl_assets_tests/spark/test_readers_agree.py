@@ -1,4 +1,6 @@
-"""What each of the platform's writers leaves is read as the same rows by Spark, delta-rs and Polars, with filters and without."""
+"""What each of the platform's writers leaves is read as the same rows by Spark, delta-rs, Polars and SQL, with filters and
+without.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from decimal import Decimal
 import polars
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 from etl_assets.contracts.arrow_types import arrow_schema, data_file_schema
 from etl_assets.contracts.columns import Column, TableContract
@@ -27,6 +29,7 @@ from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.delta.rewrite import Rewrite, Rewritten, commit_rewrite
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.query.sql import ENGINE_SETTINGS
 
 pytestmark = pytest.mark.spark
 
@@ -145,11 +148,28 @@ def kept(spark, table: Table) -> None:
     replace_contents([Replacement(table=table, base_version=1, removed=files, kept=rows)])
 
 
+SQL_TYPES = {
+    Decimal: "Decimal128(38, 8)",
+    dt.date: "Date32",
+    dt.datetime: 'Timestamp(Microsecond, Some("UTC"))',
+}
 WRITERS = (appended, by_deltas_writer, without_spark, compacted, rewritten, restored, kept)
 
 
 def ids(rows: Iterable[dict]) -> list[str]:
     return sorted(row["offer_id"] for row in rows)
+
+
+def literal(value: object) -> str:
+    """A value in SQL."""
+    if isinstance(value, bool | int):
+        return str(value).lower()
+    return f"'{value}'" if isinstance(value, str) else f"arrow_cast('{value}', '{SQL_TYPES[type(value)]}')"
+
+
+def by_sql(table: Table, where: str) -> list[dict]:
+    builder = QueryBuilder(ENGINE_SETTINGS).register("offers", DeltaTable(str(table.path)))
+    return pa.table(builder.execute(f"select * from offers where {where}").read_all()).to_pylist()
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -165,6 +185,7 @@ def test_readers_agree_on_what_each_writer_left(spark, offers, write: Callable):
     assert sorted(delta_rs.to_pyarrow_table().select(list(OFFERS.names)).to_pylist(), key=str) == sorted(
         rows, key=str
     )
+    assert sorted(by_sql(offers, "true"), key=lambda row: row["offer_id"]) == expected
     assert lazy.collect().sort("offer_id").select(OFFERS.names).to_dicts() == expected
     for frame in (by_delta, by_platform):
         found = frame.select(*OFFERS.names).toArrow().to_pylist()
@@ -177,6 +198,7 @@ def test_readers_agree_on_what_each_writer_left(spark, offers, write: Callable):
             assert ids(lazy.filter(polars.col(name) == polars.lit(value)).collect().to_dicts()) == wanted, (
                 name
             )
+            assert ids(by_sql(offers, f"{name} = {literal(value)}")) == wanted, name
     # Each a job: those for which Spark leaves files out by their bounds or partitions.
     for name in ("amount", "set_at", "city", "made_at"):
         wanted = ids(row for row in rows if row[name] == rows[1][name])

@@ -41,6 +41,13 @@ READ_COMMANDS = (
     ("tables", "--json"),
     ("domains", "list"),
     ("effects", "list", "--json"),
+    ("tables", "path", "raw_events", "--json"),
+    (
+        "sql",
+        "select e.*, d.record from raw_events e full join dead_letters d using (source)",
+        "--format",
+        "csv",
+    ),
 )
 CALLS = int(os.environ.get("READ_CALLS", "2"))
 SLOW_RELEASE = """

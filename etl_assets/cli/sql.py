@@ -1,0 +1,72 @@
+"""`etl-assets sql`: one query over the platform's tables."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import click
+
+FORMATS = ("table", "json", "jsonl", "csv")
+_MOST_ROWS_OF_A_TABLE = 100
+
+
+@click.command(
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        '  etl-assets sql "select order_status, count(*) from order_status_view group by 1"\n'
+        '  etl-assets sql "select * from warehouse_rows" --format csv > warehouse_rows.csv\n'
+        "  etl-assets sql - --json < query.sql\n"
+    )
+)
+@click.argument("statement")
+@click.option(
+    "--format",
+    "chosen",
+    type=click.Choice(FORMATS),
+    help="How rows are printed; jsonl is one JSON object a line.  [default: table]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines: --format json.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    help=f"Rows at most; 0 for all.  [default: {_MOST_ROWS_OF_A_TABLE} as a table, else all]",
+)
+def sql(statement: str, chosen: str | None, as_json: bool, limit: int | None) -> None:
+    """Run one SQL query over the tables; `-` reads it from stdin.
+
+    Each table that the query names is read at its newest acknowledged version, by its name alone. Starts no Spark. Nothing can be
+    written, and no other file be read. The grammar is PostgreSQL's, the functions are those of Apache DataFusion.
+    """
+    from etl_assets.cli.result_formats import WRITERS
+    from etl_assets.query.sql import run_query
+    from etl_assets.settings import load_installation
+
+    if as_json and chosen not in (None, "json"):
+        raise click.UsageError(f"--json and --format {chosen} contradict each other")
+    form = "json" if as_json else chosen or "table"
+    most = limit if limit is not None else _MOST_ROWS_OF_A_TABLE if form == "table" else 0
+    text = sys.stdin.read() if statement == "-" else statement
+    with _interruptible():
+        # One more, which says whether there are more.
+        found = run_query(text, load_installation().placement().reader(), limit=most + 1 if most else None)
+        cut = WRITERS[form](found, most or None)
+    if cut:
+        click.echo(f"only the first {most:,} rows are shown; --limit 0 shows all", err=True)
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Let Ctrl-C end the process at once: Python would hear of it only when the engine gives rows. Nothing is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

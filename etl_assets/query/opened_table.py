@@ -1,0 +1,157 @@
+"""One acknowledged version of a table, and how other libraries read exactly that one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl_assets import environment
+from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.delta.table import snapshot_in
+from etl_assets.errors import NotFound, RuntimeMissing
+from etl_assets.query.readers import Reader, expect_readable
+from etl_assets.settings import load_installation
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow.dataset
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl_assets.placement.domains import FailureDomain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedTable:
+    """One version of a table: the newest acknowledged one at the time it was opened.
+
+    Every method reads this version, whatever is committed meanwhile. Its files stay for the 7 days that `tables vacuum` leaves
+    alone; open the table again for newer rows.
+
+    Attributes:
+        name: The table's name.
+        uri: Folder to open the table by.
+        version: The version to open it at. The log in the folder may have newer ones that are not acknowledged.
+        domain: Failure domain of the replica in that folder.
+    """
+
+    name: str
+    uri: str
+    version: int
+    domain: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The table as JSON has it."""
+        return {"name": self.name, "uri": self.uri, "version": self.version, "domain": self.domain}
+
+    def delta(self) -> DeltaTable:
+        """The table as delta-rs opens it. For reading only: the platform writes its tables, and nothing else does."""
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.uri, version=self.version)
+
+    def dataset(self) -> pyarrow.dataset.Dataset:
+        """The rows as a pyarrow dataset, which reads no more files than a filter asks for.
+
+        Raises:
+            FeatureUnsupported: the table has features of Delta that pyarrow datasets do not know.
+        """
+        expect_readable(self, Reader.PYARROW)
+        return snapshot_in(Path(self.uri), self.version).dataset()
+
+    def pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """The rows as a pandas frame, in memory.
+
+        Args:
+            columns: Which columns; all by default.
+
+        Raises:
+            FeatureUnsupported: the table has features of Delta that deltalake does not know.
+            RuntimeMissing: pandas is not installed.
+        """
+        _expect_installed("pandas", "pandas")
+        expect_readable(self, Reader.SQL)
+        import pyarrow as pa
+        from deltalake import QueryBuilder
+
+        names = "*" if columns is None else ", ".join(_quoted(column) for column in columns)
+        builder = QueryBuilder().register(self.name, self.delta())
+        found = builder.execute(f"SELECT {names} FROM {_quoted(self.name)}")
+        return pa.RecordBatchReader.from_stream(found).read_all().to_pandas()
+
+    def polars(self) -> pl.LazyFrame:
+        """The rows as a lazy Polars frame, which reads what a query needs once it is collected.
+
+        Raises:
+            FeatureUnsupported: the table has features of Delta that Polars does not know.
+            RuntimeMissing: Polars is not installed.
+        """
+        _expect_installed("polars", "Polars")
+        expect_readable(self, Reader.POLARS)
+        import polars
+
+        return polars.scan_delta(self.uri, version=self.version)
+
+    def spark(self, session: SparkSession) -> DataFrame:
+        """The rows as a Spark frame.
+
+        Args:
+            session: A session with Delta's jars, which sees the folder under the same path.
+        """
+        return session.read.format("delta").option("versionAsOf", self.version).load(self.uri)
+
+
+def open_table(name: str, home: str | Path | None = None) -> OpenedTable:
+    """The newest acknowledged version of a table of an installation, and where it can be read now.
+
+    Args:
+        name: A table of the platform.
+        home: The installation's home folder; by default that of the environment, as for commands.
+
+    Raises:
+        NoInstallation: there is none in the home folder.
+        NotFound: there is no such table, or it has not been made yet.
+        QuorumUnavailable: too few failure domains answer to tell what is acknowledged.
+    """
+    environ = None if home is None else {**os.environ, environment.HOME.name: str(home)}
+    return opened_from(load_installation(environ).placement().reader(), name)
+
+
+def opened_from(domain: FailureDomain, name: str) -> OpenedTable:
+    """The newest acknowledged version of a table as a domain sees it.
+
+    Raises:
+        NotFound: there is no such table, or it has not been made yet.
+        QuorumUnavailable: too few failure domains answer to tell what is acknowledged.
+    """
+    pinned = platform_table(name, domain).pin()
+    if pinned is None:
+        raise NotFound(
+            f"the table {name} is not there yet",
+            fix="read it once a first run has made it: `etl-assets run`",
+            table=name,
+        )
+    return OpenedTable(name=name, uri=str(pinned.path), version=pinned.version, domain=pinned.domain)
+
+
+def known_names() -> tuple[str, ...]:
+    """The names of all tables that can be opened."""
+    return tuple(contract.name for contract in ALL_TABLES)
+
+
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def _expect_installed(module: str, name: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        raise RuntimeMissing(
+            f"{name} is not installed in this Python environment", fix=f"pip install {module}", package=module
+        )

@@ -1,0 +1,99 @@
+"""Queries over acknowledged versions of the platform's tables, by the SQL engine that deltalake comes with (DataFusion)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl_assets.errors import QueryRefused
+from etl_assets.query.opened_table import OpenedTable, known_names, opened_from
+from etl_assets.query.readers import Reader, expect_readable
+from etl_assets.query.refusals import interrupted, missing_table, refusal, unknown_table
+from etl_assets.query.statement import as_query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from etl_assets.placement.domains import FailureDomain
+
+ENGINE_SETTINGS = {
+    # The grammar of the engine's own takes `event_id, offset` for a comma too many and the clause OFFSET.
+    "datafusion.sql_parser.dialect": "PostgreSQL",
+    # Names without quotes are in lower case: SELECT EVENT_ID FROM RAW_EVENTS.
+    "datafusion.sql_parser.enable_ident_normalization": "true",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """What a query gives, read as it is iterated over.
+
+    Attributes:
+        tables: The tables that the query names, as they were opened.
+        reader: The rows.
+    """
+
+    tables: tuple[OpenedTable, ...]
+    reader: pa.RecordBatchReader
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of its columns."""
+        return self.reader.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its rows, some at a time.
+
+        Raises:
+            QueryRefused: an expression of the query fails for a row.
+            FilesGone: a data file is not there any more.
+            StorageFailed: a data file cannot be read.
+        """
+        import pyarrow as pa
+
+        try:
+            yield from self.reader
+        except (pa.ArrowException, OSError) as error:
+            raise interrupted(str(error), [table.name for table in self.tables]) from error
+
+
+def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None) -> QueryResult:
+    """Run one query; each table that it names is read at its newest acknowledged version, and no other table is looked at.
+
+    Args:
+        statement: One SQL query. Nothing but a query can be run.
+        domain: The domain to look at tables from.
+        limit: Rows at most.
+
+    Raises:
+        QueryRefused: it is not a query, has an error in it, or names a column or function that is not there.
+        NotFound: it names a table that is not there.
+        FeatureUnsupported: a table has features of Delta that the engine does not know.
+        QuorumUnavailable: too few failure domains answer to tell what is acknowledged of a table.
+    """
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    text = as_query(statement, limit)
+    builder, tables = QueryBuilder(ENGINE_SETTINGS), dict[str, OpenedTable]()
+    # The engine names a table that it does not know; with that one it is asked again. It alone knows which names of a statement
+    # are those of tables.
+    while True:
+        try:
+            found = builder.execute(text)
+            break
+        except DeltaError as error:
+            name = missing_table(str(error))
+            if name is None or name in tables:
+                raise refusal(str(error), statement) from error
+            if name not in known_names():
+                raise unknown_table(name, known_names()) from error
+        tables[name] = opened_from(domain, name)
+        expect_readable(tables[name], Reader.SQL)
+        builder.register(name, tables[name].delta())
+    result = QueryResult(tables=tuple(tables.values()), reader=pa.RecordBatchReader.from_stream(found))
+    if not result.schema.names:
+        raise QueryRefused("the query gives no columns", fix="name some, or *: SELECT * FROM raw_events")
+    return result

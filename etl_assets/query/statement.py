@@ -1,0 +1,50 @@
+"""The text of a SQL statement, made into one that can only be a query.
+
+The engine would also create tables, read files given by their path (`CREATE EXTERNAL TABLE`) and write files (`COPY … TO`). Its
+grammar has such statements at the beginning of a text only, and not between parentheses; and it runs one statement of a text or
+none. So every statement is given to it in parentheses.
+"""
+
+from __future__ import annotations
+
+import re
+
+from etl_assets.errors import QueryRefused
+
+_PIECE = re.compile(
+    r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<between>--[^\n]*|/\*.*?\*/|\s+)|(?P<end>;)|.""",
+    re.DOTALL,
+)
+LINES_BEFORE = 1
+"""Lines of `as_query` before the statement's first one."""
+
+
+def beginning(statement: str) -> int:
+    """Where the first word is, behind spaces and comments."""
+    return next((piece.start() for piece in _PIECE.finditer(statement) if piece["between"] is None), 0)
+
+
+def without_end(statement: str) -> str:
+    """The statement without semicolons and comments at its end.
+
+    Raises:
+        QueryRefused: nothing is left.
+    """
+    end = 0
+    for piece in _PIECE.finditer(statement):
+        if piece["between"] is None and piece["end"] is None:
+            end = piece.end()
+    if not end:
+        raise QueryRefused(
+            "the statement is empty", fix="give a query, such as: SELECT count(*) FROM raw_events"
+        )
+    return statement[:end]
+
+
+def as_query(statement: str, limit: int | None = None) -> str:
+    """The text to run: the statement in parentheses, with no more than so many rows.
+
+    It stands on lines of its own, so that a comment in its last line does not hide the parenthesis.
+    """
+    bound = "" if limit is None else f" LIMIT {limit}"
+    return f"(\n{without_end(statement)}\n){bound}"

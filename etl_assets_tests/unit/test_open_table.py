@@ -1,0 +1,80 @@
+"""`open_table` and `tables path`, over one failure domain: every reader has exactly the version that was opened."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import etl_assets
+from etl_assets.cli.tables import tables
+from etl_assets.errors import NoInstallation, NotFound, RuntimeMissing
+from etl_assets.settings import load_settings
+from etl_assets.steps.step import platform_table
+from etl_assets_tests.reference.written_tables import write_table
+
+
+@pytest.fixture
+def domain(tmp_path, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    found = load_settings().placement().domains[0]
+    write_table(found, "customers", [{"customer_id": "a", "customer_region": "EU"}, {"customer_id": "b"}])
+    return found
+
+
+def test_every_reader_reads_the_version_that_was_opened(domain):
+    opened = etl_assets.open_table("customers")
+    write_table(domain, "customers", [{"customer_id": "later"}])
+
+    assert (opened.version, opened.domain) == (0, domain.name)
+    assert opened.uri == str(platform_table("customers", domain).path)
+    assert sorted(opened.pandas()["customer_id"]) == ["a", "b"]
+    assert list(opened.pandas(["customer_region"]).columns) == ["customer_region"]
+    assert sorted(opened.polars().select("customer_id").collect()["customer_id"]) == ["a", "b"]
+    assert opened.dataset().count_rows() == 2
+    assert (opened.delta().version(), opened.delta().count()) == (0, 2)
+    assert etl_assets.open_table("customers").version == 1
+
+
+def test_a_home_folder_may_be_named(domain, tmp_path, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path / "elsewhere"))
+    with pytest.raises(NoInstallation):
+        etl_assets.open_table("customers")
+    assert etl_assets.open_table("customers", home=tmp_path).version == 0
+
+
+def test_a_table_that_is_not_there_is_named(domain):
+    with pytest.raises(NotFound, match="did you mean 'customers'"):
+        etl_assets.open_table("custmers")
+    with pytest.raises(NotFound, match="audit_log is not there yet"):
+        etl_assets.open_table("audit_log")
+
+
+@pytest.mark.parametrize(("method", "module"), [("polars", "polars"), ("pandas", "pandas")])
+def test_what_is_not_installed_is_named(domain, monkeypatch, method, module):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else found(name))
+    with pytest.raises(RuntimeMissing, match=f"pip install {module}"):
+        getattr(etl_assets.open_table("customers"), method)()
+
+
+def test_the_path_of_a_table_is_printed_with_its_version(domain):
+    uri = str(platform_table("customers", domain).path)
+    assert CliRunner().invoke(tables, ["path", "customers"]).stdout == f"{uri}\n"
+    told = json.loads(CliRunner().invoke(tables, ["path", "customers", "--json"]).stdout)
+    assert told == {"name": "customers", "uri": uri, "version": 0, "domain": domain.name}
+
+
+def test_to_import_and_to_open_loads_nothing_that_is_not_used(domain):
+    code = (
+        "import sys, etl_assets\n"
+        "light = {'deltalake', 'pyarrow', 'pydantic', 'yaml', 'click'} & sys.modules.keys()\n"
+        "etl_assets.open_table('customers').delta()\n"
+        "print(light, {'dagster', 'pyspark', 'pandas', 'polars', 'pandera'} & sys.modules.keys())"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "set() set()\n"
