@@ -127,6 +127,7 @@ def test_values_that_spark_wrote_are_those_that_a_query_gives(spark, tmp_path, m
         "date": "date'2026-01-05'",
         "timestamp": "timestamp'2026-01-05 10:00:00Z'",
     }
+    filled |= {kind: "map('EU', 1.5)" for kind in columns.values() if kind.startswith("map")}
     values = ", ".join(
         f"cast({given.get(name) or filled.get(kind, '0')} as {kind}) as {name}"
         for name, kind in columns.items()
@@ -142,5 +143,7 @@ def test_values_that_spark_wrote_are_those_that_a_query_gives(spark, tmp_path, m
             assert row[name] == expected[name]
         elif kind.startswith("decimal") and expected[name] is not None:
             assert row[name] == f"{expected[name]:f}"
+        elif kind.startswith("map"):
+            assert row[name] == {"EU": "1.50"}
         elif kind == "date":
             assert row[name] == expected[name].isoformat()

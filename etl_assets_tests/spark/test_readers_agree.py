@@ -149,9 +149,9 @@ def kept(spark, table: Table) -> None:
 
 
 SQL_TYPES = {
-    Decimal: "Decimal128(38, 8)",
-    dt.date: "Date32",
-    dt.datetime: 'Timestamp(Microsecond, Some("UTC"))',
+    "Decimal": "Decimal128(38, 8)",
+    "date": "Date32",
+    "datetime": 'Timestamp(Microsecond, Some("UTC"))',
 }
 WRITERS = (appended, by_deltas_writer, without_spark, compacted, rewritten, restored, kept)
 
@@ -164,7 +164,9 @@ def literal(value: object) -> str:
     """A value in SQL."""
     if isinstance(value, bool | int):
         return str(value).lower()
-    return f"'{value}'" if isinstance(value, str) else f"arrow_cast('{value}', '{SQL_TYPES[type(value)]}')"
+    if isinstance(value, str):
+        return f"'{value}'"
+    return f"arrow_cast('{value}', '{SQL_TYPES[type(value).__name__]}')"
 
 
 def by_sql(table: Table, where: str) -> list[dict]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from deltalake import DeltaTable
 from etl_assets.cli.sql import sql
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import EtlAssetsError, FilesGone, NotFound, QueryRefused, StorageFailed
+from etl_assets.query.opened_table import known_names
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import DAY, NOON, write_table
@@ -301,3 +303,33 @@ def cpu_seconds(pid: int) -> float:
 def called(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "etl_assets.cli.main", "sql", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+PAGES = Path(__file__).parents[2] / "docs"
+STATEMENTS = sorted(
+    {
+        found
+        for name in ("read-the-tables.md", "cli.md", "../README.md")
+        for found in re.findall(r'etl-assets sql "(.+?)"', (PAGES / name).read_text("utf-8"))
+        if "…" not in found
+    }
+)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_the_statements_of_the_documentation_run(domain, statement):
+    for name in known_names():
+        if platform_table(name, domain).version() < 0:
+            write_table(domain, name, [{}])
+    printed(statement, "--format", "csv")
+
+
+def test_the_python_of_the_documentation_runs(domain):
+    """Without its last line, which needs Spark: `spark/test_open_table.py`."""
+    block = re.search(
+        r"```python\nimport etl_assets\n.*?```", (PAGES / "read-the-tables.md").read_text("utf-8"), re.DOTALL
+    )
+    assert block is not None
+    *lines, spark = block[0].splitlines()[1:-1]
+    assert spark.startswith("events.spark(")
+    exec("\n".join(lines), {})
