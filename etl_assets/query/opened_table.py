@@ -71,18 +71,14 @@ class OpenedTable:
             columns: Which columns; all by default.
 
         Raises:
+            QueryRefused: there is no such column.
             FeatureUnsupported: the table has features of Delta that deltalake does not know.
             RuntimeMissing: pandas is not installed.
         """
         _expect_installed("pandas", "pandas")
-        expect_readable(self, Reader.SQL)
-        import pyarrow as pa
-        from deltalake import QueryBuilder
+        from etl_assets.query.sql import rows_of
 
-        names = "*" if columns is None else ", ".join(_quoted(column) for column in columns)
-        builder = QueryBuilder().register(self.name, self.delta())
-        found = builder.execute(f"SELECT {names} FROM {_quoted(self.name)}")
-        return pa.RecordBatchReader.from_stream(found).read_all().to_pandas()
+        return rows_of(self, columns).to_pandas()
 
     def polars(self) -> pl.LazyFrame:
         """The rows as a lazy Polars frame, which reads what a query needs once it is collected.
@@ -142,10 +138,6 @@ def opened_from(domain: FailureDomain, name: str) -> OpenedTable:
 def known_names() -> tuple[str, ...]:
     """The names of all tables that can be opened."""
     return tuple(contract.name for contract in ALL_TABLES)
-
-
-def _quoted(name: str) -> str:
-    return '"{}"'.format(name.replace('"', '""'))
 
 
 def _expect_installed(module: str, name: str) -> None:

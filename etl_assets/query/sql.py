@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,34 @@ def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None
         FeatureUnsupported: a table has features of Delta that the engine does not know.
         QuorumUnavailable: too few failure domains answer to tell what is acknowledged of a table.
     """
+
+    def open_named(name: str) -> OpenedTable:
+        if name not in known_names():
+            raise unknown_table(name, known_names())
+        return opened_from(domain, name)
+
+    return _run(statement, limit, open_named)
+
+
+def rows_of(table: OpenedTable, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of one table, in memory.
+
+    Args:
+        table: The table.
+        columns: Which columns; None for all.
+
+    Raises:
+        QueryRefused: there is no such column.
+        FeatureUnsupported, FilesGone, StorageFailed: as for queries.
+    """
+    import pyarrow as pa
+
+    names = "*" if columns is None else ", ".join(map(_quoted, columns))
+    result = _run(f"SELECT {names} FROM {_quoted(table.name)}", None, {table.name: table}.__getitem__)
+    return pa.Table.from_batches(result.batches(), result.schema)
+
+
+def _run(statement: str, limit: int | None, open_named: Callable[[str], OpenedTable]) -> QueryResult:
     import pyarrow as pa
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
@@ -88,12 +116,14 @@ def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None
             name = missing_table(str(error))
             if name is None or name in tables:
                 raise refusal(str(error), statement) from error
-            if name not in known_names():
-                raise unknown_table(name, known_names()) from error
-        tables[name] = opened_from(domain, name)
+        tables[name] = open_named(name)
         expect_readable(tables[name], Reader.SQL)
         builder.register(name, tables[name].delta())
     result = QueryResult(tables=tuple(tables.values()), reader=pa.RecordBatchReader.from_stream(found))
     if not result.schema.names:
         raise QueryRefused("the query gives no columns", fix="name some, or *: SELECT * FROM raw_events")
     return result
+
+
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))

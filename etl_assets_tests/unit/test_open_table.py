@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import etl_assets
 from etl_assets.cli.tables import tables
-from etl_assets.errors import NoInstallation, NotFound, RuntimeMissing
+from etl_assets.errors import NoInstallation, NotFound, QueryRefused, RuntimeMissing
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import write_table
@@ -52,6 +52,8 @@ def test_a_table_that_is_not_there_is_named(domain):
         etl_assets.open_table("custmers")
     with pytest.raises(NotFound, match="audit_log is not there yet"):
         etl_assets.open_table("audit_log")
+    with pytest.raises(QueryRefused, match="did you mean 'customer_id'"):
+        etl_assets.open_table("customers").pandas(["custmer_id"])
 
 
 @pytest.mark.parametrize(("method", "module"), [("polars", "polars"), ("pandas", "pandas")])
