@@ -364,10 +364,13 @@ class Snapshot:
         Through pyarrow's own file system: deltalake's is written in Python, and a thread of pyarrow that lets go of such a
         file while the interpreter ends takes the process with it (exit code 134, after all output).
         """
+        import pyarrow.dataset as ds
         import pyarrow.fs
 
         files = pyarrow.fs.SubTreeFileSystem(str(self._folder), pyarrow.fs.LocalFileSystem())
-        return self._delta_table.to_pyarrow_dataset(filesystem=files)
+        # Spark's own writer keeps times of any year, which nanoseconds do not.
+        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        return self._delta_table.to_pyarrow_dataset(filesystem=files, parquet_read_options=options)
 
     @property
     def _folder(self) -> Path:

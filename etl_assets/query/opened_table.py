@@ -83,6 +83,8 @@ class OpenedTable:
     def polars(self) -> pl.LazyFrame:
         """The rows as a lazy Polars frame, which reads what a query needs once it is collected.
 
+        Times before 1677 and after 2262 are wrong in it where Spark's own writer wrote them.
+
         Raises:
             FeatureUnsupported: the table has features of Delta that Polars does not know.
             RuntimeMissing: Polars is not installed.

@@ -22,6 +22,8 @@ ENGINE_SETTINGS = {
     "datafusion.sql_parser.dialect": "PostgreSQL",
     # Names without quotes are in lower case: SELECT EVENT_ID FROM RAW_EVENTS.
     "datafusion.sql_parser.enable_ident_normalization": "true",
+    # Spark's own writer keeps times of any year, which nanoseconds do not.
+    "datafusion.execution.parquet.coerce_int96": "us",
 }
 
 

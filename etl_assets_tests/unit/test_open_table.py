@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.util
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 import etl_assets
 from etl_assets.cli.tables import tables
+from etl_assets.delta.log import entry_path
 from etl_assets.errors import NoInstallation, NotFound, QueryRefused, RuntimeMissing
+from etl_assets.query.sql import run_query
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import write_table
@@ -38,6 +43,30 @@ def test_every_reader_reads_the_version_that_was_opened(domain):
     assert opened.dataset().count_rows() == 2
     assert (opened.delta().version(), opened.delta().count()) == (0, 2)
     assert etl_assets.open_table("customers").version == 1
+
+
+def test_times_that_spark_wrote_are_right_in_any_year_but_by_polars(domain):
+    """In Spark's old form, INT96, of which readers make nanoseconds by default: those end in the year 2262."""
+    times = [
+        dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),
+    ]
+    write_table(domain, "raw_events", [{"occurred_at": time} for time in times])
+    opened = etl_assets.open_table("raw_events")
+    (file,) = (Path(uri) for uri in opened.delta().file_uris())
+    rows = pq.ParquetFile(file).read()
+    pq.write_table(rows, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    entry = entry_path(Path(opened.uri), 0)
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for added in (action["add"] for action in actions if "add" in action):
+        added |= {"size": file.stat().st_size, "stats": json.dumps({"numRecords": 2})}
+    entry.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+    opened = etl_assets.open_table("raw_events")
+    assert opened.dataset().to_table().column("occurred_at").to_pylist() == times
+    assert [time.to_pydatetime() for time in opened.pandas()["occurred_at"]] == times
+    later = run_query("select occurred_at from raw_events where occurred_at > now()", domain)
+    assert [row["occurred_at"] for batch in later.batches() for row in batch.to_pylist()] == times[1:]
 
 
 def test_a_home_folder_may_be_named(domain, tmp_path, monkeypatch):
