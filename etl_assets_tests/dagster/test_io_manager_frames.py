@@ -134,6 +134,46 @@ def test_other_spellings_of_a_type_and_narrower_ones_are_stored_as_spark_has_the
     }
 
 
+def test_what_pandas_calls_its_types_is_stored_as_what_the_values_are(lab: Lab):
+    frame = pd.DataFrame(
+        {
+            "id": pd.Series([1, None, 9], dtype="Int64"),
+            "arrow": pd.Series([2, None, 9], dtype="int32[pyarrow]"),
+            "truth": pd.Series([True, None, True], dtype=object),
+            "text": pd.Series(["a", float("nan"), "z"], dtype=object),
+            "word": pd.Series(["a", None, "z"], dtype="category"),
+            "number": [0.5, float("nan"), 9.0],
+            "day": [dt.date(2026, 1, 1), None, dt.date(2026, 1, 9)],
+            "zone": pd.Series([AT, pd.NaT, AT]).dt.tz_localize("America/New_York"),
+            "lists": [[1, 2], None, [9]],
+            "nothing": pd.Series([None, None, None], dtype=object),
+        }
+    )
+    columns = "id BIGINT, arrow INT, truth BOOLEAN, text STRING, word STRING, number DOUBLE, day DATE, zone TIMESTAMP,"
+    metadata = WHOLE.to_metadata() | {
+        "delta_upsert/columns": columns + " lists ARRAY<SMALLINT>, nothing DECIMAL(5, 2)"
+    }
+    upstream = asset_of(lambda: frame[frame.index < 2], metadata)
+    assert lab.run(upstream).success
+    first, second = given(lab, upstream, pa.Table).sort_by("id").to_pylist()
+    assert set(second.values()) == {None}
+    assert first == {
+        "id": 1,
+        "arrow": 2,
+        "truth": True,
+        "text": "a",
+        "word": "a",
+        "number": 0.5,
+        "day": dt.date(2026, 1, 1),
+        "zone": AT.replace(tzinfo=dt.timezone(dt.timedelta(hours=-4))).astimezone(dt.UTC),
+        "lists": [1, 2],
+        "nothing": None,
+    }
+    empty = asset_of(lambda: frame[frame["number"] > 10], metadata)
+    assert lab.run(empty).success
+    assert given(lab, empty, pd.DataFrame).shape == (0, 10)
+
+
 def test_frames_of_each_kind_are_upserted_alike(lab: Lab):
     spec = WriteSpec(keys=("id",), sequence_by="at").to_metadata()
     for number, frame in enumerate(

@@ -128,6 +128,27 @@ def test_windows_of_time_are_replaced_by_their_bounds(lab: Lab):
     assert ids(lab) == ["2026-01-15", "2026-02-01", "2026-02-28"]
 
 
+@pytest.mark.parametrize(
+    ("type_", "key", "other"),
+    [("STRING", 'it\'s "1/2" $c', "Köln"), ("BOOLEAN", "true", "false"), ("INT", "-1", "1")],
+    ids=["letters", "truth", "numbers"],
+)
+def test_partitions_of_every_type_are_replaced_without_the_others(lab: Lab, type_: str, key: str, other: str):
+    @dg.asset(
+        name="mine",
+        partitions_def=dg.StaticPartitionsDefinition([key, other]),
+        metadata=BY_DAY.to_metadata(),
+        io_manager_key="delta",
+    )
+    def mine(context) -> Any:  # Dagster reads no postponed annotation of a context
+        rows = lab.frame((context.partition_key,), columns="id string")
+        return rows.selectExpr("id", f"CAST(id AS {type_}) AS day")
+
+    for each in (key, other, key):
+        assert figures(lab.run(mine, partition_key=each), each)["inserted"] == 1
+    assert ids(lab) == sorted([key, other])
+
+
 @pytest.mark.parametrize("spec", [BY_DAY, ADDED], ids=["replace", "append"])
 def test_rows_of_another_partition_are_refused_and_nothing_changes(lab: Lab, spec: WriteSpec):
     run(lab, spec, values(f"('a', '{FIRST}')"), FIRST)
