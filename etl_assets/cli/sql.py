@@ -50,7 +50,7 @@ def sql(statement: str, chosen: str | None, as_json: bool, limit: int | None) ->
         raise click.UsageError(f"--json and --format {chosen} contradict each other")
     form = "json" if as_json else chosen or "table"
     most = limit if limit is not None else _MOST_ROWS_OF_A_TABLE if form == "table" else 0
-    text = sys.stdin.read() if statement == "-" else statement
+    text = sys.stdin.buffer.read().decode(errors="surrogateescape") if statement == "-" else statement
     with _interruptible():
         # One more, which says whether there are more.
         found = run_query(text, load_installation().placement().reader(), limit=most + 1 if most else None)

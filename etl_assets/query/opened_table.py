@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets import environment
 from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.table import snapshot_in
-from etl_assets.errors import NotFound, RuntimeMissing
+from etl_assets.errors import NotFound, RuntimeMissing, StorageFailed
 from etl_assets.query.readers import Reader, expect_readable
 from etl_assets.settings import load_installation
 from etl_assets.steps.step import platform_table
@@ -50,10 +50,24 @@ class OpenedTable:
         return {"name": self.name, "uri": self.uri, "version": self.version, "domain": self.domain}
 
     def delta(self) -> DeltaTable:
-        """The table as delta-rs opens it. For reading only: the platform writes its tables, and nothing else does."""
-        from deltalake import DeltaTable
+        """The table as delta-rs opens it. For reading only: the platform writes its tables, and nothing else does.
 
-        return DeltaTable(self.uri, version=self.version)
+        Raises:
+            StorageFailed: its log cannot be read.
+        """
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return DeltaTable(self.uri, version=self.version)
+        except (DeltaError, OSError) as error:
+            raise StorageFailed(
+                f"the log of {self.name} in {self.uri} cannot be read at version {self.version}: {' '.join(str(error).split())}",
+                fix="open the table again, if it was moved or repaired meanwhile; `etl-assets tables verify` names what is wrong with"
+                " a mirrored table",
+                table=self.name,
+                domain=self.domain,
+            ) from error
 
     def dataset(self) -> pyarrow.dataset.Dataset:
         """The rows as a pyarrow dataset, which reads no more files than a filter asks for.

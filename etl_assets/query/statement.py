@@ -28,8 +28,12 @@ def without_end(statement: str) -> str:
     """The statement without semicolons and comments at its end.
 
     Raises:
-        QueryRefused: nothing is left.
+        QueryRefused: nothing is left, or it is no text.
     """
+    if any(
+        "\ud800" <= character <= "\udfff" for character in statement
+    ):  # bytes that Python could not decode
+        raise QueryRefused("the statement is not UTF-8", fix="write it in UTF-8")
     end = 0
     for piece in _PIECE.finditer(statement):
         if piece["between"] is None and piece["end"] is None:

@@ -271,6 +271,19 @@ def test_a_data_file_that_is_gone_or_damaged_is_named(domain):
     assert Path(file).name in refused("select * from customers", FilesGone).message
 
 
+def test_a_log_that_is_damaged_is_named(domain):
+    entry = platform_table("customers", domain).path / "_delta_log" / f"{0:020d}.json"
+    entry.write_text("{", "utf-8")
+    assert "the log of customers" in refused("select * from customers", StorageFailed).message
+
+
+def test_a_statement_that_is_not_utf_8_is_refused():
+    result = CliRunner().invoke(sql, ["-"], input=b"select 'M\xfcnchen'")
+    assert isinstance(result.exception, QueryRefused)
+    assert "not UTF-8" in refused("select 'M\udcfcnchen'").message
+    assert json.loads(printed("-", "--json", stdin="select 'München' as city")) == [{"city": "München"}]
+
+
 def test_exit_codes_are_those_of_every_command():
     assert called("select 1").returncode == 0
     wrong = called("select * from nowhere")
