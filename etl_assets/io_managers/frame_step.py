@@ -26,14 +26,16 @@ from etl_assets.delta.schema_changes import change_columns, columns_after
 from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.delta.write_spec import WriteMode, WriteSpec
-from etl_assets.errors import ContractError
+from etl_assets.errors import CommitConflict, ContractError
 from etl_assets.io_managers.append_ids import append_of, left_to_append
-from etl_assets.steps.step import INSERTED, REMOVED, StepReport, upsert_counts
+from etl_assets.steps.step import INSERTED, REMOVED, StepReport, logger, upsert_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+_MOST_CONFLICTS = 50
+"""So often another run may be faster; each time one of them has got its commit."""
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 _COMPUTES_LITERALS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 """Where rows are literals of the query, this rule computes all of them before some are left out."""
@@ -61,7 +63,20 @@ class FrameStep:
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 
     def run(self, keys: Sequence[str]) -> StepReport:
-        """Write the rows of some of the partitions, in one commit; an append leaves out what the run has appended before."""
+        """Write the rows of some of the partitions, in one commit; an append leaves out what the run has appended before.
+
+        Where another run was faster the write is planned again: until it is its turn it has evaluated nothing.
+        """
+        for _ in range(_MOST_CONFLICTS):
+            try:
+                return self._run_once(keys)
+            except CommitConflict:
+                logger.info(
+                    "another run has written %s meanwhile; the write is planned again", self.table.name
+                )
+        return self._run_once(keys)
+
+    def _run_once(self, keys: Sequence[str]) -> StepReport:
         if self.spec.write_mode is not WriteMode.APPEND:
             return self._run(keys)
         left = left_to_append(self.run_id, keys, self.table.snapshot())

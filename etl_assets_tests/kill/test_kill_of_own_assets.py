@@ -33,6 +33,7 @@ KILLED_AT = {
     "appended_before": Failpoint.TABLE_BEFORE_COMMIT,
     "appended_after": Failpoint.TABLE_AFTER_SYNC,
 }
+OLD, NEW = "old-1 old-2", "new-1 new-2 new-3"
 HAS_COMMITTED = {"replaced_after", "appended_after"}
 
 
@@ -42,15 +43,21 @@ def rows(root: Path, name: str) -> list[tuple[str, str]]:
     return sorted((row["day"], row["id"]) for row in found)
 
 
-def of_days(first: str, other: str) -> list[tuple[str, str]]:
-    days = {own_assets.DAY: first, own_assets.OTHER_DAY: other}
+def days_of(name: str) -> list[str]:
+    """The days that an asset has had before; one has a day that its run is not for."""
+    return [own_assets.DAY, own_assets.OTHER_DAY] if name == "replaced_after" else [own_assets.DAY]
+
+
+def stored(name: str, rows: str) -> list[tuple[str, str]]:
+    """What is in a table with these rows in the day of the run."""
+    days = dict.fromkeys(days_of(name), OLD) | {own_assets.DAY: rows}
     return sorted((day, row) for day, names in days.items() for row in names.split())
 
 
 def test_a_killed_run_that_is_executed_again_has_stored_its_rows_once(engine, spark, tmp_path, monkeypatch):
     environment = {
         own_assets.ROOT: str(tmp_path / "data"),
-        own_assets.ROWS: "old-1 old-2",
+        own_assets.ROWS: OLD,
         "DAGSTER_HOME": str(tmp_path / "dagster"),
     }
     (tmp_path / "dagster").mkdir()
@@ -59,17 +66,14 @@ def test_a_killed_run_that_is_executed_again_has_stored_its_rows_once(engine, sp
         monkeypatch.setenv(name, value)
     with dg.DagsterInstance.get() as instance:
         for name in own_assets.NAMES:
-            for day in (own_assets.DAY, own_assets.OTHER_DAY):
+            for day in days_of(name):
                 job = own_assets.job_of(name, engine)
                 assert job.execute_in_process(instance=instance, partition_key=day).success
 
-    environment[own_assets.ROWS] = "new-1 new-2 new-3"
+    environment[own_assets.ROWS] = NEW
     root = Path(environment[own_assets.ROOT])
     after = {
-        name: of_days(
-            environment[own_assets.ROWS] if name.startswith("replaced") else "old-1 old-2 new-1 new-2 new-3",
-            "old-1 old-2",
-        )
+        name: stored(name, NEW if name.startswith("replaced") else f"{OLD} {NEW}")
         for name in own_assets.NAMES
     }
     processes: Any = multiprocessing.get_context("forkserver")
@@ -82,8 +86,7 @@ def test_a_killed_run_that_is_executed_again_has_stored_its_rows_once(engine, sp
         process.start()
         process.join(200)
         assert process.exitcode == -9, f"{name} did not die at {failpoint}: exit code {process.exitcode}"
-        stored = after[name] if name in HAS_COMMITTED else of_days("old-1 old-2", "old-1 old-2")
-        assert rows(root, name) == stored
+        assert rows(root, name) == (after[name] if name in HAS_COMMITTED else stored(name, OLD))
 
     again = subprocess.run(
         [sys.executable, "-m", "etl_assets_tests.kill.own_assets"],
