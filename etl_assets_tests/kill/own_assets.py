@@ -18,7 +18,7 @@ from etl_assets_tests.kill.dying_run import SURVIVED, Gateway, attached_session,
 
 ROOT, ROWS = "OWN_ASSETS_ROOT", "OWN_ASSETS_ROWS"
 DAY, OTHER_DAY = "2026-01-01", "2026-01-02"
-NAMES = ("replaced_before", "replaced_during", "replaced_after", "appended_before", "appended_after")
+NAMES = ("replaced_before", "replaced_during", "replaced_after", "appended_after")
 SETTINGS = SparkSettings(
     master="local[2]",
     config={

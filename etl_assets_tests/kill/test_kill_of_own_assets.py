@@ -23,6 +23,7 @@ from etl_assets_tests.kill.dying_run import Gateway
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.kill,
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated"),
 ]
 
@@ -30,7 +31,6 @@ KILLED_AT = {
     "replaced_before": Failpoint.TABLE_BEFORE_COMMIT,
     "replaced_during": Failpoint.TABLE_DURING_COMMIT,
     "replaced_after": Failpoint.TABLE_AFTER_COMMIT,
-    "appended_before": Failpoint.TABLE_BEFORE_COMMIT,
     "appended_after": Failpoint.TABLE_AFTER_SYNC,
 }
 OLD, NEW = "old-1 old-2", "new-1 new-2 new-3"
@@ -77,6 +77,9 @@ def test_a_killed_run_that_is_executed_again_has_stored_its_rows_once(engine, sp
         for name in own_assets.NAMES
     }
     processes: Any = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(
+        ["etl_assets_tests.kill.own_assets", "pyspark.sql.functions", "deltalake"]
+    )
     for name, failpoint in KILLED_AT.items():
         with_its_jvm = failpoint is Failpoint.TABLE_DURING_COMMIT
         process = processes.Process(
