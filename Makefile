@@ -60,7 +60,7 @@ bench: setup ## Run the benchmarks, or only CASE=name
 	@$(BIN)/python -m benchmarks $(CASE)
 
 docs: $(INSTALLED) ## Write docs/tables.md and docs/settings.md from the code, and the benchmarks' table and plots
-	@$(BIN)/python -m etl_assets.contracts.documentation > docs/tables.md.new
+	@$(BIN)/python -m etl_assets.tables_documentation > docs/tables.md.new
 	@mv docs/tables.md.new docs/tables.md
 	@$(BIN)/python -m etl_assets.settings_documentation > docs/settings.md.new
 	@mv docs/settings.md.new docs/settings.md

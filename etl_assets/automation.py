@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,6 @@ from etl_assets import tags
 from etl_assets.follow.lease import following
 from etl_assets.steps.step import ReadMode
 
-REFERENCE_DATA = dg.AssetSelection.assets("customers")
 FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=48), warn_window=timedelta(hours=26))
 """Events come every day: an asset that got none for more than a day is worth a look, for two it is an alarm."""
 
@@ -38,16 +38,20 @@ class NobodyFollows(dg.AutomationCondition):
         return dg.AutomationResult(context, context.candidate_subset if free else context.get_empty_subset())
 
 
-def after_inputs(home: Path) -> dg.AutomationCondition:
+def after_inputs(home: Path, reference: Sequence[str]) -> dg.AutomationCondition:
     """After any input of the same day was updated, also if the day is not the latest, unless a follower does it.
 
     `AutomationCondition.eager` looks at the latest day only. Reference data is left out: a new customer file would
     otherwise ask for every day there is.
+
+    Args:
+        home: The home folder.
+        reference: Names of the assets with reference data.
     """
-    condition = dg.AutomationCondition
+    condition, ignored = dg.AutomationCondition, dg.AssetSelection.assets(*reference)
     return (
-        condition.any_deps_updated().ignore(REFERENCE_DATA).since_last_handled()
-        & ~condition.any_deps_missing().ignore(REFERENCE_DATA)
+        condition.any_deps_updated().ignore(ignored).since_last_handled()
+        & ~condition.any_deps_missing().ignore(ignored)
         & ~condition.any_deps_in_progress()
         & ~condition.in_progress()
         & NobodyFollows(home=str(home))

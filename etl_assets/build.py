@@ -9,17 +9,10 @@ from typing import Any
 import dagster as dg
 
 from etl_assets.assets.attributes import IO_MANAGER
-from etl_assets.assets.audit_log import audit_log_asset
-from etl_assets.assets.customers import customers_asset
-from etl_assets.assets.dead_letters import dead_letters_asset
-from etl_assets.assets.normalized_orders import normalized_orders_asset
-from etl_assets.assets.order_status_view import order_status_view_asset
-from etl_assets.assets.raw_events import raw_events_asset
-from etl_assets.assets.warehouse_rows import warehouse_rows_asset
+from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.automation import automation_sensor
 from etl_assets.checks.contracts import contract_check
 from etl_assets.checks.invariants import invariant_checks
-from etl_assets.contracts import tables as contracts
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.jobs.compaction import compaction_job, compaction_schedule
 from etl_assets.resources.platform import PlatformResource
@@ -33,17 +26,6 @@ from etl_assets.sensors.failure_domains import (
 from etl_assets.sensors.failures import failure_sensor
 from etl_assets.sensors.landing import landing_sensor
 from etl_assets.settings import Settings
-
-ASSETS = (
-    customers_asset,
-    raw_events_asset,
-    normalized_orders_asset,
-    warehouse_rows_asset,
-    order_status_view_asset,
-    dead_letters_asset,
-    audit_log_asset,
-)
-"""Every asset of the platform, in the order of the data path."""
 
 
 def build_definitions(settings: Settings, resources: Mapping[str, Any] | None = None) -> dg.Definitions:
@@ -61,10 +43,10 @@ def build_definitions(settings: Settings, resources: Mapping[str, Any] | None = 
 
 
 def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
-    assets = [build(settings) for build in ASSETS]
+    stages = settings.catalog().stages
+    assets = [stage_asset(stage, settings) for stage in stages]
     invariants = invariant_checks(settings)
-    names = [asset.key.to_user_string() for asset in assets]
-    full_contracts = [contract_check(contracts.table(name), settings) for name in names]
+    full_contracts = [contract_check(stage.table, settings) for stage in stages]
     mirrored = len(settings.domains) > 1
     compact = compaction_job(settings, assets)
     return dg.Definitions(

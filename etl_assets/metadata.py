@@ -13,6 +13,7 @@ from etl_assets.contracts.columns import TableContract
 from etl_assets.delta.table import Table
 from etl_assets.observability.outcomes import outcomes_by_day
 from etl_assets.observability.outcomes_chart import outcomes_chart
+from etl_assets.pipelines.catalog import Catalog
 from etl_assets.steps.step import INSERTED, StepReport
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ What is refused is the sum of conflicts and rejected, and is not told once more.
 CHART_DAYS = 30
 
 
-def definition_metadata(contract: TableContract, path: Path | None = None) -> dict[str, Any]:
+def definition_metadata(
+    contract: TableContract, catalog: Catalog, path: Path | None = None
+) -> dict[str, Any]:
     """Columns with types and meaning, and column lineage, from the contract; where the table is, if that does not change."""
     columns = [
         dg.TableColumn(
@@ -58,7 +61,9 @@ def definition_metadata(contract: TableContract, path: Path | None = None) -> di
         column: [
             dg.TableColumnDep(asset_key=dg.AssetKey(asset), column_name=name)
             # Two tables of one stage may give the same column.
-            for asset, name in dict.fromkeys((_asset_of(source.table), source.column) for source in sources)
+            for asset, name in dict.fromkeys(
+                (_asset_of(source.table, catalog), source.column) for source in sources
+            )
         ]
         for column, sources in contract.lineage().items()
     }
@@ -74,9 +79,10 @@ def definition_metadata(contract: TableContract, path: Path | None = None) -> di
     return metadata
 
 
-def _asset_of(table: str) -> str:
-    """The asset that writes a table: a stage writes its exceptions itself."""
-    return table.removesuffix("_exceptions")
+def _asset_of(table: str, catalog: Catalog) -> str:
+    """The asset that writes a table; a stage writes the table of its rejected rows as well."""
+    stage = catalog.stage_of(table)
+    return table if stage is None else stage.name
 
 
 def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from etl_assets import tags
-from etl_assets.build import ASSETS, build_definitions
+from etl_assets.build import build_definitions
 from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import RunFailed
 from etl_assets.partitions import ranges
@@ -48,7 +48,7 @@ def materialize_days(
             `alerts.jsonl` has a line of each run that failed.
     """
     definitions = build_definitions(settings)
-    names = assets or [build.__name__.removesuffix("_asset") for build in ASSETS]
+    names = assets or [stage.name for stage in settings.catalog().stages]
     job = dg.define_asset_job("platform", selection=dg.AssetSelection.assets(*names))
     resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("platform")
     cut = partial(

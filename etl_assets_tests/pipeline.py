@@ -22,6 +22,7 @@ from etl_assets.steps.load_customers import LoadCustomers
 from etl_assets.steps.load_warehouse import LoadWarehouse
 from etl_assets.steps.normalize import Normalize
 from etl_assets.steps.step import ReadMode, Step, StepContext, StepReport
+from etl_assets_tests.reference.tables import local_domain
 
 DAY = dt.date(2026, 1, 5)
 NEXT_DAY = dt.date(2026, 1, 6)
@@ -57,7 +58,7 @@ class Pipeline:
 
     @property
     def domain(self) -> FailureDomain:
-        return self.works_in or FailureDomain(name="local", root=self.root)
+        return self.works_in or local_domain(self.root)
 
     @property
     def context(self) -> StepContext:

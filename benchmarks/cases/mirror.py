@@ -24,13 +24,14 @@ from benchmarks.options import Options
 from benchmarks.report import Figure, figure
 from etl_assets.delta.replication import Replication
 from etl_assets.delta.table import Snapshot
+from etl_assets.installed import installed_catalog
 from etl_assets.mirroring.checkpoints import EVERY
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.observations import Observations
-from etl_assets.placement.policy import Stage
 from etl_assets.placement.site import Site
 from etl_assets.placement.watch import Watch
 from etl_assets.testing.hanging_mount import hanging
@@ -118,7 +119,13 @@ def _placement(work: Path) -> Placement:
     sites, observations = _sites(work), Observations(work / "health.json")
     return Placement(
         domains=tuple(
-            FailureDomain(name=site.name, root=Path(site.root), sites=sites, observations=observations)
+            FailureDomain(
+                name=site.name,
+                root=Path(site.root),
+                sites=sites,
+                observations=observations,
+                catalog=installed_catalog(),
+            )
             for site in sites
         ),
         sites=sites,
@@ -167,7 +174,7 @@ def _recovery_seconds(work: Path, lost: Callable[[Path], AbstractContextManager[
         _milliseconds(_table(work, leader, "long"), 1)
         with lost(work / leader):
             began = time.perf_counter()
-            successor = _placement(work).place(Stage.TRANSFORM, leader=leader)
+            successor = _placement(work).place(PlacementClass.TRANSFORM, leader=leader)
             table = _table(work, successor.name, "long")
             _milliseconds(table, 1)
             found.append(time.perf_counter() - began)

@@ -26,7 +26,7 @@ WARM_UPS = 3
 
 
 def main() -> None:
-    from etl_assets.placement.policy import Stage
+    from etl_assets.pipelines.placement_class import PlacementClass
     from etl_assets.resources.spark import SparkResource
     from etl_assets.steps.step import ReadMode, platform_table
 
@@ -39,7 +39,7 @@ def main() -> None:
     _ticks("with_news", settings, day)
     spark = SparkResource(spark_config=told["spark"]).spark_session
     warm = platform(scratch, scratch / "landing")
-    domain = warm.placement().place(Stage.INGEST)
+    domain = warm.placement().place(PlacementClass.INGEST)
     for warm_up in range(WARM_UPS):
         land_increment(warm.landing_path, day, warm_up, INCREMENT)
         for name, step in steps(warm, lambda: spark, ReadMode.INCREMENTAL).items():
@@ -62,11 +62,11 @@ def _ticks(name: str, settings: Settings, expected: dt.date | None) -> None:
     """
     import dagster as dg
 
-    from etl_assets.build import ASSETS
+    from etl_assets.assets.stage_asset import stage_asset
     from etl_assets.sensors.landing import landing_sensor
 
     settings = settings.model_copy(update={"start_date": FIRST_DAY})
-    sensor = landing_sensor(settings, [build(settings) for build in ASSETS])
+    sensor = landing_sensor(settings, [stage_asset(stage, settings) for stage in settings.catalog().stages])
     definitions = dg.Definitions(sensors=[sensor])
     with dg.DagsterInstance.ephemeral() as instance:
 

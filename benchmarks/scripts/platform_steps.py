@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etl_assets.orders.pipeline import ORDERS
 from etl_assets.settings import DomainSettings, LandingSettings, Settings
-from etl_assets.steps.data_path import DATA_PATH, DERIVED
+
+DATA_PATH = tuple(stage.name for stage in (*ORDERS.reference, *ORDERS.path))
+DERIVED = tuple(stage.name for stage in ORDERS.derived)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +32,10 @@ def platform(home: Path, landing: Path, domains: int = 1) -> Settings:
 
 def steps(settings: Settings, session: Callable[[], SparkSession], mode: ReadMode) -> dict[str, Step]:
     """Every step by the table it writes."""
-    from etl_assets.placement.policy import Stage
-    from etl_assets.steps.data_path import step_of
-    from etl_assets.steps.step import StepContext
+    from etl_assets.pipelines.placement_class import PlacementClass
+    from etl_assets.steps.step import StepArguments, StepContext, step_of
 
-    domain = settings.placement().place(Stage.INGEST)
+    domain = settings.placement().place(PlacementClass.INGEST)
     context = StepContext(session=session, domain=domain)
-    return {name: step_of(name, settings, context, mode) for name in (*DATA_PATH, *DERIVED)}
+    arguments = StepArguments(settings=settings, context=context, mode=mode)
+    return {name: step_of(name, arguments) for name in (*DATA_PATH, *DERIVED)}

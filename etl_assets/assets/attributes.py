@@ -25,12 +25,13 @@ def attributes(
         daily: One partition a day of arrival; else none.
         automated: Materialized after its inputs; else by a sensor or by hand.
     """
+    catalog = settings.catalog()
     # The replica of a mirrored table that counts is another after a change of leader: runs tell where it was.
     path = None if len(settings.domains) > 1 else settings.placement().domains[0].table_path(contract.name)
     return {
         "name": contract.name,
         "description": contract.description,
-        "metadata": definition_metadata(contract, path),
+        "metadata": definition_metadata(contract, catalog, path),
         "owners": list(settings.owners),
         "kinds": {"pyspark", "deltalake"},
         "group_name": group,
@@ -46,5 +47,5 @@ def attributes(
         # One writing run a table: the instance gives a pool one slot.
         "pool": contract.name,
         "io_manager_key": IO_MANAGER,
-        "automation_condition": after_inputs(settings.home) if automated else None,
+        "automation_condition": after_inputs(settings.home, catalog.reference) if automated else None,
     }

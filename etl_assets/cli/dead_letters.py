@@ -154,7 +154,6 @@ def discard(ids: tuple[str, ...], text: str, as_json: bool) -> None:
 
 def _discard(settings: Settings, letters: Sequence[Letter], reason: str) -> None:
     from etl_assets.contracts.tables import DEAD_LETTERS
-    from etl_assets.placement.policy import Stage
     from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.steps.discard_letters import DiscardLetters
     from etl_assets.steps.placing import place
@@ -164,7 +163,7 @@ def _discard(settings: Settings, letters: Sequence[Letter], reason: str) -> None
     spark = SparkResource(spark_config=spark_config(settings.spark))
     context = StepContext(
         session=lambda: spark.spark_session,
-        domain=place(settings.placement(), Stage.TRANSFORM, DEAD_LETTERS.name),
+        domain=place(settings.placement(), DEAD_LETTERS.name),
         lock_wait_seconds=settings.runs.lock_wait_seconds,
         turns=Turns(folder=settings.turns_path),
     )

@@ -23,10 +23,10 @@ Plan = Callable[["Domains"], "Undo"]
 
 def writing(settings: Settings) -> Domains:
     """Where tables are written: each where its stage runs."""
-    from etl_assets.steps.placing import STAGE_OF, place
+    from etl_assets.steps.placing import place
 
     placement = settings.placement()
-    return lambda name: place(placement, STAGE_OF[name], name)
+    return lambda name: place(placement, name)
 
 
 def carry_out(
@@ -42,9 +42,8 @@ def carry_out(
     """
     from etl_assets.errors import CommitConflict
     from etl_assets.steps.turns import Turns
-    from etl_assets.steps.undo import downstream
 
-    with Turns(folder=settings.turns_path).take(*downstream(of)):
+    with Turns(folder=settings.turns_path).take(*settings.catalog().downstream_of(of)):
         for attempt in range(1, _ATTEMPTS + 1):
             undo = plan(writing(settings))
             try:

@@ -150,10 +150,9 @@ def _replay(
     from etl_assets.contracts.tables import REPLAYS
     from etl_assets.errors import EtlAssetsError
     from etl_assets.observability.hand_in import hand_in, outcomes
-    from etl_assets.placement.policy import Stage
     from etl_assets.steps.placing import place
 
-    where = place(settings.placement(), Stage.INGEST, REPLAYS.name)
+    where = place(settings.placement(), REPLAYS.name)
     handed_in = hand_in(where, letters, correction)
     say(f"{counted(handed_in)} handed in; Spark starts with the first run")
     try:

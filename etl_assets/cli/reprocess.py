@@ -18,6 +18,7 @@ from etl_assets.cli.remake import undo_and_remake
 from etl_assets.cli.restore import looking
 
 if TYPE_CHECKING:
+    from etl_assets.pipelines.catalog import Catalog
     from etl_assets.settings import Settings
 
 
@@ -53,12 +54,12 @@ def reprocess(
     from etl_assets.contracts.tables import NORMALIZED_ORDERS
     from etl_assets.settings import load_installation
     from etl_assets.steps.plan_undo import plan_days
-    from etl_assets.steps.undo import REMADE, downstream
 
     if last < first:
         raise click.UsageError("--to is before --from")
     settings = load_installation()
-    begin = _checked(names) or (NORMALIZED_ORDERS.name,)
+    catalog = settings.catalog()
+    begin = _checked(catalog, names) or (NORMALIZED_ORDERS.name,)
     days = _days_with_events(settings, first.date(), last.date())
     undo = plan_days(looking(settings), begin, days)
     if as_json and not yes:
@@ -74,7 +75,7 @@ def reprocess(
             err=True,
         )
         return
-    assets = [name for name in downstream(begin) if name in REMADE]
+    assets = catalog.made_again_from(begin)
     plan = partial(plan_days, names=begin, days=days)
     undo_and_remake(settings, plan, of=begin, assets=assets, days=days)
     if as_json:
@@ -83,17 +84,15 @@ def reprocess(
     click.echo(f"{undo_preview.span(days)} made again", err=True)
 
 
-def _checked(names: Sequence[str]) -> tuple[str, ...]:
-    from etl_assets.contracts import tables as contracts
+def _checked(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
     from etl_assets.errors import InputError
-    from etl_assets.steps.undo import REMADE
 
     for name in names:
-        contracts.table(name)
-        if name not in REMADE:
+        catalog.table(name)
+        if name not in catalog.made_again:
             raise InputError(
                 f"{name} is not made again: it is not made from other tables of the platform, or not by itself",
-                fix=f"name one of {', '.join(REMADE)}",
+                fix=f"name one of {', '.join(catalog.made_again)}",
                 table=name,
             )
     return tuple(dict.fromkeys(names))

@@ -45,7 +45,6 @@ def restore(
     from etl_assets.cli.remake import finish, undo_and_remake
     from etl_assets.settings import load_installation
     from etl_assets.steps.plan_undo import existing, plan_restore, version_at
-    from etl_assets.steps.undo import REMADE, downstream
 
     if (version is None) == (time is None):
         raise click.UsageError("say --to-version or --to-time")
@@ -58,7 +57,8 @@ def restore(
     if not as_json:
         click.echo(f"{_at(found, found.version())}, to be restored to {_at(found, wanted)}")
         undo_preview.show(undo, first=table)
-    after = [] if no_run else [name for name in downstream([table]) if name in REMADE and name != table]
+    catalog = settings.catalog()
+    after = [] if no_run else [each for each in catalog.made_again_from([table]) if each != table]
     done: dict[str, int] = {}
     if yes and undo.tables:
         plan = partial(plan_restore, name=table, version=wanted)
@@ -73,7 +73,8 @@ def restore(
         return
     if yes:
         click.echo(f"done: {', '.join(f'{name} is at {now}' for name, now in done.items())}", err=True)
-    click.echo(_next(undo, table, wanted, done=yes), err=True)
+    again = table in catalog.made_again
+    click.echo(_next(undo, table, wanted, done=yes, can_be_made_again=again), err=True)
 
 
 def looking(settings: Settings) -> Domains:
@@ -104,16 +105,15 @@ def _at(table: Table, version: int) -> str:
     return f"{table.name} is at version {version}{time}" if version == table.version() else f"{version}{time}"
 
 
-def _next(undo: Undo, table: str, version: int, *, done: bool) -> str:
+def _next(undo: Undo, table: str, version: int, *, done: bool, can_be_made_again: bool) -> str:
     from etl_assets.cli.undo_preview import span
-    from etl_assets.steps.undo import REMADE
 
     if not done:
         return (
             "nothing was changed. The tables after it are made again with the code that is installed: install the right one"
             f" first. To do it:\n  etl-assets tables restore {table} --to-version {version} --yes"
         )
-    if table not in REMADE:
+    if not can_be_made_again:
         return "rows that were made with its content keep what they have: `etl-assets reprocess` makes days again"
     days = f" for {span(undo.days)}" if undo.days else ""
     return (

@@ -66,7 +66,6 @@ def relocate(table: str, domain: str) -> None:
     """Let another allowed domain lead a mirrored table; its stage runs there from then on."""
     from etl_assets.errors import DomainUnavailable, MembershipRefused, NotFound, QuorumUnavailable
     from etl_assets.settings import load_installation
-    from etl_assets.steps.placing import STAGE_OF
 
     placement = load_installation().placement()
     there = placement.named(domain)
@@ -84,13 +83,14 @@ def relocate(table: str, domain: str) -> None:
         raise NotFound(
             f"{table} is not there yet", fix="relocate it once a first run has made it", table=table
         )
-    placement.expect_allowed(STAGE_OF[table], domain, table=table)
+    stage = placement.catalog.placement_of(table)
+    placement.expect_allowed(stage, domain, table=table)
     if (problem := placement.problem(there)) is not None:
         raise DomainUnavailable(
             f"{domain} cannot lead {table}: {problem}",
             fix="bring it back first: `etl-assets domains list`, `heal`",
             table=table,
-            stage=STAGE_OF[table].value,
+            stage=stage.value,
             domain=domain,
         )
     # Before it claims: what an outdated register says of its own replica is found out only by claiming.
@@ -182,12 +182,11 @@ def repair(names: tuple[str, ...], contents: bool) -> None:
 
 def _all_mirrored(names: tuple[str, ...], *, leading: bool = False) -> Iterator[tuple[str, Replication]]:
     """The tables named, or all; those that do not exist yet are left out."""
-    from etl_assets.contracts.tables import ALL_TABLES
     from etl_assets.settings import load_installation
     from etl_assets.steps.placing import leader
 
     placement = load_installation().placement()
-    for table in names or [contract.name for contract in ALL_TABLES]:
+    for table in names or placement.catalog.names:
         mirrored = _mirrored(table, placement.reader())
         if not mirrored.exists():
             continue

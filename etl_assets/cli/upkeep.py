@@ -157,8 +157,6 @@ def _files(number: int) -> str:
 
 
 def _where_written(settings: Settings, table: str) -> FailureDomain:
-    from etl_assets.contracts import tables
-    from etl_assets.steps.placing import STAGE_OF, place
+    from etl_assets.steps.placing import place
 
-    tables.table(table)  # says so if there is none of that name
-    return place(settings.placement(), STAGE_OF[table], table)
+    return place(settings.placement(), table)

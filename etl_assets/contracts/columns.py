@@ -110,6 +110,7 @@ class TableContract:
         delta_partition: The columns that Delta partitions files by.
         append_only: Rows are never updated. Only then may a part of the merge key be null, and an upsert has to do without
             that part: it would insert such a row again and again.
+        offset_column: The column of the offsets that the platform assigns to the table's rows: dense, from 0, over all days.
     """
 
     name: str
@@ -119,6 +120,7 @@ class TableContract:
     ordering: str | None = None
     delta_partition: tuple[str, ...] = ()
     append_only: bool = False
+    offset_column: str | None = None
 
     def __post_init__(self) -> None:
         self._check(
@@ -152,6 +154,11 @@ class TableContract:
     def names(self) -> tuple[str, ...]:
         """The column names in order."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether its files are partitioned, by day or by another column."""
+        return bool(self.delta_partition)
 
     def column(self, name: str) -> Column:
         """The column of that name.

@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.checkpoint import live_files, make_checkpoint, says_the_same, sums_up
 from etl_assets.delta.closing import closing_entry
 from etl_assets.delta.registration import Registration
@@ -402,9 +401,9 @@ def make_mirrored(name: str, domain: FailureDomain) -> None:
         QuorumUnavailable: the table is new, and a domain does not answer.
     """
     replication(name, domain).create()
-    for contract in ALL_TABLES:
+    for table in domain.catalog.names:
         with suppress(MirrorError, Unanswered):
-            replication(contract.name, domain).create()
+            replication(table, domain).create()
 
 
 @functools.cache

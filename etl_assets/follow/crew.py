@@ -19,9 +19,17 @@ from etl_assets.delta.session import lost_driver_pid
 from etl_assets.errors import EngineLost
 from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.retry_policy import Decision, decide, spark_went_away
-from etl_assets.steps.data_path import WITHOUT_DAYS, step_of
-from etl_assets.steps.placing import STAGE_OF, place, take_up
-from etl_assets.steps.step import ReadMode, StepContext, StepReport, domain_watched, logger, platform_table
+from etl_assets.steps.placing import place, take_up
+from etl_assets.steps.step import (
+    ReadMode,
+    StepArguments,
+    StepContext,
+    StepReport,
+    domain_watched,
+    logger,
+    platform_table,
+    step_of,
+)
 from etl_assets.steps.turns import Turns
 
 if TYPE_CHECKING:
@@ -95,7 +103,7 @@ class Crew:
             EngineLost: as for `run`.
         """
         try:
-            domain = place(self.settings.placement(), STAGE_OF[table], table)
+            domain = place(self.settings.placement(), table)
             written = platform_table(table, domain)
             snapshot = written.snapshot()
             crowded = (
@@ -119,7 +127,7 @@ class Crew:
 
     def _attempt(self, table: str, days: Sequence[dt.date], began: float) -> Done:
         placement = self.settings.placement()
-        domain = place(placement, STAGE_OF[table], table)
+        domain = place(placement, table)
         context = StepContext(
             session=self.session,
             domain=domain,
@@ -130,11 +138,13 @@ class Crew:
         )
         step = step_of(
             table,
-            self.settings,
-            context,
-            ReadMode.INCREMENTAL,
-            max_batch_bytes=self.settings.follow.max_batch_bytes,
-            most_batches=1,
+            StepArguments(
+                settings=self.settings,
+                context=context,
+                mode=ReadMode.INCREMENTAL,
+                max_batch_bytes=self.settings.follow.max_batch_bytes,
+                max_batches=1,
+            ),
         )
 
         def run(keys: Sequence[str]) -> StepReport:
@@ -144,12 +154,15 @@ class Crew:
                 report = step.run([dt.date.fromisoformat(key) for key in keys])
                 return replace(report, domain=domain.name)
 
-        keys = () if table in WITHOUT_DAYS else tuple(day.isoformat() for day in days)
+        keys = tuple(day.isoformat() for day in days) if self._is_partitioned(table) else ()
         result = run_partitions(run, keys)
         failed: dict[dt.date | None, Exception] = {
             dt.date.fromisoformat(key): error for key, error in result.failed.items()
         }
         return Done(began=began, report=result.report, failed=failed)
+
+    def _is_partitioned(self, table: str) -> bool:
+        return self.settings.catalog().table(table).is_partitioned
 
     def _turns(self) -> Turns:
         def waiting() -> None:

@@ -20,21 +20,21 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables import CUSTOMERS, RAW_EVENTS
+from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.errors import EtlAssetsError
 from etl_assets.follow.crew import Crew, Done
 from etl_assets.follow.lease import Lease, lease
 from etl_assets.follow.pauses import Pauses, Thing
 from etl_assets.follow.reports import Reports
 from etl_assets.observability.pending import days_behind
+from etl_assets.orders.steps import source_folders
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
 from etl_assets.retry_policy import told
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.watch import WatchCursor, Watched, watch
-from etl_assets.steps.data_path import DATA_PATH, DERIVED, WITHOUT_DAYS, source_folders
-from etl_assets.steps.placing import STAGE_OF, once_led, place
+from etl_assets.steps.placing import once_led, place
 from etl_assets.steps.step import StepReport, logger, platform_table
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from etl_assets.follow.reports import Event
     from etl_assets.settings import Settings
 
-PATH = DATA_PATH[1:]
-"""What events go through, after the customers."""
 MOST_DAYS_A_LOOK = 1_000
 JOIN_SECONDS = 10.0
 """How long leaving waits for a thread: what it has begun is done again by whoever comes next."""
@@ -91,6 +89,8 @@ class Follower:
         heard: Callable[[str, StepReport], None] = lambda table, report: None,
     ) -> None:
         self._settings, self._pace = settings, settings.follow
+        (self._pipeline,) = settings.catalog().pipelines
+        self._path = tuple(stage.name for stage in self._pipeline.path)
         self._heard = heard
         self._reports = Reports(settings, tell, follower=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
@@ -142,7 +142,7 @@ class Follower:
 
     def _days_to_carry(self) -> tuple[dt.date, ...]:
         """The days with unread files, and those that somebody has left behind on the way to the warehouse."""
-        looking: Thing = (RAW_EVENTS.name, None)
+        looking: Thing = (self._path[0], None)
         if not self._ready([looking]):
             return ()
         try:
@@ -160,11 +160,11 @@ class Follower:
         self._unreadable = found.unreadable
         self._left_behind, behind = frozenset(), self._left_behind
         days = sorted({*found.ready, *behind})
-        return tuple(day for day in days if self._ready([(RAW_EVENTS.name, day)]))
+        return tuple(day for day in days if self._ready([(self._path[0], day)]))
 
     def _watch(self) -> Watched:
         settings = self._settings
-        domain = place(settings.placement(), STAGE_OF[RAW_EVENTS.name], RAW_EVENTS.name)
+        domain = place(settings.placement(), RAW_EVENTS.name)
         return watch(
             source_folders(settings, domain),
             Ledger.of(platform_table(RAW_EVENTS.name, domain)),
@@ -177,10 +177,13 @@ class Follower:
 
     def _carry(self, crew: Crew, days: Sequence[dt.date], held: Lease) -> None:
         """Take days from the landing folder to the warehouse, each as far as it goes."""
-        # Events are not normalized with customers that are known to be wrong; arriving goes on.
-        whole = self._ready([(CUSTOMERS.name, None)]) and not self._run(crew, CUSTOMERS.name, days).failed
+        # Nothing is looked up in a reference table that is known to be wrong; the source is read all the same.
+        whole = all(
+            self._ready([(stage.name, None)]) and not self._run(crew, stage.name, days).failed
+            for stage in self._pipeline.reference
+        )
         left = list(days)
-        for table in PATH if whole else PATH[:1]:
+        for table in self._path if whole else self._path[:1]:
             held.alive()  # with each step: all of them together take long where there is much to catch up with
             done = self._run(crew, table, left)
             left = [] if None in done.failed else [day for day in left if day not in done.failed]
@@ -188,7 +191,7 @@ class Follower:
                 return
         if whole:
             self._check(time.monotonic())
-        for table in PATH:
+        for table in self._path:
             held.alive()
             crew.tidy(table)
 
@@ -196,9 +199,12 @@ class Follower:
         """Have the derived tables catch up with the path, and find what others left behind on it."""
         behind = self._behind()
         crew = self._crew("derived")
-        for table in DERIVED:
+        for stage in self._pipeline.derived:
+            table = stage.name
             things: list[Thing] = (
-                [(table, None)] if table in WITHOUT_DAYS else [(table, day) for day in behind.get(table, ())]
+                [(table, day) for day in behind.get(table, ())]
+                if stage.table.is_partitioned
+                else [(table, None)]
             )
             if table in behind and self._ready([(table, None)]) and (ready := self._ready(things)):
                 self._run(crew, table, [day for _, day in ready if day is not None])
@@ -212,7 +218,7 @@ class Follower:
         except (EtlAssetsError, OSError) as error:
             logger.warning("what is left undone cannot be told now: %s", error)
             return {}
-        self._left_behind = frozenset(day for table in PATH for day in behind.get(table, ()))
+        self._left_behind = frozenset(day for table in self._path for day in behind.get(table, ()))
         return behind
 
     def _run(self, crew: Crew, table: str, days: Sequence[dt.date]) -> Done:
@@ -221,8 +227,8 @@ class Follower:
             self._heard(table, done.report)
             kept = [day for day in days if day not in done.failed]
             self._reports.add(table, kept, done.report, done.began)
-            if table not in PATH[:-1]:  # a day has gone well once it has come to the end of the path
-                self._succeeded([(_entry(table), day) for day in (None, *kept)])
+            if table not in self._path[:-1]:  # a day has gone well once it has come to the end of the path
+                self._succeeded([(self._entry(table), day) for day in (None, *kept)])
         if done.failed and not self._is_leaving():
             self._failed(table, days, done.failed)
         return done
@@ -237,8 +243,8 @@ class Follower:
             logger.error("%s: %s", table, text)
             partition = f"{blamed[0]}..{blamed[-1]}" if blamed else ""
             self._alert({"partition": partition, "step": table, "error": text[:2_000]})
-            whole = day is None and (table not in PATH or not blamed)
-            things: list[Thing] = [(_entry(table), each) for each in ([None] if whole else blamed)]
+            whole = day is None and (table not in self._path or not blamed)
+            things: list[Thing] = [(self._entry(table), each) for each in ([None] if whole else blamed)]
             with self._pauses_lock:
                 self._pauses = self._pauses.failed(things, error, time.monotonic())
 
@@ -251,7 +257,7 @@ class Follower:
             return
         self._check_at = now + self._pace.report_interval_seconds
         behind = self._behind()
-        if any(table in behind for table in PATH):
+        if any(table in behind for table in self._path):
             return
         try:
             broken = self._reports.check()
@@ -276,6 +282,10 @@ class Follower:
     def _ready(self, things: Collection[Thing]) -> tuple[Thing, ...]:
         with self._pauses_lock:
             return self._pauses.ready(things, time.monotonic())
+
+    def _entry(self, table: str) -> str:
+        """The table under which days are set aside: those of the path enter at its beginning, and are left alone there."""
+        return self._path[0] if table in self._path else table
 
     def _crew(self, name: str, alive: Callable[[], object] = lambda: None) -> Crew:
         session = self._sessions[name]
@@ -316,11 +326,6 @@ class Follower:
             thread.join(JOIN_SECONDS)
         if threads:
             self._reports.tell()
-
-
-def _entry(table: str) -> str:
-    """The table under which days are set aside: those of the path enter at its beginning, and are left alone there."""
-    return RAW_EVENTS.name if table in PATH else table
 
 
 @contextmanager

@@ -18,7 +18,6 @@ import dagster as dg
 from etl_assets.checks.invariants import INVARIANTS
 from etl_assets.instance import open_instance
 from etl_assets.metadata import partitions_metadata, run_metadata
-from etl_assets.steps.data_path import WITHOUT_DAYS
 from etl_assets.steps.step import StepReport, logger, platform_table
 
 if TYPE_CHECKING:
@@ -160,7 +159,8 @@ class Reports:
     ) -> Iterator[tuple[dt.date | None, dg.AssetMaterialization]]:
         """By day; by None of a table without days."""
         written = platform_table(table, self._settings.placement().reader())
-        keys = [] if table in WITHOUT_DAYS else [day.isoformat() for day in sorted(news.days)]
+        is_partitioned = self._settings.catalog().table(table).is_partitioned
+        keys = [day.isoformat() for day in sorted(news.days)] if is_partitioned else []
         whole = run_metadata(written, news.report, of=max(1, len(keys))) | {"follower": self._follower}
         if not keys:
             yield None, dg.AssetMaterialization(table, metadata=whole)

@@ -26,11 +26,11 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from etl_assets.contracts import tables as contracts
 from etl_assets.delta.frame_columns import check_frame
 from etl_assets.delta.table import Table
 from etl_assets.delta.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import ContractError, NotFound
+from etl_assets.installed import installed_catalog
 from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.io_managers.loading import (
     before_the_first,
@@ -101,7 +101,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
                 asset=key.to_user_string(),
             )
         try:
-            contract = None if users else contracts.table(name)
+            contract = None if users else installed_catalog().table(name)
         except NotFound:
             contract = None
         sites = tuple(

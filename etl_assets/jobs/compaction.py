@@ -10,7 +10,6 @@ from typing import Never
 
 import dagster as dg
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.compaction import CROWDED_FILES
 from etl_assets.errors import EtlAssetsError
 from etl_assets.markdown_table import markdown_table
@@ -18,7 +17,7 @@ from etl_assets.resources.failures import as_failure
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.settings import Settings
 from etl_assets.steps.compact import Compact, Extent
-from etl_assets.steps.placing import STAGE_OF, place, take_up
+from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import StepContext, domain_watched
 from etl_assets.steps.turns import Turns
 
@@ -30,7 +29,6 @@ UNDER_WAY = [
     for status in dg.DagsterRunStatus
     if status not in (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 ]
-TABLES = tuple(contract.name for contract in ALL_TABLES)
 
 
 def compaction_job(settings: Settings, assets: Sequence[dg.AssetsDefinition]) -> dg.JobDefinition:
@@ -57,7 +55,7 @@ def compaction_job(settings: Settings, assets: Sequence[dg.AssetsDefinition]) ->
     ) -> Iterator[dg.AssetObservation | dg.Output[None]]:
         done: dict[str, tuple[Extent, Extent]] = {}
         failures: dict[str, dg.Failure] = {}
-        for table in TABLES:
+        for table in settings.catalog().names:
             if _is_being_written(context.instance, table):
                 context.log.info("%s: a run is writing it; left for the next time", table)
                 continue
@@ -126,7 +124,7 @@ def _is_being_written(instance: dg.DagsterInstance, table: str) -> bool:
 def _compact(platform: PlatformResource, table: str) -> tuple[Extent, Extent]:
     settings = platform.settings
     placement = settings.placement()
-    domain = place(placement, STAGE_OF[table], table)
+    domain = place(placement, table)
     context = StepContext(
         session=lambda: platform.spark.spark_session,
         domain=domain,
@@ -142,7 +140,7 @@ def _compact(platform: PlatformResource, table: str) -> tuple[Extent, Extent]:
 def _due(settings: Settings) -> Iterator[str]:
     """The tables that a run would change."""
     context = StepContext(session=_no_spark, domain=settings.placement().reader())
-    for table in TABLES:
+    for table in settings.catalog().names:
         if Compact(context=context, table=table, undated_files=CROWDED_FILES).is_due():
             yield table
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.standing import TableStanding
 from etl_assets.errors import MirrorError
 from etl_assets.placement.health import HealthState
@@ -60,8 +59,8 @@ class DomainState:
 def table_standings(placement: Placement) -> dict[str, TableStanding]:
     """Every mirrored table of the platform that exists; with a problem instead of figures where too few domains answer."""
     found: dict[str, TableStanding] = {}
-    for contract in ALL_TABLES:
-        mirrored = platform_table(contract.name, placement.reader()).replication
+    for table in placement.catalog.names:
+        mirrored = platform_table(table, placement.reader()).replication
         if mirrored is None:
             continue
         try:
@@ -69,7 +68,7 @@ def table_standings(placement: Placement) -> dict[str, TableStanding]:
         except MirrorError as error:
             standing = TableStanding.unknown(error.message)
         if standing is not None:
-            found[contract.name] = standing
+            found[table] = standing
     return found
 
 

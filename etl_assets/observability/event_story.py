@@ -31,7 +31,6 @@ from etl_assets.observability.letters import Letter, read_letters
 from etl_assets.observability.rows import find_rows
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import INGEST, NORMALIZE, replays_folder
-from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ class _Teller:
             version = there.version()  # before the path: that is where this look finds it
             rewound = {
                 cursor_name(source, day)
-                for source in INPUTS.get(table, ())
+                for source in self._domain.catalog.inputs_of(table)
                 for day in (event["partition_date"], None)
             }
             found += [

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.engine.handing import status
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
@@ -72,8 +71,8 @@ def check_replicas(placement: Placement) -> Iterator[Finding]:
     if len(placement.sites) < 2:
         return
     seen, problems = 0, 0
-    for contract in ALL_TABLES:
-        mirrored = platform_table(contract.name, placement.reader()).replication
+    for table in placement.catalog.names:
+        mirrored = platform_table(table, placement.reader()).replication
         if mirrored is None or mirrored.locator() is None:
             continue  # it is not there yet; asking whether it exists may make it, of what one domain has of it
         seen += 1
@@ -81,8 +80,8 @@ def check_replicas(placement: Placement) -> Iterator[Finding]:
             problems += 1
             yield fail(
                 REPLICAS,
-                f"{contract.name} in {domain} {problem}",
-                f"find out which history counts (docs/operations.md, A fork), then `etl-assets tables repair {contract.name}`",
+                f"{table} in {domain} {problem}",
+                f"find out which history counts (docs/operations.md, A fork), then `etl-assets tables repair {table}`",
             )
     if not problems:
         yield ok(REPLICAS, f"{seen:,} mirrored tables; `etl-assets tables verify` looks at logs and files")

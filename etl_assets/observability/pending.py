@@ -10,30 +10,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import (
-    DEAD_LETTERS,
     NORMALIZED_ORDERS,
-    ORDER_STATUS_VIEW,
     RAW_EVENTS,
-    RAW_EVENTS_EXCEPTIONS,
     WAREHOUSE_ROWS,
 )
-from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.cursor import read_cursors
 from etl_assets.observability.letters import read_letters
 from etl_assets.observability.missing_rows import not_committed, not_normalized
-from etl_assets.placement.policy import Stage
+from etl_assets.orders.steps import source_folders
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.replays import NORMALIZE, handed_in_attempts
 from etl_assets.sources.watch import WatchCursor, Watched, watch
 from etl_assets.steps.changes import read_changes
-from etl_assets.steps.data_path import source_folders
-from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.pending_plan import pending_plan
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
+    from etl_assets.pipelines.stage import Stage
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
 
@@ -46,7 +41,7 @@ _DAY_COLUMN = "partition_date"
 
 def unread(settings: Settings, *, now: dt.datetime, settle_seconds: float) -> Watched:
     """Every partition with closed, unread files, and what else a look at the landing folder tells."""
-    domain = place(settings.placement(), Stage.INGEST, RAW_EVENTS.name)
+    domain = place(settings.placement(), RAW_EVENTS.name)
     return watch(
         source_folders(settings, domain),
         Ledger.of(platform_table(RAW_EVENTS.name, domain)),
@@ -149,29 +144,40 @@ def days_behind(domain: FailureDomain, first_day: dt.date) -> dict[str, tuple[dt
 
     So a run that was killed between two tables is known by what it left, whoever it was and whatever Dagster knows of it.
     """
-    inputs = {name: platform_table(name, domain) for names in INPUTS.values() for name in names}
+    catalog = domain.catalog
+    inputs = {name: platform_table(name, domain) for stage in catalog.stages for name in stage.inputs}
     days = sorted({day for table in inputs.values() for day in _days_of(table) if day >= first_day})
     # A batch that was not ended is no input of another table; its step carries it out, or takes back what it refused.
-    left = pending_plan(inputs[RAW_EVENTS_EXCEPTIONS.name], inputs[RAW_EVENTS.name])
-    of_left = () if left is None else tuple(day for day in left.plan.days if day >= first_day)
-    found = {RAW_EVENTS.name: of_left} | {
-        name: _behind(platform_table(name, domain), inputs, days) for name in INPUTS
+    of_sources = {
+        stage.name: tuple(day for day in _days_of_plan(stage, domain) if day >= first_day)
+        for stage in catalog.stages
+        if not stage.inputs
+    }
+    found = of_sources | {
+        stage.name: _behind(stage, platform_table(stage.name, domain), inputs, days)
+        for stage in catalog.stages
+        if stage.inputs
     }
     return {name: behind for name, behind in found.items() if behind}
 
 
-def _behind(table: Table, inputs: dict[str, Table], days: list[dt.date]) -> tuple[dt.date, ...]:
-    if table.name == ORDER_STATUS_VIEW.name:
-        return tuple(day for day in _behind_as_a_whole(table, inputs[WAREHOUSE_ROWS.name]) if day in days)
-    news = {
-        name: read_changes(inputs[name], table, days, ReadMode.INCREMENTAL).days
-        for name in INPUTS[table.name]
-    }
+def _days_of_plan(stage: Stage, domain: FailureDomain) -> tuple[dt.date, ...]:
+    """Days of a batch of a source whose rejected rows were committed, and its rows were not."""
+    if stage.rejects is None:
+        return ()
+    left = pending_plan(platform_table(stage.rejects.name, domain), platform_table(stage.name, domain))
+    return () if left is None else tuple(left.plan.days)
+
+
+def _behind(stage: Stage, table: Table, inputs: dict[str, Table], days: list[dt.date]) -> tuple[dt.date, ...]:
+    if not stage.table.is_partitioned:
+        behind = {day for name in stage.inputs for day in _behind_as_a_whole(table, inputs[name])}
+        return tuple(sorted(behind.intersection(days)))
+    news = {name: read_changes(inputs[name], table, days, ReadMode.INCREMENTAL).days for name in stage.inputs}
     concerned = {day for found in news.values() for day in found}
-    if table.name == DEAD_LETTERS.name:
-        # A day on which nothing was refused has no letters, and leaves no cursor.
-        refused = {day for contract in EXCEPTIONS_TABLES for day in news[contract.name]}
-        concerned &= refused | set(_days_of(table))
+    if stage.driving_inputs:
+        driven = {day for name in stage.driving_inputs for day in news[name]}
+        concerned &= driven | set(_days_of(table))
     return tuple(sorted(concerned))
 
 

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.tables import ALL_TABLES, ORDER_STATUS_VIEW, RAW_EVENTS
 from etl_assets.delta.cursor import ALL_DAYS, cursor_name, read_cursors, taken_back
 from etl_assets.delta.table import Table, snapshot_in
-from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.pending_plan import FILES, committed_batch
 from etl_assets.steps.step import platform_table
 
@@ -29,7 +27,7 @@ class TableState:
         uri: Folder to open the table by, also for other readers.
         version: The newest version; None when the table does not exist.
         rows: Rows of that version.
-        cursor: What the table has consumed: `<input>/<day>` (or `<input>/*`) to version of the input; for raw_events
+        cursor: What the table has consumed: `<input>/<day>` (or `<input>/*`) to version of the input; for a table that reads files
             `files`, the last batch of files.
         last_commit_at: When that version was committed.
         taken_back: Days of its first input that an undo took out and no run has made again (`*`: all).
@@ -62,7 +60,7 @@ class TableState:
 
 def table_states(domain: FailureDomain) -> list[TableState]:
     """Every table of the platform in a domain, in the order of the data path."""
-    return [_state(platform_table(contract.name, domain)) for contract in ALL_TABLES]
+    return [_state(platform_table(name, domain)) for name in domain.catalog.names]
 
 
 def _state(table: Table) -> TableState:
@@ -94,11 +92,9 @@ def _state(table: Table) -> TableState:
 
 
 def _cursor(table: Table) -> dict[str, int]:
-    if table.name == RAW_EVENTS.name:
-        batch = committed_batch(table)
-        return {FILES: batch} if batch >= 0 else {}
-    cursors: dict[str, int] = {}
-    for name in INPUTS.get(table.name, ()):
+    batch = committed_batch(table)
+    cursors = {FILES: batch} if batch >= 0 else {}
+    for name in table.domain.catalog.inputs_of(table.name):
         days = _days(table, platform_table(name, table.domain))
         for day, version in read_cursors(table, name, days).items():
             if version >= 0:
@@ -108,7 +104,7 @@ def _cursor(table: Table) -> dict[str, int]:
 
 def _taken_back(table: Table) -> tuple[str, ...]:
     """By its first input, and only where that has something to make: else there is nothing to wait for."""
-    for name in INPUTS.get(table.name, ())[:1]:
+    for name in table.domain.catalog.inputs_of(table.name)[:1]:
         source = platform_table(name, table.domain)
         snapshot = source.snapshot()
         filled = {} if snapshot is None else snapshot.rows_by("partition_date")
@@ -121,7 +117,7 @@ def _taken_back(table: Table) -> tuple[str, ...]:
 
 def _days(consumer: Table, source: Table) -> list[dt.date | None]:
     """The days a consumer keeps cursors on; None, for the whole source, where it has no days itself."""
-    if consumer.name == ORDER_STATUS_VIEW.name:
+    if consumer.contract is not None and not consumer.contract.is_partitioned:
         return [None]
     snapshot = source.snapshot()
     rows = {} if snapshot is None else snapshot.rows_by("partition_date")

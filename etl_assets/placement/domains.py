@@ -14,10 +14,12 @@ from types import MappingProxyType
 from etl_assets.errors import DomainUnavailable
 from etl_assets.mirroring.register import REGISTERS
 from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
+from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.health import HealthState
 from etl_assets.placement.memory import DomainsMemory, Standing
 from etl_assets.placement.observations import Observations
-from etl_assets.placement.policy import PlacementPolicy, Stage
+from etl_assets.placement.policy import PlacementPolicy
 from etl_assets.placement.site import Site
 from etl_assets.placement.watch import Watch
 
@@ -31,6 +33,7 @@ class FailureDomain:
     `sites` are those of all domains, this one among them, if tables are mirrored; with one domain there are none.
     `observations` tell which of them are not to be asked now, `timeout_seconds` how long one may take to answer anything.
     With one domain `keep_log_versions` of each table's log stay; None, as for tables of users' own assets: Delta goes by age.
+    `catalog` says which tables the installation has.
     """
 
     name: str
@@ -39,6 +42,7 @@ class FailureDomain:
     observations: Observations | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     keep_log_versions: int | None = None
+    catalog: Catalog = field(default_factory=Catalog, compare=False, repr=False)
 
     def table_path(self, table: str, generation: str = FIRST_GENERATION) -> Path:
         """Folder of a table's replica in this domain: `<root>/tables/<table>/<content generation>`."""
@@ -82,13 +86,18 @@ class Placement:
     policy: PlacementPolicy = field(default_factory=PlacementPolicy)
 
     @property
+    def catalog(self) -> Catalog:
+        """The tables of the installation."""
+        return self.domains[0].catalog
+
+    @property
     def memory(self) -> DomainsMemory:
         """What the home folder remembers of the domains."""
         return self.watch.memory
 
     def place(
         self,
-        stage: Stage,
+        stage: PlacementClass,
         *,
         table: str | None = None,
         leader: str | None = None,
@@ -142,7 +151,7 @@ class Placement:
             return replace(self.domains[0], sites=())
         return next((each for each in self.domains if self.unusable(each) is None), self.domains[0])
 
-    def stopped(self, stage: Stage) -> str | None:
+    def stopped(self, stage: PlacementClass) -> str | None:
         """Why a stage can run nowhere now, None if it can somewhere. Looks only; takes nothing into use."""
         allowed = [domain for domain in self._leaders() if self.policy.allows(stage, domain.name)]
         problems = {domain.name: self.problem(domain) for domain in allowed}
@@ -150,7 +159,7 @@ class Placement:
             return None
         return "; ".join(f"{name}: {why}" for name, why in problems.items())
 
-    def expect_allowed(self, stage: Stage, domain: str, *, table: str) -> None:
+    def expect_allowed(self, stage: PlacementClass, domain: str, *, table: str) -> None:
         """Refuse a stage that is asked to run where it may not.
 
         Raises:

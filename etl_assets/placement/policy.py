@@ -7,18 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 
+from etl_assets.pipelines.placement_class import PlacementClass
+
 ANYWHERE = ("*",)
-
-
-class Stage(StrEnum):
-    """What a placement policy speaks of."""
-
-    INGEST = "ingest"
-    TRANSFORM = "transform"
-    SINK = "sink"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +22,9 @@ class PlacementPolicy:
     A stage that is not named may run anywhere.
     """
 
-    allowed: Mapping[Stage, Collection[str]] = field(default_factory=lambda: MappingProxyType({}))
+    allowed: Mapping[PlacementClass, Collection[str]] = field(default_factory=lambda: MappingProxyType({}))
 
-    def allows(self, stage: Stage, domain: str) -> bool:
+    def allows(self, stage: PlacementClass, domain: str) -> bool:
         """Whether a domain may run a stage."""
         return any(covers(name, domain) for name in self.allowed.get(stage, ANYWHERE))
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets import environment
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.table import snapshot_in
 from etl_assets.errors import NotFound, RuntimeMissing, StorageFailed
 from etl_assets.query.readers import Reader, expect_readable
@@ -149,11 +148,6 @@ def opened_from(domain: FailureDomain, name: str) -> OpenedTable:
             table=name,
         )
     return OpenedTable(name=name, uri=str(pinned.path), version=pinned.version, domain=pinned.domain)
-
-
-def known_names() -> tuple[str, ...]:
-    """The names of all tables that can be opened."""
-    return tuple(contract.name for contract in ALL_TABLES)
 
 
 def _expect_installed(module: str, name: str) -> None:

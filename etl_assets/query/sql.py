@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import QueryRefused
-from etl_assets.query.opened_table import OpenedTable, known_names, opened_from
+from etl_assets.query.opened_table import OpenedTable, opened_from
 from etl_assets.query.readers import Reader, expect_readable
 from etl_assets.query.refusals import interrupted, missing_table, refusal, unknown_table
 from etl_assets.query.statement import as_query
@@ -76,8 +76,8 @@ def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None
     """
 
     def open_named(name: str) -> OpenedTable:
-        if name not in known_names():
-            raise unknown_table(name, known_names())
+        if name not in domain.catalog.names:
+            raise unknown_table(name, domain.catalog.names)
         return opened_from(domain, name)
 
     return _run(statement, limit, open_named)

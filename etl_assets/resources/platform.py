@@ -10,12 +10,12 @@ import dagster as dg
 
 from etl_assets import tags
 from etl_assets.errors import SourceUnreadable
+from etl_assets.orders.steps import source_folders
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain
-from etl_assets.placement.policy import Stage
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import Settings
-from etl_assets.steps.data_path import source_folders
 from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import ReadMode, StepContext
 from etl_assets.steps.turns import Turns
@@ -32,7 +32,7 @@ class PlatformResource(dg.ConfigurableResource):
         """The platform file."""
         return Settings.model_validate_json(self.settings_json)
 
-    def step_context(self, context: dg.AssetExecutionContext, stage: Stage) -> StepContext:
+    def step_context(self, context: dg.AssetExecutionContext, stage: PlacementClass) -> StepContext:
         """Place a stage and note the domain on the run. A step that is repeated is placed anew.
 
         Raises:
@@ -40,7 +40,7 @@ class PlatformResource(dg.ConfigurableResource):
         """
         settings = self.settings
         try:
-            domain = place(settings.placement(), stage, context.asset_key.to_user_string())
+            domain = place(settings.placement(), context.asset_key.to_user_string())
         except Exception as error:
             raise as_failure(error) from error
         placed = {tags.DOMAIN: domain.name, tags.domain_of(stage): domain.name}

@@ -5,15 +5,14 @@ from time import monotonic
 
 import dagster as dg
 
-from etl_assets.contracts.tables import RAW_EVENTS, WAREHOUSE_ROWS
 from etl_assets.delta.standing import TableStanding
 from etl_assets.errors import EtlAssetsError
 from etl_assets.observability.domain_changes import Noted, changes
 from etl_assets.observability.domain_states import domain_states, one_loss, table_standings
 from etl_assets.observability.lag import still_behind
 from etl_assets.observability.throughput import rows_acknowledged
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.policy import Stage
 from etl_assets.sensors.alerts import AlertKind
 from etl_assets.sensors.conditions import Conditions, condition, of_domains, parts
 from etl_assets.sensors.domains_cursor import DomainsCursor
@@ -35,7 +34,6 @@ LOOK_SECONDS = 1.0
 """How long a tick looks over the replicas of one table for damage."""
 OBSERVED_SECONDS = 60.0
 """While rows flow, or a replica is behind, figures are observed once in that time: enough for a chart."""
-MEASURED = (RAW_EVENTS.name, WAREHOUSE_ROWS.name)
 """Tables whose throughput is told: what came in, and what came out."""
 
 
@@ -146,7 +144,7 @@ def _troubled(last: DomainsCursor, lost: Conditions, kept: Sequence[Kept]) -> Co
 
 
 def _stopped(placement: Placement) -> dict[str, str]:
-    stopped = {stage: placement.stopped(stage) for stage in Stage}
+    stopped = {stage: placement.stopped(stage) for stage in PlacementClass}
     return {condition(AlertKind.STAGE_STOPPED, stage): why for stage, why in stopped.items() if why}
 
 
@@ -184,7 +182,7 @@ def _noted(
 def _rows(placement: Placement, last: DomainsCursor, noted: Mapping[str, Noted]) -> dict[str, int]:
     """Rows acknowledged since the last observation: those of the ticks before, and those of this one."""
     rows = dict(last.rows)
-    for name in [name for name in MEASURED if name in noted and name in last.tables]:
+    for name in [name for name in placement.catalog.counted if name in noted and name in last.tables]:
         table = platform_table(name, placement.reader())
         more = rows_acknowledged(table, last.tables[name].version, noted[name].version)
         rows[name] = rows.get(name, 0) + more

@@ -11,14 +11,13 @@ from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PA
 from etl_assets.errors import EtlAssetsError
 from etl_assets.follow.lease import following, found_done, left_undone
 from etl_assets.observability.pending import days_behind
+from etl_assets.orders.steps import source_folders
 from etl_assets.partitions import ranges
 from etl_assets.placement.domains import FailureDomain
-from etl_assets.placement.policy import Stage
 from etl_assets.sensors.attempts import Attempt, next_attempt
 from etl_assets.settings import Settings
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.watch import WatchCursor, watch
-from etl_assets.steps.data_path import source_folders
 from etl_assets.steps.pending_plan import committed_batch
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
@@ -49,7 +48,7 @@ def landing_sensor(settings: Settings, path: list[dg.AssetsDefinition]) -> dg.Se
         if follower is not None and not follower.is_silent:
             return dg.SensorResult(skip_reason=f"{follower} reads new files as they come")
         try:
-            domain = place(settings.placement(), Stage.INGEST, RAW_EVENTS.name)
+            domain = place(settings.placement(), RAW_EVENTS.name)
             raw_events = platform_table(RAW_EVENTS.name, domain)
             batch_id = committed_batch(raw_events)
             found = watch(

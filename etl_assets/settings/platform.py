@@ -9,11 +9,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from etl_assets.installed import installed_catalog
 from etl_assets.mirroring.locator import Role
+from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.observations import Observations
-from etl_assets.placement.policy import PlacementPolicy, Stage, covers
+from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.placement.watch import Watch
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings, ReferenceSettings
@@ -86,7 +89,7 @@ class Settings(Section):
                 "domains: no voter has a folder for its root, and none may lead on an object store, where Spark does not"
                 " write; give one voter at least a folder"
             )
-        for stage in Stage:
+        for stage in PlacementClass:
             allowed = getattr(self.placement_policy, stage.value)
             if unknown := [name for name in allowed if not any(covers(name, each) for each in names)]:
                 raise ValueError(
@@ -140,6 +143,10 @@ class Settings(Section):
             f"domains: {votes} votes of {whose} cannot go on while {lost}; one more voter, or a witness, would let them",
         )
 
+    def catalog(self) -> Catalog:
+        """The pipelines of the installation, and all tables."""
+        return installed_catalog()
+
     def placement(self) -> Placement:
         """The configured failure domains and who may run what in them."""
         sites = tuple(each.site(self.home) for each in self.domains)
@@ -153,6 +160,7 @@ class Settings(Section):
                     observations=observations,
                     timeout_seconds=self.health.timeout_seconds,
                     keep_log_versions=self.upkeep.keep_log_versions,
+                    catalog=self.catalog(),
                 )
                 for site in sites
                 if site.is_folder
@@ -164,6 +172,6 @@ class Settings(Section):
                 timeout_seconds=self.health.timeout_seconds,
             ),
             policy=PlacementPolicy(
-                allowed={stage: getattr(self.placement_policy, stage.value) for stage in Stage}
+                allowed={stage: getattr(self.placement_policy, stage.value) for stage in PlacementClass}
             ),
         )

@@ -25,7 +25,6 @@ from etl_assets.delta.session import frame_of
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.delta.within import Ranges, Within
 from etl_assets.steps.changes import Changes, read_changes
-from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import INSERTED, ReadMode, StepContext, StepReport, upsert_counts
 from etl_assets.transforms.audit import (
     audit_accepted,
@@ -53,7 +52,7 @@ class Audit:
         seen = table.version()
         readings = {
             name: read_changes(self.context.table(name), table, days, self.mode)
-            for name in INPUTS[table.name]
+            for name in table.domain.catalog.inputs_of(table.name)
         }
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
         concerned = sorted({day for reading in readings.values() for day in reading.days})

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Transaction
 from etl_assets.delta.cursor import advance, days_with_news, read_cursors
 from etl_assets.delta.footers import bounds_in
@@ -133,9 +132,10 @@ def read_changes(source: Table, consumer: Table, days: Sequence[dt.date], mode: 
 
 def _version_to_read(source: Table) -> int:
     """The newest version, but for what a batch has refused whose rows are not committed: it may be taken back."""
-    if source.name != RAW_EVENTS_EXCEPTIONS.name:
+    stage = source.domain.catalog.rejects_of_source(source.name)
+    if stage is None:
         return source.version()
-    return settled_version(source, platform_table(RAW_EVENTS.name, source.domain))
+    return settled_version(source, platform_table(stage.name, source.domain))
 
 
 def pending_days(source: Table, consumer: Table, days: Collection[dt.date]) -> tuple[dt.date, ...]:

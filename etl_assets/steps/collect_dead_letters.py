@@ -20,7 +20,6 @@ from etl_assets.delta.session import frame_of
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.changes import Changes, read_changes
-from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts
 from etl_assets.transforms.dead_letters import current_letters, letters_of, replay_attempt, replayed_letter
 
@@ -42,7 +41,7 @@ class CollectDeadLetters:
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
         readings = {
             name: read_changes(self.context.table(name), table, days, self.mode)
-            for name in INPUTS[table.name]
+            for name in table.domain.catalog.inputs_of(table.name)
         }
         news = sorted({day for reading in readings.values() for day in reading.days})
         snapshot = table.snapshot()

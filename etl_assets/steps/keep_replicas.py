@@ -15,13 +15,12 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, Leaderless, MirrorError, QuorumUnavailable, Unanswered
 from etl_assets.mirroring.checkpoints import EVERY
 from etl_assets.mirroring.clean_up import MOVES_A_RETENTION
 from etl_assets.steps.long_work import LongWork
 from etl_assets.steps.members import ask_for_two_copies, go_on_with_one_copy, keep_members
-from etl_assets.steps.placing import STAGE_OF, place, take_up
+from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def keep_replicas(
             process; the first round after its end tells what was done.
         keep_log_versions: So many versions of each log stay, and older ones go; None: all stay.
     """
-    names = [contract.name for contract in ALL_TABLES]
+    names = placement.catalog.names
     first = names.index(begin) if begin in names else 0
     until, kept = time.monotonic() + seconds, []
     for number, table in enumerate((*names[first:], *names[:first])):
@@ -139,7 +138,7 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Ke
         state = seen.acknowledged()
     if state is None or (not state.epoch.domain and _is_as_made(placement, seen)):
         return Kept(table=table)
-    domain = place(placement, STAGE_OF[table], table)
+    domain = place(placement, table)
     mirrored = platform_table(table, domain).replication
     if mirrored is None:
         return Kept(table=table)

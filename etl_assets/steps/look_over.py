@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, MirrorError, Unanswered
 from etl_assets.mirroring.inspection import Finding, Seen
 from etl_assets.steps.keep_replicas import Kept, unforeseen
@@ -64,7 +63,7 @@ def look_over(
     Returns:
         Where the next call goes on, and what is to be told: replicas built anew, and those that could not be.
     """
-    names = [contract.name for contract in ALL_TABLES]
+    names = placement.catalog.names
     table = last.table if last.table in names else names[0]
     following = replace(last, table=names[(names.index(table) + 1) % len(names)], domain="", seen=None)
     try:

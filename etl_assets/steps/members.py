@@ -13,11 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, Unanswered
 from etl_assets.mirroring.locator import Role
 from etl_assets.placement.health import HealthState
-from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.placing import place
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -152,7 +151,9 @@ def go_on_with_one_copy(placement: Placement, seen: Replication) -> bool:
     left = there.intersection(locator.domains(Role.VOTER))
     if len(left) != 1 or not locator.is_majority(there):
         return False
-    domain = placement.place(STAGE_OF[seen.name], table=seen.name, leader=next(iter(left)))
+    domain = placement.place(
+        placement.catalog.placement_of(seen.name), table=seen.name, leader=next(iter(left))
+    )
     mirrored = platform_table(seen.name, domain).replication
     if domain.name not in left or mirrored is None:
         return False
@@ -199,12 +200,12 @@ def take_out(placement: Placement, name: str) -> Iterator[tuple[str, str | None]
     Yields:
         Each table it had a replica of, and why it still has, None if it was taken out.
     """
-    for contract in ALL_TABLES:
+    for table in placement.catalog.names:
         try:
-            if _take_out(placement, contract.name, name):
-                yield contract.name, None
+            if _take_out(placement, table, name):
+                yield table, None
         except (MirrorError, Unanswered, DomainUnavailable) as error:
-            yield contract.name, f"{error.message} ({error.fix})"
+            yield table, f"{error.message} ({error.fix})"
 
 
 def _take_out(placement: Placement, table: str, name: str) -> bool:
@@ -212,7 +213,7 @@ def _take_out(placement: Placement, table: str, name: str) -> bool:
     standing = None if seen is None else seen.standing()
     if standing is None or name not in standing.roles:
         return False
-    mirrored = platform_table(table, place(placement, STAGE_OF[table], table)).replication
+    mirrored = platform_table(table, place(placement, table)).replication
     if mirrored is None:
         return False
     mirrored.lead()

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from etl_assets.contracts.tables import (
-    ALL_TABLES,
-    EFFECTS,
-    ORDER_STATUS_VIEW,
-    RAW_EVENTS,
-    RAW_EVENTS_EXCEPTIONS,
-    REPLAYS,
-    WAREHOUSE_ROWS,
-)
 from etl_assets.errors import Leaderless, MirrorError, Unanswered
 from etl_assets.placement.domains import FailureDomain, Placement
-from etl_assets.placement.policy import Stage
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -28,22 +17,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger("etl_assets")
 
-_STAGES = {
-    RAW_EVENTS.name: Stage.INGEST,
-    RAW_EVENTS_EXCEPTIONS.name: Stage.INGEST,
-    WAREHOUSE_ROWS.name: Stage.SINK,
-    ORDER_STATUS_VIEW.name: Stage.SINK,
-    REPLAYS.name: Stage.INGEST,
-    EFFECTS.name: Stage.SINK,
-}
-STAGE_OF: Mapping[str, Stage] = MappingProxyType(
-    {contract.name: _STAGES.get(contract.name, Stage.TRANSFORM) for contract in ALL_TABLES}
-)
-"""The stage that writes each table."""
 
-
-def place(placement: Placement, stage: Stage, table: str) -> FailureDomain:
-    """The domain that runs a stage for a table now: where it ran before, as long as that may and can go on.
+def place(placement: Placement, table: str) -> FailureDomain:
+    """The domain that runs the stage of a table now: where it ran before, as long as that may and can go on.
 
     A domain whose part of the table is lost cannot, however healthy it is: it has to rejoin first, under another leader.
     While nobody leads it is the domain that claimed last, so that all who help help the same one.
@@ -51,7 +27,9 @@ def place(placement: Placement, stage: Stage, table: str) -> FailureDomain:
 
     Raises:
         DomainUnavailable: no domain may and can run the stage.
+        NotFound: there is no such table.
     """
+    stage = placement.catalog.placement_of(table)
     leads, locator, state = _led_by(placement, table)
     unfit: dict[str, str] = {}
     while True:
@@ -70,7 +48,7 @@ def take_up(placement: Placement, table: str) -> FailureDomain:
         DomainUnavailable: no domain may and can.
         MirrorError: too few domains answer, or others claim at the same time: whoever needs the table tries again later.
     """
-    domain = place(placement, STAGE_OF[table], table)
+    domain = place(placement, table)
     mirrored = platform_table(table, domain).replication
     if mirrored is not None:
         lead = mirrored.lead()
@@ -108,8 +86,9 @@ def leader(placement: Placement, table: str) -> str | None:
 def another_leader(placement: Placement, table: str, than: str) -> str | None:
     """Another domain that may and could lead a table, as it looks now; None if there is none. Changes nothing."""
     _, _, state = _led_by(placement, table)
+    stage = placement.catalog.placement_of(table)
     for domain in placement.domains:
-        if domain.name == than or not placement.policy.allows(STAGE_OF[table], domain.name):
+        if domain.name == than or not placement.policy.allows(stage, domain.name):
             continue
         mirrored = platform_table(table, domain).replication
         locator = None if mirrored is None else mirrored.locator()

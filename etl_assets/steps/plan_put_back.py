@@ -14,7 +14,6 @@ from etl_assets.delta.cursor import cursor_name, read_cursors
 from etl_assets.delta.log import recent_user_metadata
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.steps.discard_letters import DISCARDED
-from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.plan_undo import older, plan_days, take_back
 from etl_assets.steps.step import platform_table
 from etl_assets.steps.undo import Day, Domains, TakeBack, Undo
@@ -68,7 +67,7 @@ def _back(table: Table, version: int, days: tuple[Day, ...], undo: Mapping[str, 
         restored=tuple(file for name, file in wanted.items() if name not in before),
         cursors={
             cursor_name(source, day): cursor
-            for source in INPUTS.get(table.name, ())
+            for source in table.domain.catalog.inputs_of(table.name)
             for day, cursor in read_cursors(
                 table, platform_table(source, table.domain).name, days, version
             ).items()

@@ -9,19 +9,6 @@ import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from etl_assets.contracts import tables as contracts
-from etl_assets.contracts.reasons import DeadLetterState
-from etl_assets.contracts.tables import (
-    CUSTOMERS,
-    DEAD_LETTERS,
-    EFFECTS,
-    NORMALIZED_ORDERS,
-    NORMALIZED_ORDERS_EXCEPTIONS,
-    ORDER_STATUS_VIEW,
-    RAW_EVENTS,
-    RAW_EVENTS_EXCEPTIONS,
-    REPLAYS,
-)
 from etl_assets.delta.content import KeptRows, StoredFile, content_of, one_of, rows_kept
 from etl_assets.delta.cursor import cursor_name, read_cursors
 from etl_assets.delta.gate import Access, expect
@@ -31,11 +18,8 @@ from etl_assets.delta.offsets import DEALT, RETIRED, next_offset
 from etl_assets.delta.replacement import Replacement
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.errors import FilesGone, InputError, NotFound
-from etl_assets.sources.replays import handed_in_events
-from etl_assets.steps.inputs import INPUTS
-from etl_assets.steps.load_customers import FILE, file_read_last
 from etl_assets.steps.step import platform_table
-from etl_assets.steps.undo import Day, Domains, TakeBack, Undo, downstream
+from etl_assets.steps.undo import Day, Domains, TakeBack, Undo
 
 
 def version_at(table: Table, at: dt.datetime) -> int:
@@ -92,25 +76,27 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
     undo = {"kind": "restore", "table": name, "from": now.version, "to": version}
     if not days:
         return Undo(tables=())
+    downstream = table.domain.catalog.downstream_of([name])
     ordered = tuple(sorted(days, key=lambda day: day or dt.date.min))
     head = take_back(table, now, ordered, undo, removed=removed, restored=restored)
-    after = [_without_days(domains, each, ordered, undo) for each in downstream([name]) if each != name]
+    after = [_without_days(domains, each, ordered, undo) for each in downstream if each != name]
     return Undo(tables=(head, *(each for each in after if each is not None)))
 
 
-def plan_days(domains: Domains, names: Collection[str], days: Sequence[dt.date]) -> Undo:
+def plan_days(domains: Domains, names: Sequence[str], days: Sequence[dt.date]) -> Undo:
     """Plan to take days out of some tables and of everything after them, so that the steps make them again.
 
     Args:
         domains: Where tables are.
-        names: Some of `REMADE`.
+        names: One or more of the tables that can be made again.
         days: The days.
 
     Raises:
         FeatureUnsupported: one of the tables uses a feature of Delta that an undo does not know.
     """
+    downstream = domains(names[0]).catalog.downstream_of(names)
     undo = {"kind": "reprocess", "tables": sorted(names), "days": [day.isoformat() for day in days]}
-    found = (_without_days(domains, name, tuple(days), undo) for name in downstream(names))
+    found = (_without_days(domains, name, tuple(days), undo) for name in downstream)
     return Undo(tables=tuple(each for each in found if each is not None))
 
 
@@ -121,27 +107,10 @@ def existing(domains: Domains, name: str) -> Table:
         InputError: it is not one to be restored.
         NotFound: the platform has no such table, or it has not been made yet.
     """
-    contracts.table(name)
-    if name in (RAW_EVENTS.name, RAW_EVENTS_EXCEPTIONS.name):
-        raise InputError(
-            f"{name} is not restored: what it has was acknowledged, and its files would not be read again",
-            fix="to make the tables after it again: `etl-assets reprocess`; to take an event back send one that says"
-            " so; to go back to a backup see docs/operations.md",
-            table=name,
-        )
-    if name in (EFFECTS.name, REPLAYS.name):
-        raise InputError(
-            f"{name} is not restored: it says what was done and handed in, and that is not undone by forgetting it",
-            fix="leave it as it is; to correct a dead letter again: `etl-assets dead-letters replay`",
-            table=name,
-        )
-    if name == NORMALIZED_ORDERS_EXCEPTIONS.name:
-        raise InputError(
-            f"{name} is not restored by itself: it belongs to the rows of {NORMALIZED_ORDERS.name}",
-            fix=f"restore {NORMALIZED_ORDERS.name}, or reprocess the days: the exceptions go along",
-            table=name,
-        )
     table = platform_table(name, domains(name))
+    policy = table.domain.catalog.undo_of(name)
+    if policy.refusal is not None:
+        raise InputError(f"{name} is not restored: {policy.refusal}", fix=policy.fix, table=name)
     if table.version() < 0:
         raise NotFound(
             f"the table {name} has not been made yet", fix="there is nothing to restore", table=name
@@ -200,15 +169,15 @@ def _changed_since(table: Table, version: int, now: Snapshot) -> set[Day]:
 def _read_since(table: Table, version: int, domains: Domains) -> set[Day]:
     """The days of its inputs that a table has read further than it had at a version."""
     days: set[Day] = set()
-    for source in INPUTS.get(table.name, ()):
-        asked = _days_of_cursors(table.name, platform_table(source, domains(source)))
+    for source in table.domain.catalog.inputs_of(table.name):
+        asked = _days_of_cursors(table, platform_table(source, domains(source)))
         now, then = read_cursors(table, source, asked), read_cursors(table, source, asked, version)
         days |= {day for day in asked if now[day] > then[day]}
     return days
 
 
-def _days_of_cursors(name: str, source: Table) -> list[Day]:
-    if name == ORDER_STATUS_VIEW.name:
+def _days_of_cursors(table: Table, source: Table) -> list[Day]:
+    if not _has_days(table):
         return [None]
     snapshot = source.snapshot()
     rows = {} if snapshot is None else snapshot.rows_by("partition_date")
@@ -227,7 +196,7 @@ def _without_days(
     if snapshot is None:
         return None
     expect(name, snapshot, Access.UNDO)
-    if name == ORDER_STATUS_VIEW.name:
+    if not _has_days(table):
         days = (None,)
     removed = tuple(file for file in content_of(snapshot).values() if file.day in days)
     removed, kept = _keep(table, days, removed)
@@ -260,7 +229,7 @@ def take_back(
         facts_of: The version whose facts are kept with the commit; default the newest.
     """
     if cursors is None:
-        sources = INPUTS.get(table.name, ())
+        sources = table.domain.catalog.inputs_of(table.name)
         cursors = {cursor_name(source, day): -1 for source in sources for day in days}
     replacement = Replacement(
         table=table,
@@ -280,7 +249,7 @@ def _offsets(
     table: Table, snapshot: Snapshot, removed: Sequence[StoredFile], restored: Sequence[StoredFile]
 ) -> dict[str, int]:
     """What is to be known of offsets when rows with the highest may be gone."""
-    if table.name != NORMALIZED_ORDERS.name:
+    if table.contract is None or table.contract.offset_column is None:
         return {}
     dealt = next_offset(snapshot)
     rows = snapshot.row_count() - sum(file.rows for file in removed) + sum(file.rows for file in restored)
@@ -291,15 +260,14 @@ def _keep(
     table: Table, days: Collection[Day], removed: tuple[StoredFile, ...]
 ) -> tuple[tuple[StoredFile, ...], tuple[KeptRows, ...]]:
     """What operators decided stands: letters they discarded, and refusals whose record they handed in again."""
-    if table.name == DEAD_LETTERS.name:
-        column, values = "state", frozenset({DeadLetterState.DISCARDED.value})
-    elif table.name == NORMALIZED_ORDERS_EXCEPTIONS.name:
-        handed_in = handed_in_events(table.domain, [day for day in days if day is not None])
-        column, values = "event_id", frozenset(each.event_id for each in handed_in)
-    else:
+    keep_rows = table.domain.catalog.undo_of(table.name).keep_rows
+    if keep_rows is None:
         return removed, ()
+    stays = keep_rows(table.domain, [day for day in days if day is not None])
     found = (
-        [(file, rows_kept(table.path, file, one_of(column, values))) for file in removed] if values else []
+        [(file, rows_kept(table.path, file, one_of(stays.column, stays.values))) for file in removed]
+        if stays.values
+        else []
     )
     whole = {file.name for file, kept in found if kept.rows.num_rows == file.rows}
     return (
@@ -308,12 +276,13 @@ def _keep(
     )
 
 
-def _facts(table: Table, version: int) -> dict[str, Any]:
-    """The reference file that was read last counts as read, or the next run would bring its rows back."""
-    if table.name != CUSTOMERS.name:
-        return {}
-    seen = file_read_last(table, version)
-    return {} if seen is None else {FILE: seen}
+def _facts(table: Table, version: int) -> Mapping[str, Any]:
+    keep_facts = table.domain.catalog.undo_of(table.name).keep_facts
+    return {} if keep_facts is None else keep_facts(table, version)
+
+
+def _has_days(table: Table) -> bool:
+    return table.contract is not None and table.contract.is_partitioned
 
 
 def _time(at: dt.datetime) -> str:

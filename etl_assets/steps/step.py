@@ -17,7 +17,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from etl_assets.contracts import tables as contracts
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
 from etl_assets.delta.table import Table
 from etl_assets.errors import DomainUnavailable, Leaderless
@@ -28,6 +27,8 @@ from etl_assets.steps.turns import Turns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from etl_assets.settings import Settings
 
 _STAGING_NAME = re.compile(r"\d+-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{8}")
 logger = logging.getLogger("etl_assets")
@@ -82,13 +83,32 @@ class StepContext:
         return nullcontext() if self.turns is None else self.turns.take(table)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepArguments:
+    """What a stage builds its step from.
+
+    Attributes:
+        settings: The platform file.
+        context: The surroundings of the step, among them the domain it is placed in.
+        mode: Read what is new, or everything.
+        max_batch_bytes: The most input of one batch of a source; None: the platform file's.
+        max_batches: The most batches of a source in one run; None: all that there are.
+    """
+
+    settings: Settings
+    context: StepContext
+    mode: ReadMode
+    max_batch_bytes: int | None = None
+    max_batches: int | None = None
+
+
 def platform_table(name: str, domain: FailureDomain) -> Table:
     """A table of the platform in a domain.
 
     Raises:
         NotFound: the platform has no such table.
     """
-    return Table(name=name, domain=domain, contract=contracts.table(name))
+    return Table(name=name, domain=domain, contract=domain.catalog.table(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +192,15 @@ class Step(Protocol):
     def run(self, days: Sequence[dt.date]) -> StepReport:
         """Consume the days and commit."""
         ...
+
+
+def step_of(table: str, arguments: StepArguments) -> Step:
+    """The step that writes a table.
+
+    Raises:
+        NotFound: no stage writes that table.
+    """
+    return arguments.settings.catalog().stage(table).build_step(arguments)
 
 
 def upsert_counts(commit: Commit) -> Counter[str]:

@@ -8,34 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from etl_assets.contracts.tables import (
-    AUDIT_LOG,
-    DEAD_LETTERS,
-    NORMALIZED_ORDERS,
-    NORMALIZED_ORDERS_EXCEPTIONS,
-    ORDER_STATUS_VIEW,
-    WAREHOUSE_ROWS,
-)
 from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.content import StoredFile
 from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.placement.domains import FailureDomain
-from etl_assets.steps.inputs import INPUTS
 
-PATH = (
-    NORMALIZED_ORDERS.name,
-    NORMALIZED_ORDERS_EXCEPTIONS.name,
-    WAREHOUSE_ROWS.name,
-    ORDER_STATUS_VIEW.name,
-    DEAD_LETTERS.name,
-    AUDIT_LOG.name,
-)
-"""Tables that are made from others, each after those that it is made from."""
-REMADE = tuple(name for name in PATH if name != NORMALIZED_ORDERS_EXCEPTIONS.name)
-"""Those that can be made again on their own; the exceptions go with the table of their stage."""
 Day = dt.date | None
 """A day of a table; None for all of one that has no days."""
 Domains = Callable[[str], FailureDomain]
@@ -136,17 +116,6 @@ class Undo:
             ordered.reverse()
         versions = replace_contents(ordered, wait_seconds=wait_seconds)
         return {each.table.name: version for each, version in zip(ordered, versions, strict=True)}
-
-
-def downstream(names: Collection[str]) -> tuple[str, ...]:
-    """The tables and all that are made from them, in the order of the data path."""
-    found = set(names)
-    for name in PATH:
-        if NORMALIZED_ORDERS.name in found:
-            found.add(NORMALIZED_ORDERS_EXCEPTIONS.name)
-        if not found.isdisjoint(INPUTS.get(name, ())):
-            found.add(name)
-    return tuple(name for name in PATH if name in found) + tuple(found.difference(PATH))
 
 
 def _rows_by_day(files: Sequence[StoredFile]) -> Counter[Day]:

@@ -19,6 +19,7 @@ from etl_assets.errors import EtlAssetsError
 from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
+from etl_assets_tests.reference.tables import CATALOG
 
 TABLE = "events"
 NAMES = ("a", "b", "c")
@@ -26,7 +27,7 @@ NAMES = ("a", "b", "c")
 
 def domain_of(home: Path, name: str) -> FailureDomain:
     sites = tuple(Site(name=each, root=str(home / each), role=Role.VOTER) for each in NAMES)
-    return FailureDomain(name=name, root=home / name, sites=sites)
+    return FailureDomain(catalog=CATALOG, name=name, root=home / name, sites=sites)
 
 
 def data_of(commit_id: str) -> bytes:

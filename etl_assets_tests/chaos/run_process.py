@@ -22,7 +22,7 @@ from typing import Any
 from etl_assets.delta.log import entry_path
 from etl_assets.retry_policy import Decision, decide
 from etl_assets.settings import load_settings
-from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.placing import place
 from etl_assets.steps.step import domain_watched
 from etl_assets_tests.kill.dying_run import Gateway, attached_session
 from etl_assets_tests.pipeline import Pipeline
@@ -98,7 +98,7 @@ def main(home: Path, days: list[dt.date], gateway: Gateway, notes: Path) -> None
 def run_step(pipeline: Pipeline, table: str, days: list[dt.date]) -> dict[str, Any]:
     """One attempt: place the step, run it, and say what was acknowledged."""
     placement = load_settings().placement()
-    domain = place(placement, STAGE_OF[table], table)
+    domain = place(placement, table)
     placed = dataclasses.replace(pipeline, works_in=domain)
     with domain_watched(
         dataclasses.replace(placed.context, domain_problem=lambda: placement.problem(domain))

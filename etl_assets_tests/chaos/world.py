@@ -18,11 +18,10 @@ from typing import Any
 
 import yaml
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import EtlAssetsError
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain, Placement
-from etl_assets.placement.policy import Stage
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.step import platform_table
@@ -30,6 +29,7 @@ from etl_assets_tests.chaos.roots import Bucket, Disk, Root
 from etl_assets_tests.chaos.run_process import Run
 from etl_assets_tests.kill.dying_run import Gateway
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
+from etl_assets_tests.reference.tables import ALL_TABLES
 
 DAYS = (DAY, NEXT_DAY)
 EVENTS_A_ROUND = 20
@@ -57,7 +57,7 @@ class World:
             root.begin()
         domains = [{"name": root.name, "root": root.uri} for root in self.roots]
         (self.home / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
-        self.placement().place(Stage.INGEST)
+        self.placement().place(PlacementClass.INGEST)
 
     def end(self) -> None:
         for run in self.runs:
@@ -141,7 +141,7 @@ class World:
         """
         for name in self.names:
             self.placement().heal(name, new_root=name == emptied)
-        self.placement().place(Stage.INGEST)
+        self.placement().place(PlacementClass.INGEST)
         self.repair(self._kept, self._rebuilt)
         began = time.monotonic()
         code = self.finish(self.start())

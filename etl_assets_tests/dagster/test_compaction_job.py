@@ -15,11 +15,12 @@ from etl_assets.delta import compaction
 from etl_assets.delta.table import Table
 from etl_assets.errors import TableBusy
 from etl_assets.jobs import compaction as job
-from etl_assets.jobs.compaction import JOB, TABLES
+from etl_assets.jobs.compaction import JOB
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import load_settings
 from etl_assets.steps.compact import Compact, Extent, extent
+from etl_assets_tests.reference.tables import CATALOG
 from etl_assets_tests.reference.written_tables import write_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
@@ -121,11 +122,11 @@ def test_a_table_that_a_run_is_writing_is_left_for_the_next_hour(domain, instanc
     writer = create_run_for_test(instance, job_name="ingest", status=dg.DagsterRunStatus.STARTED)
     slots.claim_concurrency_slot("raw_events", writer.run_id, "raw_events")
     assert run(instance).success
-    assert set(turns) == set(TABLES) - {"raw_events"}
+    assert set(turns) == set(CATALOG.names) - {"raw_events"}
     slots.free_concurrency_slot_for_step(writer.run_id, "raw_events")
     turns.clear()
     assert run(instance).success
-    assert set(turns) == set(TABLES)
+    assert set(turns) == set(CATALOG.names)
 
 
 def test_a_platform_that_nobody_has_used_is_not_touched(tmp_path, instance):

@@ -17,8 +17,8 @@ from dagster._core.remote_representation.external_data import SensorSnap
 
 import etl_assets
 from etl_assets.build import build_definitions
-from etl_assets.contracts import tables as contracts
 from etl_assets.settings import load_settings
+from etl_assets_tests.reference.tables import CATALOG
 
 PACKAGE = Path(etl_assets.__file__).parent
 DAILY = {"raw_events", "normalized_orders", "warehouse_rows", "dead_letters", "audit_log"}
@@ -66,7 +66,7 @@ def test_a_backfill_holds_a_bounded_number_of_days_in_a_run(nodes, name):
 @pytest.mark.parametrize("name", sorted(DAILY | WITHOUT_DAYS))
 def test_every_asset_shows_the_columns_of_its_contract_with_their_meaning(nodes, name):
     schema = nodes[name].metadata_by_key[dg.AssetKey(name)]["dagster/column_schema"]
-    contract = contracts.table(name)
+    contract = CATALOG.table(name)
     assert [column.name for column in schema.columns] == list(contract.names)
     assert all(column.description and column.type for column in schema.columns)
 
@@ -76,14 +76,14 @@ def test_column_lineage_names_columns_that_exist(nodes):
     for name, asset in nodes.items():
         lineage = asset.metadata_by_key[dg.AssetKey(name)].get("dagster/column_lineage")
         for column, sources in lineage.deps_by_column.items() if lineage else ():
-            assert column in contracts.table(name).names
+            assert column in CATALOG.table(name).names
             for source in sources:
                 table = source.asset_key.to_user_string()
                 assert table in nodes
-                known = {*contracts.table(table).names}
+                known = {*CATALOG.table(table).names}
                 known |= {
                     column
-                    for each in contracts.ALL_TABLES
+                    for each in CATALOG.tables
                     if each.name == f"{table}_exceptions"
                     for column in each.names
                 }

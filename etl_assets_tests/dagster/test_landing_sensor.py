@@ -14,7 +14,7 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from etl_assets import tags
-from etl_assets.build import ASSETS
+from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.follow.lease import lease
 from etl_assets.placement.memory import Standing
 from etl_assets.sensors.landing import MOST_ATTEMPTS_LOOKED_AT, landing_sensor
@@ -44,7 +44,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 @pytest.fixture
 def tick(settings, instance):
     """One evaluation: the answer, or the skip reason's text; the cursor goes on from tick to tick."""
-    sensor = landing_sensor(settings, [build(settings) for build in ASSETS])
+    sensor = landing_sensor(settings, [stage_asset(stage, settings) for stage in settings.catalog().stages])
     definitions = dg.Definitions(sensors=[sensor])
     cursor: list[str | None] = [None]
 

@@ -10,11 +10,12 @@ import dagster as dg
 import pytest
 
 from etl_assets.build import build_definitions
-from etl_assets.contracts.tables import ALL_TABLES, RAW_EVENTS
+from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.metadata import definition_metadata, partitions_metadata, run_metadata
 from etl_assets.settings import load_settings
 from etl_assets.settings.domains import DomainSettings
 from etl_assets.steps.step import StepReport, platform_table
+from etl_assets_tests.reference.tables import ALL_TABLES, CATALOG
 
 DAY = dt.date(2026, 1, 5)
 
@@ -53,7 +54,7 @@ def test_what_is_no_figure_is_text_so_that_no_chart_is_made_of_it():
 
 @pytest.mark.parametrize("contract", ALL_TABLES, ids=lambda contract: contract.name)
 def test_what_a_column_must_be_is_said_in_few_words_without_its_name(contract):
-    for column in definition_metadata(contract)["dagster/column_schema"].columns:
+    for column in definition_metadata(contract, CATALOG)["dagster/column_schema"].columns:
         for text in column.constraints.other:
             assert not text.startswith((column.name, "must"))
             assert len(text) <= 32 or text.startswith("one of "), text
@@ -61,7 +62,8 @@ def test_what_a_column_must_be_is_said_in_few_words_without_its_name(contract):
 
 def test_a_limit_of_characters_is_named():
     columns = {
-        column.name: column for column in definition_metadata(RAW_EVENTS)["dagster/column_schema"].columns
+        column.name: column
+        for column in definition_metadata(RAW_EVENTS, CATALOG)["dagster/column_schema"].columns
     }
     assert columns["event_id"].constraints.other == ["not empty", "at most 512 chars"]
 

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from etl_assets.build import build_definitions
-from etl_assets.placement.policy import Stage
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.sensors.domain_watch import domain_watch_sensor
 from etl_assets.settings import load_settings
 
@@ -21,7 +21,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "home").mkdir()
     domains = [{"name": "rack/a", "root": str(tmp_path / "disk" / "etl")}]
     (tmp_path / "home" / "platform.yaml").write_text(json.dumps({"domains": domains}), "utf-8")
-    return load_settings().placement().place(Stage.INGEST).root
+    return load_settings().placement().place(PlacementClass.INGEST).root
 
 
 def tick(cursor: str | None = None) -> dg.SensorResult:

@@ -13,8 +13,8 @@ from etl_assets import tags
 from etl_assets.contracts.tables import NORMALIZED_ORDERS, RAW_EVENTS, WAREHOUSE_ROWS
 from etl_assets.instance import open_instance
 from etl_assets.mirroring.mirror import Mirror
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.memory import Standing
-from etl_assets.placement.policy import Stage
 from etl_assets.runs import materialize_days
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
@@ -73,7 +73,7 @@ def test_a_run_goes_on_elsewhere_when_its_domain_is_drained_and_the_next_one_los
         )
         assert result.success
         (run,) = instance.get_runs()
-        assert {stage.value: run.tags[tags.domain_of(stage)] for stage in Stage} == {
+        assert {stage.value: run.tags[tags.domain_of(stage)] for stage in PlacementClass} == {
             "ingest": "rack/a",
             "transform": "rack/b",
             "sink": "rack/c",

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from etl_assets import tags
 from etl_assets.instance import open_instance
 from etl_assets.observability.pending import unread_days
-from etl_assets.placement.policy import Stage
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.runs import materialize_days
 from etl_assets.settings import Settings, load_settings
 from etl_assets.steps.step import ReadMode, platform_table
@@ -93,7 +93,7 @@ def test_it_reads_nothing_twice_loses_nothing_and_goes_on(use, pipeline, tmp_pat
     assert run(second) == []
     with open_instance(second) as instance:
         (taken_over,) = instance.get_runs()
-        assert {taken_over.tags[tags.domain_of(stage)] for stage in Stage} == {"rack/b"}
+        assert {taken_over.tags[tags.domain_of(stage)] for stage in PlacementClass} == {"rack/b"}
         assert instance.get_latest_materialization_event(dg.AssetKey("raw_events")) is not None
 
     # The first one comes back with its old home: it finds nothing to do, and everything there once.

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import dagster as dg
 import pytest
 
-from etl_assets.assets.customers import customers_asset
+from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.build import platform_resources
 from etl_assets.delta.commit import Place, commit_metadata, moved_on, write_version
 from etl_assets.delta.lock import writer_lock
@@ -46,7 +46,9 @@ def test_from_the_start_of_its_step_to_the_end(monkeypatch):
         return StepReport(table="customers", version=-1)
 
     monkeypatch.setattr(LoadCustomers, "run", run)
-    assert dg.materialize([customers_asset(settings)], resources=platform_resources(settings)).success
+    assert dg.materialize(
+        [stage_asset(settings.catalog().stage("customers"), settings)], resources=platform_resources(settings)
+    ).success
     assert seen == [False]
     assert free(settings.turns_path)
 

@@ -26,6 +26,7 @@ from etl_assets.errors import EffectInProgress, EffectKeyReused, EffectTakenOver
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.testing.failpoints import Failpoint
 from etl_assets.testing.memory_effects import MemoryEffectsTable
+from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.three_domains import A, B, C, root_of, three_domains
 from etl_assets_tests.reference.written_tables import NOON
 
@@ -44,7 +45,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Logs:
         table = MemoryEffectsTable()
         table.claim("local")
         return lambda: table.process("local")
-    domain = FailureDomain(name="local", root=tmp_path / "data")
+    domain = local_domain(tmp_path / "data")
     return lambda: EffectsTable(effects_table(domain))
 
 
@@ -181,7 +182,7 @@ def test_where_a_system_does_not_tell_of_its_processes_none_is_taken_for_ended(m
 
 @pytest.fixture
 def domain(tmp_path: Path) -> FailureDomain:
-    return FailureDomain(name="local", root=tmp_path / "data")
+    return local_domain(tmp_path / "data")
 
 
 def rows_of(table: Table) -> list[dict]:
@@ -384,7 +385,7 @@ store.complete("k", "done")
 """
     died = subprocess.run([sys.executable, "-c", program], check=False)
     assert died.returncode == -9
-    domain = FailureDomain(name="local", root=tmp_path / "data")
+    domain = local_domain(tmp_path / "data")
     after = EffectStore(EffectsTable(effects_table(domain)), sink="sink", domain="local")
     assert after.reserve("k", CONTENT, wait_seconds=0) == then
     assert after.reserve("k", CONTENT).key == "k"

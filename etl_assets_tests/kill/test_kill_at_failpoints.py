@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.steps.compact import Compact, extent
 from etl_assets.testing.failpoints import Failpoint
 from etl_assets_tests.kill import dying_run
 from etl_assets_tests.kill.test_kill_of_upkeep import UPKEEP
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
+from etl_assets_tests.reference.tables import ALL_TABLES
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
 

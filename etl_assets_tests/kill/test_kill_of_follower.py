@@ -15,8 +15,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from etl_assets.build import ASSETS
-from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.follow.lease import following
 from etl_assets.instance import open_instance
 from etl_assets.observability.pending import days_behind, unread_days
@@ -26,6 +25,7 @@ from etl_assets.testing.failpoints import Failpoint
 from etl_assets_tests.kill.dying_run import Gateway
 from etl_assets_tests.kill.follower_process import follow
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
+from etl_assets_tests.reference.tables import ALL_TABLES
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
 
@@ -131,7 +131,7 @@ def reported(settings: Settings) -> int:
 
 
 def tick(settings: Settings) -> dg.SensorResult:
-    sensor = landing_sensor(settings, [build(settings) for build in ASSETS])
+    sensor = landing_sensor(settings, [stage_asset(stage, settings) for stage in settings.catalog().stages])
     with dg.DagsterInstance.ephemeral() as instance:
         context = dg.build_sensor_context(instance=instance, definitions=dg.Definitions(sensors=[sensor]))
         result = sensor(context)

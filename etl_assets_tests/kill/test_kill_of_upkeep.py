@@ -18,6 +18,7 @@ from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.testing.failpoints import Failpoint
 from etl_assets_tests.reference.mirrored_log import all_that_it_says, commit_entries
+from etl_assets_tests.reference.tables import CATALOG
 
 pytestmark = pytest.mark.kill
 
@@ -28,7 +29,7 @@ LONG_AGO = (dt.datetime.now(dt.UTC) - dt.timedelta(days=30)).timestamp()
 
 def table_of(home: Path) -> Table:
     sites = tuple(Site(name=each, root=str(home / each), role=Role.VOTER) for each in "abc")
-    return Table(name="events", domain=FailureDomain(name="a", root=home / "a", sites=sites))
+    return Table(name="events", domain=FailureDomain(catalog=CATALOG, name="a", root=home / "a", sites=sites))
 
 
 def vacuum(home: Path) -> None:

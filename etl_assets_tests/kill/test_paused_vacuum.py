@@ -25,6 +25,7 @@ from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets_tests.reference.mirrored_log import commit_entries, single_log, three_replications
+from etl_assets_tests.reference.tables import CATALOG
 
 pytestmark = pytest.mark.kill
 
@@ -36,7 +37,7 @@ def table_of(home: Path, domain: str, *, alone: bool = False) -> Table:
     sites = tuple(Site(name=each, root=str(home / each), role=Role.VOTER) for each in "abc")
     return Table(
         name="events",
-        domain=FailureDomain(name=domain, root=home / domain, sites=() if alone else sites),
+        domain=FailureDomain(catalog=CATALOG, name=domain, root=home / domain, sites=() if alone else sites),
     )
 
 

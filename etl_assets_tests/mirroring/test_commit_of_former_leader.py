@@ -15,8 +15,8 @@ from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.replication import TABLE_PROPERTIES, Replication
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitUnverified, DomainUnavailable, Fenced
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.policy import Stage
 from etl_assets.retry_policy import Decision, decide
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
@@ -101,7 +101,7 @@ def test_another_program_that_writes_past_the_lock_is_still_told_from_another_le
 def test_a_process_from_the_time_of_one_domain_is_refused_once_the_table_has_several(home):
     (home / "platform.yaml").write_text("domains: [{name: local/a, root: a}]\n")
     late = table_in(load_settings().placement(), A)
-    load_settings().placement().place(Stage.SINK)
+    load_settings().placement().place(PlacementClass.SINK)
     assert commit_nothing(late) == 1
     elsewhere = table_in(three_domains(home), B)
     assert elsewhere.version() == 2, "its log is closed by an entry"
@@ -116,7 +116,7 @@ def test_a_process_from_the_time_of_one_domain_is_refused_once_the_table_has_sev
 def test_a_process_of_one_domain_is_refused_where_the_log_is_closed_while_it_works(home):
     (home / "platform.yaml").write_text("domains: [{name: local/a, root: a}]\n")
     late = table_in(load_settings().placement(), A)
-    load_settings().placement().place(Stage.SINK)
+    load_settings().placement().place(PlacementClass.SINK)
     commit_nothing(late)
 
     def converted() -> None:
@@ -129,7 +129,7 @@ def test_a_process_of_one_domain_is_refused_where_the_log_is_closed_while_it_wor
 def test_a_process_of_one_domain_makes_no_table_that_is_mirrored_already(home):
     (home / "platform.yaml").write_text("domains: [{name: local/a, root: a}]\n")
     late = table_in(load_settings().placement(), A)
-    load_settings().placement().place(Stage.SINK)
+    load_settings().placement().place(PlacementClass.SINK)
     mirrored(table_in(three_domains(home), B)).create()
     with pytest.raises(DomainUnavailable, match="is mirrored over several failure domains"):
         commit_nothing(late)
@@ -140,7 +140,7 @@ def test_a_log_that_was_closed_is_closed_also_before_there_is_a_register(home):
     """A process that closed it was killed before it made the registers; the next process begins with what is before the closing."""
     (home / "platform.yaml").write_text("domains: [{name: local/a, root: a}]\n")
     late = table_in(load_settings().placement(), A)
-    load_settings().placement().place(Stage.SINK)
+    load_settings().placement().place(PlacementClass.SINK)
     commit_nothing(late)
     entries = [entry_path(late.path, version).read_bytes() for version in range(2)]
     entry_path(late.path, 2).write_bytes(closing_entry(TABLE_PROPERTIES, 2, None, entries))

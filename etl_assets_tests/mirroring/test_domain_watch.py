@@ -21,10 +21,10 @@ from etl_assets.errors import DomainUnavailable, MembershipRefused, QuorumUnavai
 from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.time_limit import ask
 from etl_assets.mirroring.time_limit import hanging as calls_that_hang
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import Health, HealthState, Sighting
 from etl_assets.placement.observations import Observations
-from etl_assets.placement.policy import Stage
 from etl_assets.placement.watch import PROBE_KEY
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
@@ -99,18 +99,18 @@ def test_a_root_that_cannot_be_written_fails_the_probe(placement):
     health = placement.watch.probe(placement.site(A))
     assert health.failures == 1
     assert "could not be read or written" in (health.problem or "")
-    assert placement.place(Stage.INGEST).name == B
+    assert placement.place(PlacementClass.INGEST).name == B
 
 
 def test_a_root_that_hangs_costs_one_time_limit_and_one_thread(placement):
     with hanging(root_of(placement, A)):
         began = time.monotonic()
-        assert placement.place(Stage.INGEST, leader=A).name != A
+        assert placement.place(PlacementClass.INGEST, leader=A).name != A
         first = time.monotonic() - began
         assert TIMEOUT <= first < TIMEOUT + 2
         began = time.monotonic()
         for _ in range(20):
-            assert placement.place(Stage.INGEST, leader=A).name != A
+            assert placement.place(PlacementClass.INGEST, leader=A).name != A
             assert "did not answer" in (placement.problem(placement.site(A)) or "")
         assert time.monotonic() - began < 20 * TIMEOUT / 2
         for _ in range(5):
@@ -118,7 +118,7 @@ def test_a_root_that_hangs_costs_one_time_limit_and_one_thread(placement):
         assert calls_that_hang(str(root_of(placement, A))) == 1
         assert placement.watch.observations.of(A).state is HealthState.UNAVAILABLE
         with pytest.raises(DomainUnavailable, match="did not answer"):
-            dataclasses.replace(placement, domains=placement.domains[:1]).place(Stage.INGEST)
+            dataclasses.replace(placement, domains=placement.domains[:1]).place(PlacementClass.INGEST)
     for _ in range(3):
         health = placement.watch.probe(placement.site(A))
     assert health.state is HealthState.HEALTHY
@@ -152,7 +152,7 @@ def test_what_one_process_saw_another_goes_by_without_asking(placement):
         placement.watch.probe_all(placement.sites)
         other = impatient(load_settings().placement())
         began = time.monotonic()
-        assert other.place(Stage.INGEST, leader=A).name == B
+        assert other.place(PlacementClass.INGEST, leader=A).name == B
         assert time.monotonic() - began < TIMEOUT / 2
 
 
@@ -170,21 +170,21 @@ def test_a_lost_root_comes_back_after_several_probes_or_by_heal(placement):
     placement.watch.probe_all(placement.sites)
     away.rename(root_of(placement, A))
     assert runner.invoke(command, ["heal", A]).output == f"{A}: in use\n"
-    assert placement.place(Stage.INGEST).name == A
+    assert placement.place(PlacementClass.INGEST).name == A
 
 
 def test_a_stale_healthy_is_not_trusted(placement):
     placement.watch.probe_all(placement.sites)
     assert placement.watch.observations.of(A).state is HealthState.HEALTHY
     root_of(placement, A).rename(root_of(placement, A).with_name("away"))
-    assert placement.place(Stage.INGEST, leader=A).name != A
+    assert placement.place(PlacementClass.INGEST, leader=A).name != A
 
 
 def test_a_degraded_domain_is_taken_after_the_others_but_keeps_what_it_leads(placement):
     slow = Sighting(began=time.monotonic(), ended=time.monotonic(), slow=True)
     placement.watch.observations.add(A, slow)
-    assert placement.place(Stage.INGEST).name == B
-    assert placement.place(Stage.INGEST, leader=A).name == A
+    assert placement.place(PlacementClass.INGEST).name == B
+    assert placement.place(PlacementClass.INGEST, leader=A).name == A
 
 
 def test_nothing_is_written_to_a_root_that_is_not_the_known_one(placement):
@@ -313,7 +313,7 @@ def test_two_platforms_that_share_a_root_are_told_apart(placement, tmp_path, mon
     shared = [{"name": A, "root": str(root_of(placement, A))}, *({"name": n, "root": n[-1]} for n in (B, C))]
     (other / "platform.yaml").write_text(yaml.safe_dump({"domains": shared}), "utf-8")
     second = load_settings().placement()
-    second.place(Stage.INGEST)
+    second.place(PlacementClass.INGEST)
     (domain,) = (each for each in second.domains if each.name == A)
     with pytest.raises(MembershipRefused, match="another platform made it"):
         Replication(TABLE, domain).create()
@@ -335,7 +335,7 @@ def test_a_platform_whose_domains_have_other_names_does_not_take_the_tables_unde
     ]
     (other / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
     second = load_settings().placement()
-    domain = second.place(Stage.INGEST)
+    domain = second.place(PlacementClass.INGEST)
     with pytest.raises(MembershipRefused, match="another platform, with the failure domains local/a") as no:
         Replication(TABLE, domain).create()
     assert no.value.fix.startswith("give each platform roots of its own")
@@ -353,13 +353,13 @@ def test_no_table_is_made_under_a_root_of_another_platform_or_one_that_is_not_mo
     (other / "platform.yaml").write_text("domains: [{name: alone, root: data}]", "utf-8")
     monkeypatch.setenv("ETL_ASSETS_HOME", str(other))
     alone = load_settings().placement()
-    domain = alone.place(Stage.INGEST)
+    domain = alone.place(PlacementClass.INGEST)
     before = tree(domain.root)
     # A mistake in the platform file of the others: one of their roots is that one's.
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
     (tmp_path / "domains.json").unlink()
     mistaken = named_domains(tmp_path, dict.fromkeys((A, B, C), "voter"), roots={C: str(domain.root)})
-    first = mistaken.place(Stage.INGEST)
+    first = mistaken.place(PlacementClass.INGEST)
     with pytest.raises(QuorumUnavailable, match="belongs to the domain alone") as no:
         Replication(TABLE, first).create()
     assert "each with a root of its own" in no.value.fix

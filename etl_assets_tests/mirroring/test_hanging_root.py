@@ -26,7 +26,6 @@ from etl_assets.mirroring.time_limit import Hangs, hanging
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import HealthState
 from etl_assets.placement.memory import MARKER
-from etl_assets.placement.policy import Stage
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.placing import leader, place
 from etl_assets.testing.hanging_mount import HangingMount
@@ -111,7 +110,7 @@ def test_a_leader_that_hangs_is_followed_by_another_and_catches_up_when_it_is_ba
             (kept,) = keep_replicas(placement)
             assert kept.moved == B
             assert commit(placement, B) == 1
-        assert place(placement, Stage.TRANSFORM, TABLE).name == B
+        assert place(placement, TABLE).name == B
     is_back(placement, A)
     assert keep_replicas(placement) == []
     assert files(placement, A) == files(placement, B) == files(placement, C)
@@ -137,7 +136,7 @@ def test_a_commit_whose_own_root_hangs_is_cut_and_the_next_leader_decides_about_
         with within(LIMIT + SLACK), pytest.raises(QuorumUnavailable, match="did not answer within"):
             commit_entries(mirrored, 1)
         with within(SLACK):
-            assert place(placement, Stage.TRANSFORM, TABLE).name == B
+            assert place(placement, TABLE).name == B
             assert commit_entries(as_seen_from(placement, B), 2) == 3, "A's version 2 was never voted for"
     finally:
         mounts[0].end()

@@ -22,9 +22,9 @@ from etl_assets.mirroring.reading import Reading
 from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS, hanging
 from etl_assets.observability.diagnosis import diagnose
 from etl_assets.observability.domain_states import domain_states, one_loss
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import HealthState
-from etl_assets.placement.policy import Stage
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets_tests.reference import azure_server
@@ -51,7 +51,7 @@ def placement(server: ObjectStoreServer, tmp_path: Path, monkeypatch: pytest.Mon
     domains = [{"name": C, "root": f"{ROOT}/"}, {"name": A, "root": "a"}, {"name": B, "root": "b"}]
     (tmp_path / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
     found = load_settings().placement()
-    assert found.place(Stage.INGEST).name == A
+    assert found.place(PlacementClass.INGEST).name == A
     return found
 
 
@@ -78,7 +78,7 @@ def test_a_container_of_azure_votes_is_rebuilt_and_counts(azure, tmp_path, monke
     domains = [{"name": A, "root": "a"}, {"name": B, "root": "b"}, {"name": C, "root": azure}]
     (tmp_path / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
     placement = load_settings().placement()
-    assert placement.place(Stage.INGEST).name == A
+    assert placement.place(PlacementClass.INGEST).name == A
     for _ in range(3):
         commit(placement, A)
     assert keep_replicas(placement) == []
@@ -129,7 +129,7 @@ def test_a_bucket_whose_server_does_not_look_at_conditions_is_not_taken_into_use
         lax.setattr(
             ObjectStore, "_put_if", lambda self, key, content, mode: put_if(self, key, content, "overwrite")
         )
-        assert placement.place(Stage.INGEST).name == A, "that one is whole"
+        assert placement.place(PlacementClass.INGEST).name == A, "that one is whole"
         with pytest.raises(QuorumUnavailable, match="cannot be made"):
             commit(placement, A)
         result = CliRunner().invoke(command, ["probe", C])
@@ -139,7 +139,7 @@ def test_a_bucket_whose_server_does_not_look_at_conditions_is_not_taken_into_use
         assert "If-None-Match" in str(told[C])
         assert list(open_store(ROOT).list("")) == []
     # The server was mended, or another one put in its place.
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     assert commit(placement, A) == 0
     assert placement.problem(placement.site(C)) is None
 
@@ -188,7 +188,7 @@ def test_a_server_that_is_gone_costs_little_and_an_emptied_bucket_does_not_vote(
         commit(placement, A)
     away.rename(root_of(placement, B))
     assert runner.invoke(command, ["heal", C, "--new-root"]).output == f"{C}: in use\n"
-    assert placement.place(Stage.INGEST).name in (A, B)
+    assert placement.place(PlacementClass.INGEST).name in (A, B)
     (kept,) = keep_replicas(placement)
     assert kept.rejoined == (C,)
     assert in_bucket(placement) == in_folder(placement, A)

@@ -15,7 +15,7 @@ from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.locator import Locator, Replica, Role
 from etl_assets.mirroring.record import Record, State
 from etl_assets.mirroring.record_codec import decode, encode
-from etl_assets.placement.policy import Stage
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.testing.memory_store import MemoryStore
 from etl_assets_tests.mirroring.platform import Platform, Process
 from etl_assets_tests.reference import three_domains
@@ -90,7 +90,7 @@ def test_a_register_with_a_flipped_bit_is_named_and_replaced(domain):
 def test_the_commands_name_a_register_with_a_flipped_bit_and_replace_it(tmp_path, monkeypatch):
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
     placement = three_domains.named_domains(tmp_path, dict.fromkeys((A, B, C), "voter"))
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     three_domains.commit(placement, A)
     register = three_domains.root_of(placement, B) / "register" / f"{TABLE}.json"
     content = register.read_bytes()

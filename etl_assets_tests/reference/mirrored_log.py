@@ -21,6 +21,7 @@ from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
+from etl_assets_tests.reference.tables import CATALOG
 
 FIRST_DAY = dt.date(2026, 1, 1)
 DATA = b"not opened"
@@ -151,7 +152,8 @@ def replications(
     for site in sites:
         memory.take(site.name, site.root)
     return tuple(
-        Replication(name, FailureDomain(name=site.name, root=Path(site.root), sites=sites)) for site in sites
+        Replication(name, FailureDomain(catalog=CATALOG, name=site.name, root=Path(site.root), sites=sites))
+        for site in sites
     )
 
 

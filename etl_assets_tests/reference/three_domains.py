@@ -10,8 +10,8 @@ from types import MappingProxyType
 import yaml
 
 from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.policy import Stage
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
 
@@ -22,7 +22,7 @@ TABLE = "customers"
 def three_domains(home: Path, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Placement:
     """Write the platform file of an installation, and take its roots into use."""
     found = named_domains(home, dict.fromkeys((A, B, C), "voter"), timeout_seconds=timeout_seconds)
-    found.place(Stage.INGEST)
+    found.place(PlacementClass.INGEST)
     return found
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from etl_assets.contracts import tables as contracts
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import platform_table
 
@@ -40,7 +39,7 @@ def write_table(
         rows: By column.
         cursors: Transaction ids of the commit.
     """
-    contract = contracts.table(name)
+    contract = domain.catalog.table(name)
     arrays = {}
     for column in contract.columns:
         kind = _arrow(column.type)

@@ -25,7 +25,7 @@ def days_apart(spark: Any, folder: Path) -> dict[str, Any]:
     from etl_assets.delta.write_spec import WriteSpec
     from etl_assets.io_managers.frame_step import FrameStep
     from etl_assets.io_managers.partition_split import run_partitions
-    from etl_assets.placement.domains import FailureDomain
+    from etl_assets_tests.reference.tables import local_domain
 
     # A range and no rows from here: those Spark computes when it plans, and fails for days that are not asked for.
     rows = spark.range(0, 3, numPartitions=1).selectExpr(
@@ -33,7 +33,7 @@ def days_apart(spark: Any, folder: Path) -> dict[str, Any]:
     )
     step = FrameStep(
         rows=rows,
-        table=Table(name="numbers", domain=FailureDomain(name="local", root=folder), contract=None),
+        table=Table(name="numbers", domain=local_domain(folder), contract=None),
         spec=WriteSpec(keys=("day",), delta_partition="day"),
         all_keys=DAYS,
         partitions={day: PartitionFilter.of(day) for day in DAYS},

@@ -21,6 +21,7 @@ from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.errors import NullRefused
 from etl_assets.placement.domains import FailureDomain
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
+from etl_assets_tests.reference.tables import CATALOG, local_domain
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +67,7 @@ def part(
 
 @pytest.fixture
 def table(tmp_path):
-    return Table(name="parts", domain=FailureDomain(name="local", root=tmp_path / "data"), contract=PARTS)
+    return Table(name="parts", domain=local_domain(tmp_path / "data"), contract=PARTS)
 
 
 @pytest.fixture
@@ -114,7 +115,9 @@ def test_it_leaves_what_deltas_writer_leaves(spark, table, write, tmp_path, monk
     assert ours.net_rows_by_partition == {"2026-01-05": 3, "2026-01-06": 1, None: 1}
     assert files == {path.relative_to(table.path).as_posix() for path in table.path.rglob("*.parquet")}
 
-    deltas = Table(name="parts", domain=FailureDomain(name="l", root=tmp_path / "delta"), contract=PARTS)
+    deltas = Table(
+        name="parts", domain=FailureDomain(catalog=CATALOG, name="l", root=tmp_path / "delta"), contract=PARTS
+    )
     monkeypatch.setattr(committing, "can_append", lambda *_: False)
     theirs = write(*rows, into=deltas)
     assert read_entry(deltas.path, 1).metric("numSourceRows") == 0  # it was Delta's writer

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from etl_assets.contracts.spark_types import struct_type
-from etl_assets.contracts.tables import ALL_TABLES, RAW_EVENTS
+from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.log import entry_path, read_entry
 from etl_assets.delta.new_entry import FirstEntry
 from etl_assets.delta.replication import TABLE_PROPERTIES
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict, ContractError
-from etl_assets.placement.domains import FailureDomain
+from etl_assets_tests.reference.tables import ALL_TABLES, local_domain
 
 pytestmark = pytest.mark.spark
 
@@ -65,7 +65,7 @@ def actions(table: Path) -> dict[str, dict]:
 
 
 def test_a_table_is_made_once_and_rows_of_deltas_writer_go_in(spark, tmp_path):
-    domain = FailureDomain(name="local", root=tmp_path / "data")
+    domain = local_domain(tmp_path / "data")
     table = Table(name="raw_events", domain=domain, contract=RAW_EVENTS)
     assert table.version() == -1
     assert ensure_table(table) == 0
@@ -84,7 +84,7 @@ def test_a_table_is_made_once_and_rows_of_deltas_writer_go_in(spark, tmp_path):
 
 
 def test_a_place_that_spark_would_rewrite_is_refused_before_there_is_a_table(tmp_path):
-    domain = FailureDomain(name="local", root=tmp_path / "${env:HOME}")
+    domain = local_domain(tmp_path / "${env:HOME}")
     table = Table(name="raw_events", domain=domain, contract=RAW_EVENTS)
     with pytest.raises(ContractError, match="variable"):
         ensure_table(table)
@@ -92,7 +92,7 @@ def test_a_place_that_spark_would_rewrite_is_refused_before_there_is_a_table(tmp
 
 
 def test_a_first_entry_that_another_machine_was_quicker_with_is_not_taken_for_ours(tmp_path, monkeypatch):
-    table = Table(name="raw_events", domain=FailureDomain(name="local", root=tmp_path), contract=RAW_EVENTS)
+    table = Table(name="raw_events", domain=local_domain(tmp_path), contract=RAW_EVENTS)
     put = FirstEntry.put
 
     def late(entry: FirstEntry, path: Path) -> bool:

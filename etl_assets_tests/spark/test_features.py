@@ -15,7 +15,7 @@ from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.errors import FeatureUnsupported
-from etl_assets.placement.domains import FailureDomain
+from etl_assets_tests.reference.tables import local_domain
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +35,7 @@ TURNED_ON = {
 
 @pytest.fixture
 def parts(spark, tmp_path):
-    table = Table(name="parts", domain=FailureDomain(name="local", root=tmp_path), contract=PARTS)
+    table = Table(name="parts", domain=local_domain(tmp_path), contract=PARTS)
     ensure_table(table)
     append(spark, table, range(50))
     return table

@@ -9,9 +9,9 @@ from etl_assets.delta.lasting_cursors import LASTING, REMEMBERED_COMMITS
 from etl_assets.delta.log import read_entry
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.steps.changes import read_changes
-from etl_assets.steps.inputs import INPUTS
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
+from etl_assets_tests.reference.tables import CATALOG
 
 pytestmark = pytest.mark.spark
 DAYS = [DAY, NEXT_DAY]
@@ -33,12 +33,13 @@ def test_nothing_is_read_again_after_a_hundred_commits(pipeline, mode):
         )
     reports = pipeline.run(DAYS, mode=mode)
     assert reports["dead_letters"].version == pipeline.context.table("dead_letters").version()
-    consumed = {name: pipeline.context.table(name).version() for name in INPUTS}
-    for name in INPUTS:
+    consumed = {name: pipeline.context.table(name).version() for name in CATALOG.made_again}
+    for name in CATALOG.made_again:
         table = pipeline.context.table(name)
         assert read_entry(table.path, table.version()).user_metadata[LASTING], name
         _commit_much(table)
-    for name, sources in INPUTS.items():
+    for name in CATALOG.made_again:
+        sources = CATALOG.inputs_of(name)
         table = pipeline.context.table(name)
         if name == "order_status_view":
             (source,) = sources

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.checkpoint import checkpoint_in_place
 from etl_assets.delta.log import entry_path, last_checkpoint_path, read_entry
 from etl_assets.delta.table import Snapshot
@@ -27,6 +26,7 @@ from etl_assets.placement.site import Site
 from etl_assets.steps.compact import Compact
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
+from etl_assets_tests.reference.tables import ALL_TABLES, CATALOG, local_domain
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +43,8 @@ def domains(pipeline: Pipeline) -> tuple[Pipeline, ...]:
         memory.take(site.name, site.root)
     return tuple(
         dataclasses.replace(
-            pipeline, works_in=FailureDomain(name=site.name, root=Path(site.root), sites=sites)
+            pipeline,
+            works_in=FailureDomain(catalog=CATALOG, name=site.name, root=Path(site.root), sites=sites),
         )
         for site in sites
     )
@@ -87,7 +88,7 @@ def test_every_domain_holds_the_same_bytes_and_gives_the_same_rows(domains):
 def test_what_a_platform_had_while_it_had_one_domain_is_in_all_of_several(domains):
     """Another domain works first; the log of one table has lost its beginning to Delta's clean-up."""
     first, second, third = domains
-    single = dataclasses.replace(first, works_in=FailureDomain(name="local", root=first.domain.root))
+    single = dataclasses.replace(first, works_in=local_domain(first.domain.root))
     single.land([*(event(number) for number in range(5)), "bad", event(1)])
     single.run()
     single.land([event(5)], name="b.jsonl")

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.mirroring.opening import open_store
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import HealthState
-from etl_assets.placement.policy import Stage
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets_tests.pipeline import DAY, Pipeline, event
 from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer, running
+from etl_assets_tests.reference.tables import ALL_TABLES
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +40,7 @@ def placement(server: ObjectStoreServer, tmp_path: Path, monkeypatch: pytest.Mon
     ]
     (tmp_path / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
     found = load_settings().placement()
-    found.place(Stage.INGEST)
+    found.place(PlacementClass.INGEST)
     return found
 
 
@@ -84,7 +84,7 @@ def test_each_of_two_folders_and_a_bucket_is_lost_in_turn_and_everything_is_whol
     root = first.domain.root
     away = root.rename(root.with_name("away"))
     placement.watch.probe_all(placement.sites)
-    assert placement.place(Stage.INGEST, leader=A).name == B
+    assert placement.place(PlacementClass.INGEST, leader=A).name == B
     second.land([event(number) for number in range(5, 8)], name="b.jsonl")
     second.run(only=STEPS)
     ids += [f"event-{number}" for number in range(5, 8)]
@@ -110,7 +110,7 @@ def test_each_of_two_folders_and_a_bucket_is_lost_in_turn_and_everything_is_whol
     assert keep_replicas(placement) == []
     assert list(open_store(placement.site(STORE).root).list("")) == []
     placement.heal(STORE, new_root=True)
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     kept = {each.table: each for each in keep_replicas(placement)}
     assert all(each.problem is None for each in kept.values())
     assert all(kept[table].rejoined == (STORE,) for table in STEPS)

@@ -28,8 +28,8 @@ from etl_assets.delta.records import commit_rows
 from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.delta.rewrite import Rewrite, Rewritten, commit_rewrite
 from etl_assets.delta.table import Snapshot, Table
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.query.sql import ENGINE_SETTINGS
+from etl_assets_tests.reference.tables import local_domain
 
 pytestmark = pytest.mark.spark
 
@@ -78,7 +78,7 @@ MORE = [offer(number, PARTITIONS[number % 3]) for number in range(6, 9)]
 
 @pytest.fixture
 def offers(tmp_path):
-    table = Table(name="offers", domain=FailureDomain(name="local", root=tmp_path), contract=OFFERS)
+    table = Table(name="offers", domain=local_domain(tmp_path), contract=OFFERS)
     ensure_table(table)
     return table
 

@@ -12,7 +12,7 @@ import pytest
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, Sighting
 from etl_assets.steps.keep_replicas import keep_replicas
-from etl_assets.steps.placing import STAGE_OF, place
+from etl_assets.steps.placing import place
 from etl_assets_tests.pipeline import NOW, Pipeline, event
 from etl_assets_tests.reference.three_domains import named_domains, root_of
 
@@ -27,7 +27,7 @@ def run(pipeline: Pipeline, placement: Placement, *, clock_off_by_hours: int = 0
     now = NOW + dt.timedelta(hours=clock_off_by_hours)
     used = set()
     for table in STEPS:
-        domain = place(placement, STAGE_OF[table], table)
+        domain = place(placement, table)
         dataclasses.replace(pipeline, works_in=domain, clock=lambda: now).run(only=[table])
         used.add(domain.name)
     return used
@@ -87,5 +87,5 @@ def test_a_witness_lets_one_voter_go_on_and_a_learner_holds_what_both_acknowledg
     assert ids(pipeline, placement, A) == expected
     for kind in ("*.json", "*.parquet"):
         assert held(placement, A, kind) == held(placement, B, kind) == held(placement, LEARNER, kind)
-    placed = {place(placement, STAGE_OF[table], table).name for table in STEPS}
+    placed = {place(placement, table).name for table in STEPS}
     assert placed == {B}, "the stages stay where they went"

@@ -12,7 +12,6 @@ import pytest
 from etl_assets.checks.invariants import all_committed, dense_offsets, nothing_lost
 from etl_assets.contracts.events import EVENT_CONTRACTS, EventContract, EventType, PayloadColumn, PayloadField
 from etl_assets.contracts.order_status import OrderStatus
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import CommitConflict
 from etl_assets.mirroring.locator import Role
 from etl_assets.placement.domains import FailureDomain
@@ -23,6 +22,7 @@ from etl_assets.steps import changes, normalize
 from etl_assets.steps.discard_letters import DiscardLetters
 from etl_assets.steps.plan_undo import plan_days, plan_restore
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
+from etl_assets_tests.reference.tables import ALL_TABLES, CATALOG
 
 pytestmark = pytest.mark.spark
 
@@ -229,7 +229,8 @@ def test_a_mirrored_table_is_restored_to_the_same_bytes_in_all_domains(pipeline)
         memory.take(site.name, site.root)
     first, second, third = (
         dataclasses.replace(
-            pipeline, works_in=FailureDomain(name=site.name, root=Path(site.root), sites=sites)
+            pipeline,
+            works_in=FailureDomain(catalog=CATALOG, name=site.name, root=Path(site.root), sites=sites),
         )
         for site in sites
     )

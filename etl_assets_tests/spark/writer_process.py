@@ -9,13 +9,13 @@ from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import platform_table
+from etl_assets_tests.reference.tables import local_domain
 
 
 def table_in(root: Path) -> Table:
     """The table that is written."""
-    return platform_table("customers", FailureDomain(name="local", root=root))
+    return platform_table("customers", local_domain(root))
 
 
 def append(spark: Any, root: Path, writer: str, commits: int) -> int:

@@ -27,6 +27,7 @@ from etl_assets.steps.plan_undo import plan_days, plan_restore
 from etl_assets.steps.step import ReadMode, platform_table
 from etl_assets.steps.undo import Undo
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
+from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.written_tables import write_table
 
 DAYS = [DAY, NEXT_DAY]
@@ -61,7 +62,7 @@ class Platform:
 
     @property
     def domain(self) -> FailureDomain:
-        return FailureDomain(name="local", root=self.folder / "data")
+        return local_domain(self.folder / "data")
 
     @property
     def orders(self) -> Table:

@@ -18,11 +18,10 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from etl_assets.cli.sql import sql
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import EtlAssetsError, FilesGone, NotFound, QueryRefused, StorageFailed
-from etl_assets.query.opened_table import known_names
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
+from etl_assets_tests.reference.tables import CATALOG
 from etl_assets_tests.reference.written_tables import DAY, NOON, write_table
 
 HARMFUL = 'a "b", [red]c[/red]\n\x1b[2J'
@@ -257,7 +256,7 @@ def test_an_unknown_table_names_the_near_one_and_all_and_one_not_made_yet_says_s
     error = refused("select * from custmers", NotFound)
     assert error.message == "there is no table 'custmers'"
     assert error.fix.startswith("did you mean 'customers'? ")
-    assert all(contract.name in error.fix for contract in ALL_TABLES)
+    assert all(name in error.fix for name in CATALOG.names)
     assert "did you mean 'customers'" in refused("select * from raw.customers", NotFound).fix
     assert "not there yet" in refused("select * from audit_log", NotFound).message
 
@@ -331,7 +330,7 @@ STATEMENTS = sorted(
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_the_statements_of_the_documentation_run(domain, statement):
-    for name in known_names():
+    for name in CATALOG.names:
         if platform_table(name, domain).version() < 0:
             write_table(domain, name, [{}])
     printed(statement, "--format", "csv")

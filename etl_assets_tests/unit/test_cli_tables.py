@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from etl_assets.cli.tables import tables
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.settings import load_settings
+from etl_assets_tests.reference.tables import ALL_TABLES
 from etl_assets_tests.reference.written_tables import DAY, write_table
 
 

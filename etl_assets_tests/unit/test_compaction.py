@@ -38,6 +38,7 @@ from etl_assets.steps import compact
 from etl_assets.steps.step import StepContext, platform_table
 from etl_assets.steps.turns import Turns
 from etl_assets_tests.reference.mirrored_log import DATA, commit_entries, log_entries, three_replications
+from etl_assets_tests.reference.tables import CATALOG, local_domain
 from etl_assets_tests.reference.written_tables import write_table
 
 TODAY = dt.date(2026, 3, 10)
@@ -45,7 +46,7 @@ TODAY = dt.date(2026, 3, 10)
 
 @pytest.fixture
 def domain(tmp_path: Path) -> FailureDomain:
-    return FailureDomain(name="local", root=tmp_path)
+    return local_domain(tmp_path)
 
 
 def rows_of(*days: int) -> list[dict]:
@@ -283,7 +284,9 @@ def test_what_a_dead_process_left_in_the_home_log_comes_before_it(tmp_path, monk
     (folder / added["path"]).write_bytes(DATA)
     entry_path(folder, newest + 1).write_bytes(tail)
     sites = tuple(Site(name=each, root=str(tmp_path / each), role=Role.VOTER) for each in "abc")
-    table = Table(name="events", domain=FailureDomain(name="a", root=tmp_path / "a", sites=sites))
+    table = Table(
+        name="events", domain=FailureDomain(catalog=CATALOG, name="a", root=tmp_path / "a", sites=sites)
+    )
     written: list[int] = []
     monkeypatch.setattr(compaction, "write_version", lambda _, __, version, ___: written.append(version))
     commit_compaction(lambda: cast("Any", object()), table, planned(table)[0])

@@ -7,8 +7,8 @@ from pyspark.sql import types
 
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.spark_types import check_schema, schema_differences, struct_type
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.errors import SchemaMismatch
+from etl_assets_tests.reference.tables import ALL_TABLES
 
 ORDERS = TableContract(
     name="orders",

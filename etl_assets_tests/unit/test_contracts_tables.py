@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.contracts import documentation, tables
+from etl_assets import tables_documentation as documentation
 from etl_assets.contracts.order_status import OrderStatus
 from etl_assets.contracts.reasons import OUTCOME_MEANINGS, REASON_MEANINGS, DeadLetterReason, Outcome
 from etl_assets.contracts.rules import first_violation
-from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.contracts.tables import NORMALIZED_ORDERS, ORDER_STATUS_VIEW, RAW_EVENTS, WAREHOUSE_ROWS
 from etl_assets.errors import NotFound
 from etl_assets.markdown_table import markdown_table
+from etl_assets_tests.reference.tables import ALL_TABLES, CATALOG
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +44,7 @@ def test_there_are_these_tables_with_these_keys():
 def test_every_column_comes_from_columns_that_exist(contract):
     for sources in contract.lineage().values():
         for source in sources:
-            assert tables.table(source.table).column(source.column)
+            assert CATALOG.table(source.table).column(source.column)
 
 
 @each_table
@@ -51,7 +52,7 @@ def test_a_copied_column_has_the_type_it_has_where_it_comes_from(contract):
     for column in contract.columns:
         copied_from = [source for source in column.sources if source.column == column.name]
         for source in copied_from:
-            assert column.type == tables.table(source.table).column(source.column).type
+            assert column.type == CATALOG.table(source.table).column(source.column).type
 
 
 @each_table
@@ -63,12 +64,12 @@ def test_every_table_of_days_is_partitioned_by_day_and_stamped_with_its_batch(co
 
 def test_a_warehouse_row_has_all_that_is_known_of_an_order_event():
     own_to_the_stage = {"offset", "raw_offset", "transformer", "transform_domain"}
-    assert set(tables.NORMALIZED_ORDERS.names) - own_to_the_stage <= set(tables.WAREHOUSE_ROWS.names)
+    assert set(NORMALIZED_ORDERS.names) - own_to_the_stage <= set(WAREHOUSE_ROWS.names)
 
 
 def test_the_exceptions_of_all_stages_have_one_shape():
     shapes = {
-        tuple((c.name, c.type, c.nullable, c.rules, c.description) for c in tables.table(name).columns)
+        tuple((c.name, c.type, c.nullable, c.rules, c.description) for c in CATALOG.table(name).columns)
         for name in ("raw_events_exceptions", "normalized_orders_exceptions")
     }
     assert len(shapes) == 1
@@ -76,20 +77,20 @@ def test_the_exceptions_of_all_stages_have_one_shape():
 
 def test_no_tenant_can_make_two_events_share_a_warehouse_key():
     # "a/b" with "c" and "a" with "b/c" would both be warehouse://orders/a/b/c.
-    assert "tenant_id must not contain \\u0027/\\u0027" in first_violation(tables.RAW_EVENTS.columns)
+    assert "tenant_id must not contain \\u0027/\\u0027" in first_violation(RAW_EVENTS.columns)
 
 
 def test_a_sum_of_many_of_the_greatest_amounts_fits_its_column():
-    view = tables.ORDER_STATUS_VIEW
+    view = ORDER_STATUS_VIEW
     assert view.column("order_total").type == view.column("paid_total").type == "DECIMAL(28,2)"
 
 
 def test_an_unknown_table_is_answered_with_the_near_miss():
-    assert tables.table("raw_events") is tables.RAW_EVENTS
+    assert CATALOG.table("raw_events") is RAW_EVENTS
     with pytest.raises(NotFound, match="did you mean 'raw_events'"):
-        tables.table("raw_event")
+        CATALOG.table("raw_event")
     with pytest.raises(NotFound, match="use one of raw_events"):
-        tables.table("zzz")
+        CATALOG.table("zzz")
 
 
 def test_a_status_ranks_by_its_place_in_the_life_of_an_order():
@@ -110,7 +111,7 @@ def test_every_word_has_its_meaning():
 def test_the_page_about_the_tables_is_up_to_date():
     page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
     assert page == documentation.render(), (
-        "write it again: python -m etl_assets.contracts.documentation > docs/tables.md"
+        "write it again: python -m etl_assets.tables_documentation > docs/tables.md"
     )
 
 

@@ -23,9 +23,9 @@ from etl_assets.delta.cursor import (
 from etl_assets.delta.lasting_cursors import LASTING, REMEMBERED_COMMITS, lasting_cursors
 from etl_assets.delta.log import entry_path, read_entry, read_transactions
 from etl_assets.delta.table import Table
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
+from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.written_tables import write_table
 
 SCHEMA = json.dumps(
@@ -43,7 +43,7 @@ class Log:
     """A table of log entries alone, as Delta writes them."""
 
     def __init__(self, root: Path, name: str) -> None:
-        self.table = Table(name=name, domain=FailureDomain(name="local", root=root))
+        self.table = Table(name=name, domain=local_domain(root))
         self._folder = self.table.path / "_delta_log"
         self._folder.mkdir(parents=True)
         self._next = 0
@@ -104,7 +104,7 @@ def read(log: Log) -> dict[Any, int]:
 
 
 def test_a_table_that_does_not_exist_has_read_nothing(tmp_path):
-    table = Table(name="absent", domain=FailureDomain(name="local", root=tmp_path))
+    table = Table(name="absent", domain=local_domain(tmp_path))
     assert read_cursors(table, "source", [DAY, None]) == {DAY: -1, None: -1}
 
 
@@ -155,7 +155,7 @@ def test_a_map_lasts_once_a_commit_has_made_ids_of_what_it_says(reader):
 
 
 def test_a_compaction_makes_cursors_last(tmp_path):
-    domain = FailureDomain(name="local", root=tmp_path)
+    domain = local_domain(tmp_path)
     table = platform_table("warehouse_rows", domain)
     ensure_table(table)
     for batch in range(2):

@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import pytest
 
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, Pipeline
+from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.written_tables import write_table
 
 TABLES = ("customers", "normalized_orders", "warehouse_rows", "dead_letters", "audit_log")
@@ -30,7 +30,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     from pyspark import SparkContext
 
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    domain = FailureDomain(name="local", root=tmp_path / "data")
+    domain = local_domain(tmp_path / "data")
     for name in ("raw_events", "raw_events_exceptions", "normalized_orders", "warehouse_rows"):
         write_table(domain, name, [{"partition_date": DAY, "batch_id": 0}])
     reference = tmp_path / "landing" / "_reference"

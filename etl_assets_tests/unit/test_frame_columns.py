@@ -12,9 +12,9 @@ from etl_assets.delta.frame_columns import check_fits, check_frame
 from etl_assets.delta.table import Table
 from etl_assets.delta.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import ContractError, EtlAssetsError, SchemaMismatch
-from etl_assets.placement.domains import FailureDomain
+from etl_assets_tests.reference.tables import local_domain
 
-TABLE = Table(name="mine", domain=FailureDomain(name="local", root=Path("/data")))
+TABLE = Table(name="mine", domain=local_domain(Path("/data")))
 BY_ID = WriteSpec(keys=("id",))
 TEXT, INT, LONG, DOUBLE = types.StringType(), types.IntegerType(), types.LongType(), types.DoubleType()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.placement.policy import Stage
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.resources import jvm
 from etl_assets.resources.jvm import (
     driver_options,
@@ -97,7 +97,7 @@ def test_a_runs_input_is_what_lies_in_the_landing_folders_of_its_days(tmp_path):
         (folder / "a.jsonl").write_bytes(content)
         (folder / "b.jsonl").write_bytes(b"10 bytes..")
     (settings.landing_path / "2026-01-04").write_bytes(b"this cannot be listed")
-    domain = settings.placement().place(Stage.INGEST)
+    domain = settings.placement().place(PlacementClass.INGEST)
     assert input_bytes(settings, domain, [dt.date(2026, 1, 1), dt.date(2026, 1, 2)]) == 32
     assert input_bytes(settings, domain, [dt.date(2026, 1, 9)]) == 0
     assert input_bytes(settings, domain, [dt.date(2026, 1, 3), dt.date(2026, 1, 4)]) is None

@@ -13,20 +13,20 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.lasting_cursors import REMEMBERED_COMMITS
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, NotFound
 from etl_assets.mirroring.checkpoints import EVERY
 from etl_assets.observability.domain_states import domain_states, one_loss
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.memory import Standing
-from etl_assets.placement.policy import Stage
 from etl_assets.settings import MIN_KEPT_VERSIONS, load_settings
 from etl_assets.steps.keep_replicas import Kept, goes_on_with, keep_replicas
 from etl_assets.steps.placing import leader, place
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.mirrored_log import commit_entries, single_log
+from etl_assets_tests.reference.tables import ALL_TABLES
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of, three_domains
 
 
@@ -83,7 +83,7 @@ def test_the_lead_moves_from_a_lost_domain_to_one_that_may(placement):
     (kept,) = keep_replicas(placement)
     assert (kept.table, kept.moved) == (TABLE, B)
     assert commit(placement, B) == 1
-    assert place(placement, Stage.TRANSFORM, TABLE).name == B
+    assert place(placement, TABLE).name == B
     away.rename(root_of(placement, A))
     assert leader(placement, TABLE) == B, "the stage stays where it is"
     keep_replicas(placement)
@@ -127,7 +127,7 @@ def test_a_table_that_nobody_has_written_yet_gets_a_lost_register_again_as_well(
     assert leader(placement, TABLE) is None, "it needs no leader"
     shutil.rmtree(root_of(placement, C))
     placement.heal(C, new_root=True)
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     (kept,) = keep_replicas(placement)
     assert (kept.rejoined, kept.moved) == ((C,), None)
     shutil.rmtree(root_of(placement, B))
@@ -139,7 +139,7 @@ def test_a_leader_whose_root_was_emptied_hands_over_and_rejoins(placement):
     root = root_of(placement, A)
     shutil.rmtree(root)
     placement.heal(A, new_root=True)
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     (kept,) = [each for each in keep_replicas(placement) if each.table == TABLE]
     assert (kept.moved, kept.rejoined, kept.problem) == (B, (A,), None)
     assert leader(placement, TABLE) == B
@@ -152,7 +152,7 @@ def test_a_table_is_not_taken_for_absent_because_most_of_its_roots_were_replaced
     for name in (B, C):
         shutil.rmtree(root_of(placement, name))
         placement.heal(name, new_root=True)
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     for _ in range(20):
         assert Replication(TABLE, placement.domains[0]).exists()
 

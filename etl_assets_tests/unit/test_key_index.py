@@ -18,14 +18,14 @@ from etl_assets.delta import key_index
 from etl_assets.delta.key_index import KeyIndex, hashes_of
 from etl_assets.delta.sorted_runs import SortedRuns
 from etl_assets.delta.table import Table
-from etl_assets.placement.domains import FailureDomain
+from etl_assets_tests.reference.tables import local_domain
 
 FIRST, SECOND = dt.date(2026, 1, 1), dt.date(2026, 1, 2)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    return Table(name="events", domain=FailureDomain(name="local", root=tmp_path))
+    return Table(name="events", domain=local_domain(tmp_path))
 
 
 def append(table: Table, rows: dict[str, dt.date]) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.contracts.tables import ALL_TABLES
 from etl_assets.delta.checkpoint import make_checkpoint
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.replication import Replication
@@ -22,6 +21,7 @@ from etl_assets.steps.keep_replicas import Kept, keep_replicas
 from etl_assets.steps.look_over import Survey, look_over
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.mirrored_log import commit_entries, log_entries
+from etl_assets_tests.reference.tables import ALL_TABLES
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of, three_domains
 
 TABLES = [contract.name for contract in ALL_TABLES]

@@ -22,10 +22,10 @@ from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.record_codec import sealed
 from etl_assets.observability.domain_states import domain_states, one_loss
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, HealthState, Sighting
 from etl_assets.placement.memory import Standing
-from etl_assets.placement.policy import Stage
 from etl_assets.steps.keep_replicas import Kept, keep_replicas
 from etl_assets.steps.members import plan_members
 from etl_assets.steps.placing import leader, place
@@ -46,7 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def begun(home: Path, roles: dict[str, str]) -> Placement:
     """A platform with one commit, which every domain has."""
     placement = named_domains(home, roles)
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     commit(placement, A)
     assert keep_replicas(placement) == []
     return placement
@@ -142,7 +142,7 @@ def test_a_lost_memory_rejoins_in_the_role_it_had_also_after_a_crash_on_the_way(
     placement = begun(home, was)
     shutil.rmtree(root_of(placement, D))
     placement.heal(D, new_root=True)
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     promote = Membership.promote
     monkeypatch.setattr(Membership, "promote", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     if role == "learner":
@@ -185,7 +185,7 @@ def test_no_stage_is_placed_where_the_replica_only_learns(home):
     begun(home, {**VOTERS, D: "learner"})
     placement = named_domains(home, {D: "voter", **VOTERS})
     gone(placement, A)
-    assert place(placement, Stage.TRANSFORM, TABLE).name == B
+    assert place(placement, TABLE).name == B
 
 
 def test_a_domain_is_removed_once_the_platform_file_does_not_name_it(home):
@@ -231,7 +231,7 @@ def test_a_domain_that_was_taken_out_and_put_back_does_not_lead_before_it_is_a_m
         back(placement, A)
     epochs = [promised(placement, name) for name in (B, C)]
     assert CliRunner().invoke(command, ["drain", B]).exit_code == 0
-    assert place(placement, Stage.TRANSFORM, TABLE).name == C
+    assert place(placement, TABLE).name == C
     assert [promised(placement, name) for name in (B, C)] == epochs, "nobody was fenced"
     assert commit(placement, C) == 1
     assert kept(placement).joined == (A,)
@@ -244,7 +244,7 @@ def test_a_domain_that_slept_while_the_root_of_another_was_replaced_stops_nobody
     named_domains(home, VOTERS)
     assert CliRunner().invoke(command, ["remove", D]).exit_code == 0
     placement = named_domains(home, {**VOTERS, D: "voter"}, roots={D: "another-d"})
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     assert kept(placement).joined == (D,)
     back(placement, A)
     # The one that slept answers first, and one answer is enough to tell that there is a table.
@@ -361,9 +361,9 @@ def test_a_platform_file_that_forgets_all_other_domains_stops_the_stages_and_cha
     begun(home, VOTERS)
     alone = named_domains(home, {A: "voter"})
     with pytest.raises(DomainUnavailable, match="mirrored over several failure domains") as refused:
-        alone.place(Stage.INGEST)
+        alone.place(PlacementClass.INGEST)
     assert "name the others again" in refused.value.message
-    assert "names one" in (alone.stopped(Stage.SINK) or "")
+    assert "names one" in (alone.stopped(PlacementClass.SINK) or "")
     placement = named_domains(home, VOTERS)
     assert commit(placement, A) == 1
 
@@ -417,7 +417,7 @@ def test_a_domain_that_copies_long_keeps_a_round_from_no_other_table_and_joins_o
 
     monkeypatch.setattr(LocalStore, "put", slow)
     placement = named_domains(home, {**VOTERS, D: "voter"})
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     began = time.monotonic()
     for _ in range(2):
         # Long enough for the other tables' domains on a busy machine.

@@ -19,7 +19,7 @@ from etl_assets.delta.records import commit_rows
 from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict, CommitOverwritten
-from etl_assets.placement.domains import FailureDomain
+from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.three_domains import A, three_domains
 
 EVENTS = TableContract(
@@ -40,7 +40,7 @@ def append(table: Table, *offsets: int) -> int:
 
 @pytest.fixture
 def events(tmp_path):
-    table = Table(name="events", domain=FailureDomain(name="local", root=tmp_path), contract=EVENTS)
+    table = Table(name="events", domain=local_domain(tmp_path), contract=EVENTS)
     append(table, 0, 1)
     append(table, 2, 3)
     return table
@@ -64,8 +64,8 @@ def offsets(table: Table) -> list[int]:
 _NEXT = """
 import sys
 from pathlib import Path
-from etl_assets_tests.unit.test_own_commit import EVENTS, FailureDomain, Table, append
-append(Table(name="events", domain=FailureDomain(name="local", root=Path(sys.argv[1])), contract=EVENTS), 2)
+from etl_assets_tests.unit.test_own_commit import EVENTS, Table, append, local_domain
+append(Table(name="events", domain=local_domain(Path(sys.argv[1])), contract=EVENTS), 2)
 """
 
 

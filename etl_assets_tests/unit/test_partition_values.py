@@ -23,7 +23,7 @@ from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.delta.rows import folders_spell_partitions
 from etl_assets.delta.table import Table
 from etl_assets.errors import ContractError, InputError
-from etl_assets.placement.domains import FailureDomain
+from etl_assets_tests.reference.tables import local_domain
 
 AT = dt.datetime(2026, 1, 5, 10, 30, 0, 5, tzinfo=dt.UTC)
 PARTS = TableContract(
@@ -89,7 +89,7 @@ def test_a_time_without_its_zone_is_utc_and_what_is_no_value_of_a_partition_is_r
 
 @pytest.fixture
 def parts(tmp_path):
-    table = Table(name="parts", domain=FailureDomain(name="local", root=tmp_path), contract=PARTS)
+    table = Table(name="parts", domain=local_domain(tmp_path), contract=PARTS)
     commit_rows(table, [part(), part("a/b"), NOTHING], base_version=-1)
     return table
 
@@ -156,7 +156,7 @@ def test_the_index_names_a_partition_that_is_no_day(tmp_path):
         delta_partition=("partition_date",),
         append_only=True,
     )
-    table = Table(name="events", domain=FailureDomain(name="local", root=tmp_path), contract=contract)
+    table = Table(name="events", domain=local_domain(tmp_path), contract=contract)
     days = [dt.date(2026, 1, 5), None]
     commit_rows(table, [{"event_id": str(day), "partition_date": day} for day in days], base_version=-1)
     with pytest.raises(InputError, match="events has rows in the partition None"):

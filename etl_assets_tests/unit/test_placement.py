@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from etl_assets.errors import DomainUnavailable, SettingsError, Unanswered
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.memory import DomainsMemory, Standing
-from etl_assets.placement.policy import PlacementPolicy, Stage, covers
+from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.settings import Settings, load_settings
 from etl_assets.steps.placing import place
 
@@ -47,37 +48,37 @@ def test_an_outer_name_means_what_lies_in_it(outer, domain, means):
 
 
 def test_a_stage_that_the_policy_does_not_name_may_run_anywhere():
-    policy = PlacementPolicy(allowed={Stage.SINK: ("gcp",)})
-    assert policy.allows(Stage.INGEST, "aws/eu-1/a")
-    assert policy.allows(Stage.SINK, "gcp/us")
-    assert not policy.allows(Stage.SINK, "aws/eu-1/a")
+    policy = PlacementPolicy(allowed={PlacementClass.SINK: ("gcp",)})
+    assert policy.allows(PlacementClass.INGEST, "aws/eu-1/a")
+    assert policy.allows(PlacementClass.SINK, "gcp/us")
+    assert not policy.allows(PlacementClass.SINK, "aws/eu-1/a")
 
 
 def test_a_stage_stays_where_it_is_led_and_moves_only_where_it_may(home):
     placement = settings(home, placement_policy={"ingest": ["aws/eu-1/b", "aws/eu-1/c"]}).placement()
-    assert placement.place(Stage.INGEST).name == "aws/eu-1/b"
-    assert placement.place(Stage.INGEST, leader="aws/eu-1/c").name == "aws/eu-1/c"
-    assert placement.place(Stage.INGEST, leader="aws/eu-1/a").name == "aws/eu-1/b"
+    assert placement.place(PlacementClass.INGEST).name == "aws/eu-1/b"
+    assert placement.place(PlacementClass.INGEST, leader="aws/eu-1/c").name == "aws/eu-1/c"
+    assert placement.place(PlacementClass.INGEST, leader="aws/eu-1/a").name == "aws/eu-1/b"
     placement.memory.set_standing("aws/eu-1/c", Standing.FAILED)
-    assert placement.place(Stage.INGEST, leader="aws/eu-1/c").name == "aws/eu-1/b"
+    assert placement.place(PlacementClass.INGEST, leader="aws/eu-1/c").name == "aws/eu-1/b"
 
 
 def test_a_domain_that_may_but_cannot_is_not_replaced_by_one_that_may_not(home):
     placement = settings(home, placement_policy={"sink": ["aws/eu-1/b"]}).placement()
     placement.memory.set_standing("aws/eu-1/b", Standing.DRAINED)
     with pytest.raises(DomainUnavailable, match="aws/eu-1/b: drained by an operator") as refused:
-        placement.place(Stage.SINK)
+        placement.place(PlacementClass.SINK)
     assert refused.value.allowed == ("aws/eu-1/b",)
-    assert placement.place(Stage.INGEST).name == "aws/eu-1/a"
+    assert placement.place(PlacementClass.INGEST).name == "aws/eu-1/a"
 
 
 def test_a_stage_asked_to_run_where_it_may_not_is_refused_with_what_is_allowed(home):
     placement = settings(home, placement_policy={"sink": ["aws/eu-1/b"]}).placement()
-    placement.expect_allowed(Stage.SINK, "aws/eu-1/b", table="warehouse_rows")
+    placement.expect_allowed(PlacementClass.SINK, "aws/eu-1/b", table="warehouse_rows")
     with pytest.raises(
         DomainUnavailable, match="not allow stage sink of warehouse_rows in aws/eu-1/a"
     ) as refused:
-        placement.expect_allowed(Stage.SINK, "aws/eu-1/a", table="warehouse_rows")
+        placement.expect_allowed(PlacementClass.SINK, "aws/eu-1/a", table="warehouse_rows")
     assert refused.value.fields == {
         "table": "warehouse_rows",
         "stage": "sink",
@@ -92,7 +93,7 @@ def test_a_table_whose_stage_can_run_nowhere_is_named_with_what_is_wrong(home):
     with pytest.raises(
         DomainUnavailable, match="stage sink of warehouse_rows: aws/eu-1/b: failed by"
     ) as refused:
-        place(placement, Stage.SINK, "warehouse_rows")
+        place(placement, "warehouse_rows")
     assert refused.value.fields == {
         "table": "warehouse_rows",
         "stage": "sink",
@@ -104,22 +105,22 @@ def test_a_table_whose_stage_can_run_nowhere_is_named_with_what_is_wrong(home):
 def test_a_root_that_was_emptied_is_not_taken_for_a_new_one(home):
     placement = settings(home).placement()
     first, second, _ = placement.domains
-    assert placement.place(Stage.INGEST) == first
+    assert placement.place(PlacementClass.INGEST) == first
     (first.root / "domain.json").unlink()
     with pytest.raises(DomainUnavailable, match="emptied, or its disk is not mounted"):
-        settings(home, domains=DOMAINS[:1]).placement().place(Stage.INGEST)
-    assert settings(home).placement().place(Stage.INGEST) == second
+        settings(home, domains=DOMAINS[:1]).placement().place(PlacementClass.INGEST)
+    assert settings(home).placement().place(PlacementClass.INGEST) == second
     assert not (first.root / "domain.json").exists()
     placement.memory.forget(first.name)
-    assert placement.place(Stage.INGEST) == first
+    assert placement.place(PlacementClass.INGEST) == first
 
 
 def test_a_root_that_cannot_be_made_stops_its_own_domain_only(home):
     (home / "a").write_text("a file in the place of the folder")
     placement = settings(home).placement()
-    assert placement.place(Stage.INGEST).name == "aws/eu-1/b"
+    assert placement.place(PlacementClass.INGEST).name == "aws/eu-1/b"
     with pytest.raises(DomainUnavailable, match="its root"):
-        settings(home, domains=DOMAINS[:1]).placement().place(Stage.INGEST)
+        settings(home, domains=DOMAINS[:1]).placement().place(PlacementClass.INGEST)
 
 
 def test_looking_at_domains_makes_nothing(home):
@@ -131,7 +132,7 @@ def test_looking_at_domains_makes_nothing(home):
 
 def test_a_root_that_is_not_there_any_more_is_not_made_again(home):
     placement = settings(home).placement()
-    first = placement.place(Stage.INGEST)
+    first = placement.place(PlacementClass.INGEST)
     shutil.rmtree(first.root)
     assert "emptied" in (placement.problem(first) or "")
     assert not first.root.exists()
@@ -139,7 +140,7 @@ def test_a_root_that_is_not_there_any_more_is_not_made_again(home):
 
 def test_the_root_of_another_domain_is_refused(home):
     placement = settings(home).placement()
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     (home / "domains.json").unlink()
     other = settings(home, domains=[{"name": "other", "root": "a"}]).placement()
     assert "belongs to the domain aws/eu-1/a" in (other.problem(other.domains[0]) or "")
@@ -149,16 +150,16 @@ def test_a_root_that_two_domains_reach_by_different_paths_is_the_first_ones(home
     (home / "a").mkdir()
     (home / "b").symlink_to(home / "a")
     placement = settings(home).placement()
-    assert placement.place(Stage.INGEST).name == "aws/eu-1/a"
+    assert placement.place(PlacementClass.INGEST).name == "aws/eu-1/a"
     assert "belongs to the domain aws/eu-1/a" in (placement.problem(placement.domains[1]) or "")
 
 
 def test_two_disks_that_were_mounted_in_each_others_place_are_not_used(home):
     placement = settings(home).placement()
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
         (home / old).rename(home / new)
-    assert placement.place(Stage.INGEST).name == "aws/eu-1/c"
+    assert placement.place(PlacementClass.INGEST).name == "aws/eu-1/c"
     for domain in placement.domains[:2]:
         assert "replaced by another one" in (placement.problem(domain) or "")
 
@@ -167,7 +168,7 @@ def test_a_new_home_folder_takes_the_roots_of_a_platform_over_and_makes_none_tha
     home, monkeypatch
 ):
     placement = settings(home).placement()
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     (home / "a").rename(home / "away")
     shared = [{**each, "root": str(home / each["root"])} for each in DOMAINS]
     second = home / "second"
@@ -176,12 +177,12 @@ def test_a_new_home_folder_takes_the_roots_of_a_platform_over_and_makes_none_tha
     taken = settings(second, domains=shared).placement()
     assert taken.reader().sites, "there is a platform, though nothing of it is remembered here"
     for _ in range(2):
-        assert taken.place(Stage.INGEST).name == "aws/eu-1/b"
+        assert taken.place(PlacementClass.INGEST).name == "aws/eu-1/b"
         assert "not mounted" in (taken.problem(taken.domains[0]) or "")
     assert not (home / "a").exists()
     (home / "away").rename(home / "a")
     taken.heal("aws/eu-1/a")
-    assert taken.place(Stage.INGEST).name == "aws/eu-1/a"
+    assert taken.place(PlacementClass.INGEST).name == "aws/eu-1/a"
     (home / "a" / "domain.json").unlink()
     assert "emptied" in (taken.problem(taken.domains[0]) or ""), "from now on it is known by its id"
 
@@ -197,27 +198,27 @@ def test_a_root_that_is_expected_to_be_marked_is_not_marked_anew(home):
 
 
 def test_a_lost_disk_of_a_platform_that_was_taken_over_is_replaced_by_an_operator_only(home, monkeypatch):
-    settings(home).placement().place(Stage.INGEST)
+    settings(home).placement().place(PlacementClass.INGEST)
     shutil.rmtree(home / "c")
     (home / "c").mkdir()
     (home / "domains.json").unlink()
     placement = settings(home).placement()
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     assert "not mounted" in (placement.problem(placement.domains[2]) or "")
     assert list((home / "c").iterdir()) == []
     placement.heal("aws/eu-1/c", new_root=True)
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     assert placement.problem(placement.domains[2]) is None
 
 
 def test_a_stage_is_stopped_only_when_none_that_may_can(home):
     placement = settings(home, placement_policy={"sink": ["aws/eu-1/b", "aws/eu-1/c"]}).placement()
-    assert placement.stopped(Stage.SINK) is None
+    assert placement.stopped(PlacementClass.SINK) is None
     placement.memory.set_standing("aws/eu-1/b", Standing.FAILED)
-    assert placement.stopped(Stage.SINK) is None
+    assert placement.stopped(PlacementClass.SINK) is None
     placement.memory.set_standing("aws/eu-1/c", Standing.DRAINED)
-    assert "aws/eu-1/b: failed by an operator" in (placement.stopped(Stage.SINK) or "")
-    assert placement.stopped(Stage.INGEST) is None
+    assert "aws/eu-1/b: failed by an operator" in (placement.stopped(PlacementClass.SINK) or "")
+    assert placement.stopped(PlacementClass.INGEST) is None
     assert not (home / "a").exists(), "looking makes nothing"
 
 
@@ -225,7 +226,7 @@ def test_a_memory_that_cannot_be_read_is_named(home):
     placement = settings(home).placement()
     (home / "domains.json").write_text("[]")
     with pytest.raises(SettingsError, match=r"domains\.json"):
-        placement.place(Stage.INGEST)
+        placement.place(PlacementClass.INGEST)
 
 
 @pytest.mark.parametrize(

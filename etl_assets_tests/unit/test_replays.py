@@ -23,6 +23,7 @@ from etl_assets.sources.replays import (
     replays_folder,
 )
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
+from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.three_domains import A, B, C, root_of, three_domains
 
 LETTER, OTHER = "a" * 64, "b" * 64
@@ -31,7 +32,7 @@ NOON = dt.datetime(2026, 3, 1, 12, 0, 0, 123_456, dt.UTC)
 
 @pytest.fixture
 def domain(tmp_path: Path) -> FailureDomain:
-    return FailureDomain(name="local", root=tmp_path / "data")
+    return local_domain(tmp_path / "data")
 
 
 def files(domain: FailureDomain, stage: str = INGEST) -> dict[str, tuple[bytes, int]]:

@@ -16,15 +16,15 @@ from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import read_entry
 from etl_assets.delta.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
 from etl_assets.errors import CommitConflict, NullRefused, TableBusy
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import platform_table
 from etl_assets.transforms.order_status import fold_orders, view_schema
+from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.unit.test_order_status import event, table
 
 
 @pytest.fixture
 def view(tmp_path):
-    view = platform_table(ORDER_STATUS_VIEW.name, FailureDomain(name="local", root=tmp_path))
+    view = platform_table(ORDER_STATUS_VIEW.name, local_domain(tmp_path))
     ensure_table(view)
     return view
 

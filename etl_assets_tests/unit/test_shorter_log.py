@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from etl_assets.cli.tables import tables
-from etl_assets.contracts.tables import table
+from etl_assets.contracts.tables import EFFECTS
 from etl_assets.delta import shorter_log
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path, log_names, oldest_entry
@@ -21,9 +21,9 @@ from etl_assets.delta.records import commit_rows
 from etl_assets.delta.shorter_log import OldLog, find_old_log, keep_log_short, remove_old_log
 from etl_assets.delta.table import Table
 from etl_assets.delta.vacuum import find_unneeded
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import load_settings
 from etl_assets_tests.reference.mirrored_log import all_that_it_says, single_log
+from etl_assets_tests.reference.tables import local_domain
 
 NEWEST = 64
 EVERY_TENTH = range(10, NEWEST, 10)
@@ -32,7 +32,7 @@ EVERY_TENTH = range(10, NEWEST, 10)
 @pytest.fixture
 def events(tmp_path: Path) -> Table:
     single_log(tmp_path, NEWEST + 1, checkpoints=EVERY_TENTH)
-    return Table(name="events", domain=FailureDomain(name="local", root=tmp_path))
+    return Table(name="events", domain=local_domain(tmp_path))
 
 
 def said(events: Table, version: int) -> dict[str, Any]:
@@ -151,8 +151,8 @@ def test_a_log_that_grew_for_months_is_shortened_from_checkpoint_to_checkpoint(e
 
 
 def test_commits_of_a_platform_keep_its_logs_short(tmp_path):
-    domain = FailureDomain(name="local", root=tmp_path, keep_log_versions=100)
-    effects = Table(name="effects", domain=domain, contract=table("effects"))
+    domain = local_domain(tmp_path, keep_log_versions=100)
+    effects = Table(name="effects", domain=domain, contract=EFFECTS)
     with writer_lock(effects.lock_path, table="effects", wait_seconds=1, driver_pid=None):
         while (newest := effects.version()) < 250:
             commit_rows(effects, [], base_version=newest)

@@ -14,9 +14,9 @@ from etl_assets.delta.log import entry_path
 from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.table import Snapshot, Table
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
+from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.written_tables import write_table
 
 
@@ -32,7 +32,7 @@ def snapshot_of(table: Table) -> Snapshot:
 
 
 def test_the_range_of_a_column_is_that_of_all_files_or_of_some(tmp_path: Path):
-    table = Table(name="events", domain=FailureDomain(name="local", root=tmp_path))
+    table = Table(name="events", domain=local_domain(tmp_path))
     append(table, 5, 9)
     first = set(snapshot_of(table).files())
     append(table, 2, 3)
@@ -43,7 +43,7 @@ def test_the_range_of_a_column_is_that_of_all_files_or_of_some(tmp_path: Path):
 
 
 def test_a_file_without_statistics_leaves_the_range_open(tmp_path: Path):
-    table = Table(name="events", domain=FailureDomain(name="local", root=tmp_path))
+    table = Table(name="events", domain=local_domain(tmp_path))
     append(table, 5, 9)
     append(table, 2, 3)
     forget_statistics(table, 1)
@@ -52,7 +52,7 @@ def test_a_file_without_statistics_leaves_the_range_open(tmp_path: Path):
 
 def test_a_file_without_statistics_may_have_the_highest_value(tmp_path: Path):
     """As an offset that is dealt twice is not seen before readers outside have taken one event for another."""
-    table = Table(name="events", domain=FailureDomain(name="local", root=tmp_path / "a root"))
+    table = Table(name="events", domain=local_domain(tmp_path / "a root"))
     append(table, 2, 3)
     append(table, 5, 9)
     forget_statistics(table, 1)
@@ -61,7 +61,7 @@ def test_a_file_without_statistics_may_have_the_highest_value(tmp_path: Path):
 
 
 def test_a_file_without_statistics_is_news_of_its_day(tmp_path: Path):
-    domain = FailureDomain(name="local", root=tmp_path)
+    domain = local_domain(tmp_path)
     for version, day in enumerate((DAY, DAY, NEXT_DAY)):
         write_table(domain, "raw_events", [{"partition_date": day, "batch_id": version}])
     table = platform_table("raw_events", domain)
@@ -72,7 +72,7 @@ def test_a_file_without_statistics_is_news_of_its_day(tmp_path: Path):
 
 def test_a_file_that_does_not_tell_its_rows_may_have_some(tmp_path: Path):
     """Else an upsert would be an append, and have twice what is there."""
-    domain = FailureDomain(name="local", root=tmp_path)
+    domain = local_domain(tmp_path)
     table = platform_table("warehouse_rows", domain)
     write_table(domain, table.name, [{"partition_date": DAY}])
     forget_statistics(table, 0, but=())
@@ -97,7 +97,7 @@ def forget_statistics(table: Table, version: int, *, but: tuple[str, ...] = ("nu
 
 
 def test_rows_of_values_are_told_by_their_type_and_not_by_their_text(tmp_path: Path):
-    table = Table(name="flags", domain=FailureDomain(name="local", root=tmp_path))
+    table = Table(name="flags", domain=local_domain(tmp_path))
     table.path.mkdir(parents=True)
     rows = pa.table({"id": [1, 2, 3], "flag": [True, True, None], "day": [dt.date(2026, 1, 1)] * 3})
     write_deltalake(str(table.path), rows, partition_by=["flag", "day"])
@@ -114,7 +114,7 @@ def test_rows_of_values_are_told_by_their_type_and_not_by_their_text(tmp_path: P
 
 
 def test_rows_of_a_value_are_counted_in_a_file_of_which_the_log_does_not_tell(tmp_path: Path):
-    table = Table(name="flags", domain=FailureDomain(name="local", root=tmp_path))
+    table = Table(name="flags", domain=local_domain(tmp_path))
     table.path.mkdir(parents=True)
     write_deltalake(str(table.path), pa.table({"id": [1], "flag": [True]}), partition_by=["flag"])
     forget_statistics(table, 0, but=())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import platform_table, staging_folder
+from etl_assets_tests.reference.tables import local_domain
 
 
 @pytest.fixture(params=["/proc", "/nowhere"], autouse=True)
@@ -27,7 +27,7 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_folder_goes_with_its_process_and_not_before(tmp_path: Path, other):
-    table = platform_table("raw_events", FailureDomain(name="local", root=tmp_path))
+    table = platform_table("raw_events", local_domain(tmp_path))
     with staging_folder(table, 1) as own:
         host = own.name.split("-", 1)[1].rsplit("-", 2)[0]
         of_other = own.with_name(f"1-{host}-{other.pid}-0123abcd")

@@ -24,7 +24,7 @@ from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.delta.statistics import Bounds, as_json, statistics
 from etl_assets.delta.table import Table
 from etl_assets.errors import FilesGone
-from etl_assets.placement.domains import FailureDomain
+from etl_assets_tests.reference.tables import local_domain
 
 PRICES = TableContract(
     name="prices",
@@ -64,7 +64,7 @@ ROWS = [
 
 @pytest.fixture(params=["as_made", "with_booleans"])
 def prices(tmp_path, request):
-    table = Table(name="prices", domain=FailureDomain(name="local", root=tmp_path), contract=PRICES)
+    table = Table(name="prices", domain=local_domain(tmp_path), contract=PRICES)
     ensure_table(table)
     if request.param == "with_booleans":
         entry = entry_path(table.path, 0)
@@ -138,7 +138,7 @@ def test_of_a_file_with_bounds_of_some_columns_only_none_come_back(prices):
 
 
 def test_a_column_that_deltas_writer_keeps_no_bounds_of_is_not_listed(tmp_path):
-    table = Table(name="prices", domain=FailureDomain(name="local", root=tmp_path), contract=PRICES)
+    table = Table(name="prices", domain=local_domain(tmp_path), contract=PRICES)
     ensure_table(table)
     snapshot = table.snapshot()
     assert snapshot is not None

@@ -19,8 +19,8 @@ from etl_assets.delta.writing import storage_named
 from etl_assets.effects.store import EffectStore, Reserved
 from etl_assets.effects.table import EffectsTable
 from etl_assets.errors import FilesGone, ReplicaCorrupt, StorageFailed
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain, Placement
-from etl_assets.placement.policy import Stage
 from etl_assets.retry_policy import Decision, advice, decide
 from etl_assets.settings import load_settings
 from etl_assets.sources.replays import hand_in_replays, record_again
@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def domain(home: Path) -> FailureDomain:
-    return load_settings().placement().place(Stage.SINK)
+    return load_settings().placement().place(PlacementClass.SINK)
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.records import commit_rows
 from etl_assets.delta.table import Table
-from etl_assets.placement.domains import FailureDomain
+from etl_assets_tests.reference.tables import local_domain
 
 
 def test_a_process_that_goes_on_for_long_keeps_few_versions_of_a_table(tmp_path: Path):
-    table = Table(name=REPLAYS.name, domain=FailureDomain(name="local", root=tmp_path), contract=REPLAYS)
+    table = Table(name=REPLAYS.name, domain=local_domain(tmp_path), contract=REPLAYS)
     seen = []
     for _ in range(12):
         commit_rows(table, [], base_version=table.version())

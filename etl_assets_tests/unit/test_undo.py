@@ -58,11 +58,13 @@ from etl_assets.steps.load_customers import file_read_last
 from etl_assets.steps.plan_undo import plan_days, plan_restore, version_at
 from etl_assets.steps.step import platform_table
 from etl_assets.steps.turns import Turns
-from etl_assets.steps.undo import PATH, Undo
+from etl_assets.steps.undo import Undo
 from etl_assets.testing.failpoints import Failpoint
 from etl_assets_tests.reference.mirrored_log import commit_entries, three_replications
+from etl_assets_tests.reference.tables import CATALOG
 from etl_assets_tests.reference.written_tables import write_table
 
+PATH = CATALOG.downstream_of(["normalized_orders"])
 FIRST, SECOND = dt.date(2026, 3, 1), dt.date(2026, 3, 2)
 LETTER = {"stage": "normalize", "reason": "InvalidPayload", "record": "{}", "attempts": 1}
 
@@ -699,7 +701,9 @@ def _refusals(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
 def test_a_time_is_looked_up_where_a_replica_lies_now_that_was_built_anew_meanwhile(tmp_path):
     leader, *_ = three_replications(tmp_path)
     sites = tuple(Site(name=each, root=str(tmp_path / each), role=Role.VOTER) for each in "abc")
-    table = Table(name="events", domain=FailureDomain(name="b", root=tmp_path / "b", sites=sites))
+    table = Table(
+        name="events", domain=FailureDomain(catalog=CATALOG, name="b", root=tmp_path / "b", sites=sites)
+    )
     for expected in (2, 4):
         newest = commit_entries(leader, 3 if expected == 2 else 2)
         leader.follow()

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from etl_assets.assets.customers import customers_asset
+from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.build import platform_resources
 from etl_assets.cli.tables import tables
 from etl_assets.delta.replication import Replication
@@ -25,7 +25,7 @@ from etl_assets.placement.memory import Standing
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.load_customers import LoadCustomers
-from etl_assets.steps.placing import STAGE_OF, leader, once_led, place
+from etl_assets.steps.placing import leader, once_led, place
 from etl_assets.steps.step import StepReport, platform_table
 from etl_assets_tests.reference.mirrored_log import commit_entries
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, named_domains, root_of, three_domains
@@ -142,7 +142,7 @@ def test_without_a_majority_nothing_is_claimed(placement):
 def test_two_rounds_at_once_end_it_in_one_domain(placement):
     """Whoever helps helps the one that claimed last, so that they do not take the lead from each other."""
     claimed_halfway(placement)
-    assert {place(placement, STAGE_OF[TABLE], TABLE).name for _ in range(2)} == {B}
+    assert {place(placement, TABLE).name for _ in range(2)} == {B}
     keep_replicas(placement)
     epoch = promised(placement, B)
     assert keep_replicas(placement) == []
@@ -181,7 +181,7 @@ def test_a_look_at_what_is_to_be_done_has_each_table_led_once(placement):
 
 def run_of_dagster(placement: Placement) -> bool:
     settings = load_settings()
-    asset = customers_asset(settings)
+    asset = stage_asset(settings.catalog().stage("customers"), settings)
     return dg.materialize([asset], resources=platform_resources(settings)).success
 
 
@@ -223,7 +223,7 @@ def test_a_run_that_meets_it_leads_by_itself(
 def test_a_run_in_a_domain_that_may_not_lead_its_table_any_more_is_placed_elsewhere(placement):
     claimed_halfway(placement)
     placement.memory.set_standing(B, Standing.DRAINED)
-    assert place(placement, STAGE_OF[TABLE], TABLE).name == A
+    assert place(placement, TABLE).name == A
 
 
 def put_back(placement: Placement, tmp_path: Path) -> Placement:

@@ -22,6 +22,7 @@ from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.mirrored_log import all_that_it_says, commit_entries, three_replications
+from etl_assets_tests.reference.tables import CATALOG
 from etl_assets_tests.reference.written_tables import write_table
 
 NOW = dt.datetime.now(dt.UTC)
@@ -48,7 +49,9 @@ def mirrored(tmp_path: Path) -> Table:
     commit_entries(first, 15)
     first.follow()
     sites = tuple(Site(name=each, root=str(tmp_path / each), role=Role.VOTER) for each in DOMAINS)
-    return Table(name="events", domain=FailureDomain(name="a", root=tmp_path / "a", sites=sites))
+    return Table(
+        name="events", domain=FailureDomain(catalog=CATALOG, name="a", root=tmp_path / "a", sites=sites)
+    )
 
 
 def unneeded(table: Table) -> dict[str, list[str]]:

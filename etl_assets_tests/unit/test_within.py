@@ -15,10 +15,10 @@ from etl_assets.delta.footers import bounds_in
 from etl_assets.delta.rows import files_with
 from etl_assets.delta.table import Table
 from etl_assets.delta.within import may_hold
-from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.audit import _as_text
 from etl_assets.steps.changes import read_changes
 from etl_assets.steps.step import ReadMode, platform_table
+from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.written_tables import DAY, write_table
 
 OFFSETS = st.integers(0, 12_000)
@@ -41,7 +41,7 @@ def test_a_file_is_left_out_if_one_of_its_columns_meets_no_range(lowest, highest
 
 
 def test_files_are_found_by_their_statistics(tmp_path: Path):
-    table = Table(name="events", domain=FailureDomain(name="local", root=tmp_path))
+    table = Table(name="events", domain=local_domain(tmp_path))
     table.path.mkdir(parents=True)
     for offsets in ([1, 5], [6, 9]):
         write_deltalake(str(table.path), pa.table({"offset": pa.array(offsets, pa.int64())}), mode="append")
@@ -75,7 +75,7 @@ def test_the_footers_tell_the_bounds_over_row_groups_and_files(tmp_path: Path):
 
 def test_what_is_read_again_from_the_beginning_may_be_known_under_other_offsets(tmp_path: Path):
     """Of a restored table, or where the source was deleted alone: then keys are compared, all of them."""
-    domain = FailureDomain(name="local", root=tmp_path)
+    domain = local_domain(tmp_path)
     source, consumer = platform_table("normalized_orders", domain), platform_table("warehouse_rows", domain)
     for batch, offset in enumerate((5, 7)):
         write_table(domain, source.name, [{"offset": offset, "batch_id": batch, "partition_date": DAY}])

@@ -103,6 +103,7 @@ NORMALIZED_ORDERS = TableContract(
     ),
     merge_key=("event_id",),
     ordering="offset",
+    offset_column="offset",
     delta_partition=("partition_date",),
     append_only=True,
 )

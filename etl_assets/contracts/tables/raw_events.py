@@ -51,6 +51,7 @@ RAW_EVENTS = TableContract(
     ),
     merge_key=("event_id",),
     ordering="offset",
+    offset_column="offset",
     delta_partition=("partition_date",),
     append_only=True,
 )

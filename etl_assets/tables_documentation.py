@@ -1,8 +1,8 @@
-"""Documentation: docs/tables.md, written from the contracts.
+"""docs/tables.md, written from the contracts of the tables.
 
 Belongs here: how a contract reads as Markdown. Does not belong here: anything a contract does not say.
 
-`python -m etl_assets.contracts.documentation > docs/tables.md` writes it; a test fails when it is stale.
+`python -m etl_assets.tables_documentation > docs/tables.md` writes it; a test fails when it is stale.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.reasons import OUTCOME_MEANINGS, REASON_MEANINGS
-from etl_assets.contracts.tables import ALL_TABLES
+from etl_assets.installed import installed_catalog
 from etl_assets.markdown_table import markdown_table
 
 _INTRODUCTION = """\
 # Tables
 
-<!-- Written from etl_assets/contracts by `python -m etl_assets.contracts.documentation > docs/tables.md`. -->
+<!-- Written from the tables' contracts by `python -m etl_assets.tables_documentation > docs/tables.md`. -->
 
 Every table is a Delta table and a Dagster asset of the same name. The *merge key* tells two rows apart; it is
 unique in the whole table, not only in one day. The *ordering* column decides between two rows of one key: the
@@ -38,7 +38,7 @@ def render_table(contract: TableContract) -> str:
 
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
-    for contract in ALL_TABLES:
+    for contract in installed_catalog().tables:
         yield from _table_lines(contract)
     yield from _words("Outcomes", "What became of a record at one stage.", OUTCOME_MEANINGS.items())
     yield from _words("Dead letter reasons", "Why a record was refused.", REASON_MEANINGS.items())

@@ -1,0 +1,15 @@
+"""The pipelines that an installation runs."""
+
+from __future__ import annotations
+
+import functools
+
+from etl_assets.orders.pipeline import ORDERS
+from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.system_tables import SYSTEM_TABLES
+
+
+@functools.cache
+def installed_catalog() -> Catalog:
+    """The catalog of all of them."""
+    return Catalog(pipelines=(ORDERS,), system_tables=SYSTEM_TABLES)

@@ -1,0 +1,130 @@
+"""The orders pipeline: order events from landing files become warehouse rows and the status of each order.
+
+Belongs here: the declaration. Does not belong here: the tables (`contracts/tables/`), and what the steps do with rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.reasons import DeadLetterState
+from etl_assets.contracts.tables import (
+    AUDIT_LOG,
+    CUSTOMERS,
+    DEAD_LETTERS,
+    NORMALIZED_ORDERS,
+    NORMALIZED_ORDERS_EXCEPTIONS,
+    ORDER_STATUS_VIEW,
+    RAW_EVENTS,
+    RAW_EVENTS_EXCEPTIONS,
+    WAREHOUSE_ROWS,
+)
+from etl_assets.orders import steps
+from etl_assets.pipelines.pipeline import Pipeline
+from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.stage import Stage
+from etl_assets.pipelines.undo_policy import KeptValues, UndoPolicy
+
+if TYPE_CHECKING:
+    from etl_assets.delta.table import Table
+    from etl_assets.placement.domains import FailureDomain
+
+_ACKNOWLEDGED = UndoPolicy(
+    refusal="what it has was acknowledged, and its files would not be read again",
+    fix="to make the tables after it again: `etl-assets reprocess`; to take an event back send one that says"
+    " so; to go back to a backup see docs/operations.md",
+)
+_REJECTS = tuple(contract.name for contract in (RAW_EVENTS_EXCEPTIONS, NORMALIZED_ORDERS_EXCEPTIONS))
+
+
+def _discarded(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
+    """Dead letters that an operator discarded stay discarded."""
+    return KeptValues(column="state", values=frozenset({DeadLetterState.DISCARDED.value}))
+
+
+def _replayed(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
+    """Rejections stay whose record was submitted again: the dead letter of the first attempt is made from them."""
+    from etl_assets.sources.replays import handed_in_events
+
+    events = handed_in_events(domain, days)
+    return KeptValues(column="event_id", values=frozenset(each.event_id for each in events))
+
+
+def _file_read_last(table: Table, version: int) -> Mapping[str, Any]:
+    """The reference file that was read last counts as read, or the next run would bring its rows back."""
+    from etl_assets.steps.load_customers import FILE, file_read_last
+
+    seen = file_read_last(table, version)
+    return {} if seen is None else {FILE: seen}
+
+
+ORDERS = Pipeline(
+    name="orders",
+    reference=(
+        Stage(
+            table=CUSTOMERS,
+            build_step=steps.load_customers,
+            group="reference",
+            undo=UndoPolicy(keep_facts=_file_read_last),
+        ),
+    ),
+    path=(
+        Stage(
+            table=RAW_EVENTS,
+            build_step=steps.ingest,
+            group="ingest",
+            placement=PlacementClass.INGEST,
+            rejects=RAW_EVENTS_EXCEPTIONS,
+            undo=_ACKNOWLEDGED,
+            undo_of_rejects=_ACKNOWLEDGED,
+        ),
+        Stage(
+            table=NORMALIZED_ORDERS,
+            build_step=steps.normalize,
+            group="transform",
+            inputs=(RAW_EVENTS.name,),
+            lookups=(CUSTOMERS.name,),
+            rejects=NORMALIZED_ORDERS_EXCEPTIONS,
+            undo_of_rejects=UndoPolicy(
+                refusal=f"it belongs to the rows of {NORMALIZED_ORDERS.name}",
+                fix=f"restore {NORMALIZED_ORDERS.name}, or reprocess the days: the exceptions go along",
+                keep_rows=_replayed,
+            ),
+        ),
+        Stage(
+            table=WAREHOUSE_ROWS,
+            build_step=steps.load_warehouse,
+            group="sink",
+            placement=PlacementClass.SINK,
+            inputs=(NORMALIZED_ORDERS.name,),
+        ),
+    ),
+    derived=(
+        Stage(
+            table=ORDER_STATUS_VIEW,
+            build_step=steps.fold_status,
+            group="sink",
+            placement=PlacementClass.SINK,
+            inputs=(WAREHOUSE_ROWS.name,),
+        ),
+        Stage(
+            table=DEAD_LETTERS,
+            build_step=steps.collect_dead_letters,
+            group="observe",
+            # A dead letter is closed by what the stages accept, so it follows their tables as well. A day on which
+            # nothing was rejected has none, and leaves no cursor.
+            inputs=(*_REJECTS, RAW_EVENTS.name, NORMALIZED_ORDERS.name),
+            driving_inputs=_REJECTS,
+            undo=UndoPolicy(keep_rows=_discarded),
+        ),
+        Stage(
+            table=AUDIT_LOG,
+            build_step=steps.audit,
+            group="observe",
+            inputs=(RAW_EVENTS.name, NORMALIZED_ORDERS.name, WAREHOUSE_ROWS.name, *_REJECTS),
+        ),
+    ),
+    counted=(RAW_EVENTS.name, WAREHOUSE_ROWS.name),
+)

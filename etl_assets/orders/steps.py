@@ -1,0 +1,99 @@
+"""The steps of the orders pipeline, built from the platform file.
+
+Belongs here: which settings each step gets. Does not belong here: where a step is placed (`steps/placing.py`).
+Steps are imported when one is built: looking for something to do needs no numpy.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.envelope import Limits
+
+if TYPE_CHECKING:
+    from etl_assets.placement.domains import FailureDomain
+    from etl_assets.settings import LandingSettings, Settings
+    from etl_assets.sources.landing import Folders
+    from etl_assets.steps.step import Step, StepArguments
+
+_MICROS_PER_HOUR = 3_600_000_000
+
+
+def source_folders(settings: Settings, domain: FailureDomain) -> tuple[Folders, ...]:
+    """The folders that ingest reads: landing files, and replayed dead letters."""
+    from etl_assets.sources.landing import LANDING, REPLAYS, Folders
+    from etl_assets.sources.replays import INGEST, replays_folder
+
+    return (
+        Folders(source=LANDING, path=settings.landing_path),
+        Folders(source=REPLAYS, path=replays_folder(domain, INGEST)),
+    )
+
+
+def record_limits(landing: LandingSettings) -> Limits:
+    """The limits of a record, in the units of `contracts.envelope`."""
+    earliest = dt.datetime.combine(landing.earliest_event_time, dt.time(), dt.UTC)
+    return Limits(
+        max_record_bytes=landing.max_record_bytes,
+        earliest_micros=round(earliest.timestamp()) * 1_000_000,
+        skew_micros=landing.max_clock_skew_hours * _MICROS_PER_HOUR,
+    )
+
+
+def load_customers(arguments: StepArguments) -> Step:
+    """Customers from the reference file."""
+    from etl_assets.steps.load_customers import LoadCustomers
+
+    return LoadCustomers(context=arguments.context, file=arguments.settings.customers_file)
+
+
+def ingest(arguments: StepArguments) -> Step:
+    """Events from the landing folder."""
+    from etl_assets.steps.ingest import Ingest
+
+    settings = arguments.settings
+    return Ingest(
+        context=arguments.context,
+        folders=source_folders(settings, arguments.context.domain),
+        limits=record_limits(settings.landing),
+        mode=arguments.mode,
+        settle_seconds=settings.landing.settle_seconds,
+        max_batch_bytes=arguments.max_batch_bytes or settings.landing.max_batch_bytes,
+        most_batches=arguments.max_batches,
+    )
+
+
+def normalize(arguments: StepArguments) -> Step:
+    """Orders from events."""
+    from etl_assets.steps.normalize import Normalize
+
+    return Normalize(context=arguments.context, mode=arguments.mode)
+
+
+def load_warehouse(arguments: StepArguments) -> Step:
+    """Warehouse rows from orders."""
+    from etl_assets.steps.load_warehouse import LoadWarehouse
+
+    return LoadWarehouse(context=arguments.context, mode=arguments.mode)
+
+
+def fold_status(arguments: StepArguments) -> Step:
+    """The status of each order, from the warehouse."""
+    from etl_assets.steps.fold_status import FoldStatus
+
+    return FoldStatus(context=arguments.context, mode=arguments.mode)
+
+
+def collect_dead_letters(arguments: StepArguments) -> Step:
+    """Dead letters from the rejected records of all stages."""
+    from etl_assets.steps.collect_dead_letters import CollectDeadLetters
+
+    return CollectDeadLetters(context=arguments.context, mode=arguments.mode)
+
+
+def audit(arguments: StepArguments) -> Step:
+    """The outcome of each record at each stage."""
+    from etl_assets.steps.audit import Audit
+
+    return Audit(context=arguments.context, mode=arguments.mode)

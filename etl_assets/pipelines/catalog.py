@@ -1,0 +1,186 @@
+"""The catalog: all pipelines of an installation, and what can be asked of them together.
+
+Belongs here: questions about tables and stages whose answer is in the declarations. Does not belong here: anything that looks at
+a table (`delta/table.py`) or at a failure domain.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from etl_assets.contracts.columns import TableContract
+from etl_assets.errors import ContractError, NotFound
+from etl_assets.pipelines.pipeline import Pipeline
+from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.stage import Stage, SystemTable
+from etl_assets.pipelines.undo_policy import UndoPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """The pipelines of an installation, and the tables that the platform keeps for itself.
+
+    Raises:
+        ContractError: two of them declare a table of one name, or an input is no table of the catalog.
+    """
+
+    pipelines: tuple[Pipeline, ...] = ()
+    system_tables: tuple[SystemTable, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [contract.name for contract in self.tables]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            raise ContractError(
+                f"the table {name} is declared more than once",
+                fix="give one of them another name",
+                table=name,
+            )
+        for stage in self.stages:
+            for name in (*stage.inputs, *stage.driving_inputs):
+                if name not in names:
+                    raise ContractError(
+                        f"{stage.name} reads {name!r}, which is no table of the catalog",
+                        fix=_near(name, names),
+                        table=stage.name,
+                    )
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of all pipelines, each pipeline's in the order in which they run."""
+        return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
+
+    @cached_property
+    def tables(self) -> tuple[TableContract, ...]:
+        """All tables: those of stages, data path first, those of rejected rows, and the platform's own."""
+        rejects = (stage.rejects for stage in self.stages)
+        return (
+            *(
+                stage.table
+                for pipeline in self.pipelines
+                for stage in (*pipeline.path, *pipeline.derived, *pipeline.reference)
+            ),
+            *(each for each in rejects if each is not None),
+            *(each.table for each in self.system_tables),
+        )
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of all tables."""
+        return tuple(contract.name for contract in self.tables)
+
+    @cached_property
+    def counted(self) -> tuple[str, ...]:
+        """Names of the tables whose rows are counted for the plots of the failure domains."""
+        return tuple(name for pipeline in self.pipelines for name in pipeline.counted)
+
+    @cached_property
+    def reference(self) -> tuple[str, ...]:
+        """Names of the tables with reference data."""
+        return tuple(stage.name for pipeline in self.pipelines for stage in pipeline.reference)
+
+    @cached_property
+    def made_again(self) -> tuple[str, ...]:
+        """Names of the tables whose stages can make their rows again, each after those that it is made from."""
+        return tuple(stage.name for stage in self.stages if stage.can_be_made_again)
+
+    def table(self, name: str) -> TableContract:
+        """The contract of the table of that name.
+
+        Raises:
+            NotFound: there is no such table.
+        """
+        if name not in self._contracts:
+            raise NotFound(f"there is no table {name!r}", fix=_near(name, self.names), table=name)
+        return self._contracts[name]
+
+    def stage_of(self, name: str) -> Stage | None:
+        """The stage that writes a table, also as the table of its rejected rows; None if no stage does."""
+        return self._stages.get(name)
+
+    def stage(self, name: str) -> Stage:
+        """The stage whose own table has that name.
+
+        Raises:
+            NotFound: no stage has.
+        """
+        stage = self._stages.get(name)
+        if stage is None or stage.name != name:
+            names = [each.name for each in self.stages]
+            raise NotFound(f"no stage writes {name!r}", fix=_near(name, names), table=name)
+        return stage
+
+    def inputs_of(self, name: str) -> tuple[str, ...]:
+        """Names of the tables whose changes a table follows; empty of one that is made from a source or by the platform."""
+        stage = self._stages.get(name)
+        return stage.inputs if stage is not None and stage.name == name else ()
+
+    def placement_of(self, name: str) -> PlacementClass:
+        """The class of the work that writes a table.
+
+        Raises:
+            NotFound: there is no such table.
+        """
+        self.table(name)
+        return self._placements[name]
+
+    def undo_of(self, name: str) -> UndoPolicy:
+        """How a table takes part in an undo.
+
+        Raises:
+            NotFound: there is no such table.
+        """
+        self.table(name)
+        return self._undo[name]
+
+    def rejects_of_source(self, name: str) -> Stage | None:
+        """The stage that reads a source, and rejects rows into the table of that name; None of any other table."""
+        stage = self._stages.get(name)
+        if stage is None or stage.rejects is None or stage.rejects.name != name or stage.inputs:
+            return None
+        return stage
+
+    def downstream_of(self, names: Collection[str]) -> tuple[str, ...]:
+        """Some tables and all that are made from them, each after those that it is made from."""
+        found, ordered = set(names), []
+        for stage in self.stages:
+            if stage.can_be_made_again and (stage.name in found or not found.isdisjoint(stage.inputs)):
+                ordered += [contract.name for contract in stage.tables]
+                found.update(ordered)
+            else:
+                ordered += [contract.name for contract in stage.tables if contract.name in found]
+        return (*ordered, *sorted(found.difference(ordered)))
+
+    def made_again_from(self, names: Collection[str]) -> tuple[str, ...]:
+        """Of some tables and all that are made from them those that can be made again, in the order in which they are made."""
+        downstream = self.downstream_of(names)
+        return tuple(name for name in self.made_again if name in downstream)
+
+    def __iter__(self) -> Iterator[TableContract]:
+        return iter(self.tables)
+
+    @cached_property
+    def _contracts(self) -> Mapping[str, TableContract]:
+        return {contract.name: contract for contract in self.tables}
+
+    @cached_property
+    def _stages(self) -> Mapping[str, Stage]:
+        return {contract.name: stage for stage in self.stages for contract in stage.tables}
+
+    @cached_property
+    def _placements(self) -> Mapping[str, PlacementClass]:
+        of_stages = {name: stage.placement for name, stage in self._stages.items()}
+        return of_stages | {each.table.name: each.placement for each in self.system_tables}
+
+    @cached_property
+    def _undo(self) -> Mapping[str, UndoPolicy]:
+        own = {stage.name: stage.undo for stage in self.stages}
+        rejects = {each.rejects.name: each.undo_of_rejects for each in self.stages if each.rejects}
+        return own | rejects | {each.table.name: each.undo for each in self.system_tables}
+
+
+def _near(name: str, names: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names) or 'none: there is none'}"

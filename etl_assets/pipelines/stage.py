@@ -1,0 +1,79 @@
+"""A stage of a pipeline: the tables that it reads and writes, and how it may be placed and undone.
+
+Belongs here: the declaration. Does not belong here: what the stage does with rows (its step, in `steps/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.columns import TableContract
+from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.undo_policy import UndoPolicy
+
+if TYPE_CHECKING:
+    from etl_assets.steps.step import Step, StepArguments
+
+BuildStep = Callable[["StepArguments"], "Step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A stage reads tables, or a source, and writes one table.
+
+    Attributes:
+        table: The table it writes.
+        build_step: Builds the step that does the work of a run.
+        placement: The class of its work, for the placement policy.
+        group: The group of its asset in the asset graph.
+        inputs: Names of the tables whose changes it follows, with a cursor in each. Empty: it reads a source, and its rows
+            cannot be made again.
+        driving_inputs: Of the inputs those that start a day of which the table has no rows yet. Empty: all of them.
+        lookups: Names of tables that it looks values up in. A change in one of them makes no row again.
+        rejects: The table of the rows it rejects; None if it rejects none.
+        undo: How its table takes part in an undo.
+        undo_of_rejects: How the table of its rejected rows does.
+    """
+
+    table: TableContract
+    build_step: BuildStep
+    group: str
+    placement: PlacementClass = PlacementClass.TRANSFORM
+    inputs: tuple[str, ...] = ()
+    driving_inputs: tuple[str, ...] = ()
+    lookups: tuple[str, ...] = ()
+    rejects: TableContract | None = None
+    undo: UndoPolicy = field(default_factory=UndoPolicy)
+    undo_of_rejects: UndoPolicy = field(default_factory=UndoPolicy)
+
+    @property
+    def name(self) -> str:
+        """The name of its table, which is also the asset's."""
+        return self.table.name
+
+    @property
+    def tables(self) -> tuple[TableContract, ...]:
+        """The tables that it writes: its own, and the one of its rejected rows."""
+        return (self.table,) if self.rejects is None else (self.table, self.rejects)
+
+    @property
+    def can_be_made_again(self) -> bool:
+        """Whether its rows come from other tables, so that the stage can make them again."""
+        return bool(self.inputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemTable:
+    """A table that the platform keeps for itself: no stage writes it.
+
+    Attributes:
+        table: The table.
+        placement: The class of the work that writes it.
+        undo: How it takes part in an undo.
+    """
+
+    table: TableContract
+    placement: PlacementClass
+    undo: UndoPolicy = field(default_factory=UndoPolicy)
