@@ -8,10 +8,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from etl_assets.events.faults import FaultRates
-from etl_assets.events.generate import EventsSpec, generate
-from etl_assets.events.reference import CUSTOMERS_FILE
-from etl_assets.events.writer import LandingWriter
+from etl_assets.orders.generator.faults import FaultRates
+from etl_assets.orders.generator.generate import EventsSpec, generate
+from etl_assets.orders.generator.reference import CUSTOMERS_FILE
+from etl_assets.orders.generator.writer import LandingWriter
 
 FIRST_DAY = dt.date(2026, 1, 1)
 DAYS = 30

@@ -89,7 +89,7 @@ def made_rows(spark: SparkSession, history: History) -> DataFrame:
     """Rows as raw_events has them, with random ids; a partition for each day."""
     from pyspark.sql import functions as F
 
-    from etl_assets.contracts.tables import RAW_EVENTS
+    from etl_assets.orders.tables.raw_events import RAW_EVENTS
 
     day = f"date_add(DATE'{FIRST_DAY}', CAST(id DIV {history.events_a_day} AS INT))"
     order = f"id DIV {EVENTS_AN_ORDER}"

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.log import entry_path, latest_version
-from etl_assets.events.wire import WireEvent
+from etl_assets.orders.generator.wire import WireEvent
 from etl_assets.sources.ledger import FILES
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from etl_assets.assets.attributes import IO_MANAGER
 from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.automation import automation_sensor
 from etl_assets.checks.contracts import contract_check
-from etl_assets.checks.invariants import invariant_checks
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.jobs.compaction import compaction_job, compaction_schedule
+from etl_assets.orders.checks import invariant_checks
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.resources.spark import SparkResource, spark_config
 from etl_assets.sensors.domain_watch import domain_watch_sensor

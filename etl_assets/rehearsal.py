@@ -33,8 +33,8 @@ def rehearse(spark: SparkSettings, *, times: int = 2) -> None:
     """
     import dagster as dg
 
-    from etl_assets.events.faults import FaultRates
-    from etl_assets.events.generate import EventsSpec, generate
+    from etl_assets.orders.generator.faults import FaultRates
+    from etl_assets.orders.generator.generate import EventsSpec, generate
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
 

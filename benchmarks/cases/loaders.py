@@ -25,7 +25,7 @@ from benchmarks.measure import Measured, empty_folder, interleaved, median, run_
 from benchmarks.options import Options, script_environment
 from benchmarks.peers import REQUIREMENTS, Peer, python_of
 from benchmarks.report import Figure, figure
-from etl_assets.events.generate import EventsSpec, generate
+from etl_assets.orders.generator.generate import EventsSpec, generate
 
 CASE = "loaders"
 MORE = 10_000

@@ -26,7 +26,9 @@ from benchmarks.options import Options, script_environment
 from benchmarks.report import Figure, figure
 from benchmarks.scripts.steady_follow import ACKNOWLEDGED
 from benchmarks.scripts.steady_land import LANDED, file_of
-from etl_assets.contracts.tables import NORMALIZED_ORDERS, RAW_EVENTS, WAREHOUSE_ROWS
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.settings import Settings
 from etl_assets.steps.step import platform_table
 

@@ -26,7 +26,7 @@ from benchmarks.options import Options
 from benchmarks.report import Figure, figure
 from benchmarks.spending import Spending
 from etl_assets.engine.handing import status
-from etl_assets.events.generate import EventsSpec, generate
+from etl_assets.orders.generator.generate import EventsSpec, generate
 from etl_assets_tests.e2e.dagster_ui import DagsterApi, dagster_ui, wait
 
 CASE = "warm_run"

@@ -22,9 +22,9 @@ _POLL_SECONDS = 0.1
 
 
 def main() -> None:
-    from etl_assets.contracts.tables import WAREHOUSE_ROWS
     from etl_assets.follow.follower import Follower
     from etl_assets.follow.reports import Dagster
+    from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
     from etl_assets.settings import Settings
     from etl_assets.steps.step import INSERTED, StepReport
 

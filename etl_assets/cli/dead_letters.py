@@ -153,7 +153,7 @@ def discard(ids: tuple[str, ...], text: str, as_json: bool) -> None:
 
 
 def _discard(settings: Settings, letters: Sequence[Letter], reason: str) -> None:
-    from etl_assets.contracts.tables import DEAD_LETTERS
+    from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
     from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.steps.discard_letters import DiscardLetters
     from etl_assets.steps.placing import place

@@ -71,8 +71,8 @@ def _say(text: str) -> None:
 
 def _land_generated(home: Path, events: int, days: int) -> Any:
     """Made-up events; the first day is remembered, so that a demo on another day makes the same events again."""
-    from etl_assets.events.faults import FaultRates
-    from etl_assets.events.generate import EventsSpec, generate
+    from etl_assets.orders.generator.faults import FaultRates
+    from etl_assets.orders.generator.generate import EventsSpec, generate
 
     remembered = home / DEMO_FILE
     key = f"{events}/{days}"
@@ -88,7 +88,7 @@ def _land_generated(home: Path, events: int, days: int) -> Any:
 
 
 def _land_orders(home: Path, orders: Path) -> Any:
-    from etl_assets.events.olist import convert
+    from etl_assets.orders.generator.olist import convert
 
     summary = convert(orders, _landing(home))
     _landed(summary)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from etl_assets.events.faults import FaultRates
-from etl_assets.events.summary import EventsSummary
+from etl_assets.orders.generator.faults import FaultRates
+from etl_assets.orders.generator.summary import EventsSummary
 
 _RATE = click.FloatRange(0, 1)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -90,8 +90,8 @@ def generate(
     Rates are shares of the good events, and their lines come on top of them. The same options write the same bytes; a
     second time nothing is written.
     """
-    from etl_assets.events.generate import EventsSpec
-    from etl_assets.events.generate import generate as make
+    from etl_assets.orders.generator.generate import EventsSpec
+    from etl_assets.orders.generator.generate import generate as make
 
     spec = EventsSpec(
         events=count,
@@ -140,7 +140,7 @@ def from_olist(
     DIR holds orders, order_items, order_payments and customers in the layout of the Olist dataset, each as .csv or
     .csv.gz.
     """
-    from etl_assets.events.olist import convert
+    from etl_assets.orders.generator.olist import convert
 
     rates = FaultRates(duplicates=duplicates, conflicts=conflicts, malformed=malformed)
     with _progress("orders", total=None) as report:

@@ -51,7 +51,7 @@ def reprocess(
     get back the rows they had. Without --yes it says what would be done. Killed at any moment, run it again.
     """
     from etl_assets.cli import undo_preview
-    from etl_assets.contracts.tables import NORMALIZED_ORDERS
+    from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
     from etl_assets.settings import load_installation
     from etl_assets.steps.plan_undo import plan_days
 
@@ -99,8 +99,8 @@ def _checked(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _days_with_events(settings: Settings, first: dt.date, last: dt.date) -> tuple[dt.date, ...]:
-    from etl_assets.contracts.tables import RAW_EVENTS
     from etl_assets.errors import InputError, NotFound
+    from etl_assets.orders.tables.raw_events import RAW_EVENTS
     from etl_assets.steps.step import platform_table
 
     snapshot = platform_table(RAW_EVENTS.name, settings.placement().reader()).snapshot()

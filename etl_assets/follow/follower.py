@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.errors import EtlAssetsError
 from etl_assets.follow.crew import Crew, Done
 from etl_assets.follow.lease import Lease, lease
 from etl_assets.follow.pauses import Pauses, Thing
 from etl_assets.follow.reports import Reports
 from etl_assets.observability.pending import days_behind
-from etl_assets.orders.steps import source_folders
+from etl_assets.orders.build_steps import source_folders
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
 from etl_assets.retry_policy import told

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from etl_assets.checks.invariants import INVARIANTS
 from etl_assets.instance import open_instance
 from etl_assets.metadata import partitions_metadata, run_metadata
+from etl_assets.orders.checks import INVARIANTS
 from etl_assets.steps.step import StepReport, logger, platform_table
 
 if TYPE_CHECKING:

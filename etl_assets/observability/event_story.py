@@ -13,14 +13,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.contracts.tables import (
-    AUDIT_LOG,
-    NORMALIZED_ORDERS,
-    ORDER_STATUS_VIEW,
-    RAW_EVENTS,
-    WAREHOUSE_ROWS,
-)
-from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.cursor import cursor_name
 from etl_assets.delta.lasting_cursors import REMEMBERED_COMMITS
 from etl_assets.delta.log import UNDO, commit_notes, entry_path
@@ -29,6 +21,12 @@ from etl_assets.observability import happenings
 from etl_assets.observability.happenings import Happening, SourceFolders
 from etl_assets.observability.letters import Letter, read_letters
 from etl_assets.observability.rows import find_rows
+from etl_assets.orders.tables.audit_log import AUDIT_LOG
+from etl_assets.orders.tables.exceptions import EXCEPTIONS_TABLES
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import INGEST, NORMALIZE, replays_folder
 from etl_assets.steps.step import platform_table

@@ -12,15 +12,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import DeadLetterState, Outcome
-from etl_assets.contracts.tables import (
-    NORMALIZED_ORDERS,
-    NORMALIZED_ORDERS_EXCEPTIONS,
-    RAW_EVENTS,
-    RAW_EVENTS_EXCEPTIONS,
-)
 from etl_assets.errors import InputError
 from etl_assets.observability.letters import Letter, read_letters
 from etl_assets.observability.rows import find_rows
+from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources import replays
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import INGEST, NORMALIZE, Replay, source_position

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.contracts.tables import NORMALIZED_ORDERS, RAW_EVENTS, WAREHOUSE_ROWS
 from etl_assets.delta.log import UNDO, CommitNote
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.sources.landing import LANDING, REPLAYS
 from etl_assets.sources.replays import INGEST, NORMALIZE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from etl_assets.contracts.order_status import OrderStatus
-from etl_assets.contracts.tables import ORDER_STATUS_VIEW
+from etl_assets.orders.order_status import OrderStatus
+from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.step import platform_table
 

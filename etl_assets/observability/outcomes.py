@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.table import Table
+from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.placement.domains import FailureDomain
 
 

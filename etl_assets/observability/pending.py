@@ -9,15 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables import (
-    NORMALIZED_ORDERS,
-    RAW_EVENTS,
-    WAREHOUSE_ROWS,
-)
 from etl_assets.delta.cursor import read_cursors
 from etl_assets.observability.letters import read_letters
-from etl_assets.observability.missing_rows import not_committed, not_normalized
-from etl_assets.orders.steps import source_folders
+from etl_assets.orders.build_steps import source_folders
+from etl_assets.orders.missing_rows import not_committed, not_normalized
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.replays import NORMALIZE, handed_in_attempts
 from etl_assets.sources.watch import WatchCursor, Watched, watch

@@ -1,6 +1,6 @@
 """The orders pipeline: order events from landing files become warehouse rows and the status of each order.
 
-Belongs here: the declaration. Does not belong here: the tables (`contracts/tables/`), and what the steps do with rows.
+Belongs here: the declaration. Does not belong here: the tables (`tables/`), and what the steps do with rows (`steps/`).
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import DeadLetterState
-from etl_assets.contracts.tables import (
-    AUDIT_LOG,
-    CUSTOMERS,
-    DEAD_LETTERS,
-    NORMALIZED_ORDERS,
-    NORMALIZED_ORDERS_EXCEPTIONS,
-    ORDER_STATUS_VIEW,
-    RAW_EVENTS,
-    RAW_EVENTS_EXCEPTIONS,
-    WAREHOUSE_ROWS,
-)
-from etl_assets.orders import steps
+from etl_assets.orders import build_steps as steps
+from etl_assets.orders.tables.audit_log import AUDIT_LOG
+from etl_assets.orders.tables.customers import CUSTOMERS
+from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
+from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.stage import Stage
@@ -54,7 +51,7 @@ def _replayed(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
 
 def _file_read_last(table: Table, version: int) -> Mapping[str, Any]:
     """The reference file that was read last counts as read, or the next run would bring its rows back."""
-    from etl_assets.steps.load_customers import FILE, file_read_last
+    from etl_assets.orders.steps.load_customers import FILE, file_read_last
 
     seen = file_read_last(table, version)
     return {} if seen is None else {FILE: seen}

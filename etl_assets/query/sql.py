@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ENGINE_SETTINGS = {
     # The grammar of the engine's own takes `event_id, offset` for a comma too many and the clause OFFSET.
     "datafusion.sql_parser.dialect": "PostgreSQL",
-    # Names without quotes are in lower case: SELECT EVENT_ID FROM RAW_EVENTS.
+    # Names without quotes are in lower case: SELECT EVENT_ID FROM ORDERS.
     "datafusion.sql_parser.enable_ident_normalization": "true",
     # Spark's own writer keeps times of any year, which nanoseconds do not.
     "datafusion.execution.parquet.coerce_int96": "us",
@@ -123,7 +123,7 @@ def _run(statement: str, limit: int | None, open_named: Callable[[str], OpenedTa
         builder.register(name, tables[name].delta())
     result = QueryResult(tables=tuple(tables.values()), reader=pa.RecordBatchReader.from_stream(found))
     if not result.schema.names:
-        raise QueryRefused("the query gives no columns", fix="name some, or *: SELECT * FROM raw_events")
+        raise QueryRefused("the query gives no columns", fix="name some, or *: SELECT * FROM orders")
     return result
 
 

@@ -39,9 +39,7 @@ def without_end(statement: str) -> str:
         if piece["between"] is None and piece["end"] is None:
             end = piece.end()
     if not end:
-        raise QueryRefused(
-            "the statement is empty", fix="give a query, such as: SELECT count(*) FROM raw_events"
-        )
+        raise QueryRefused("the statement is empty", fix="give a query, such as: SELECT count(*) FROM orders")
     return statement[:end]
 
 

@@ -10,7 +10,7 @@ import dagster as dg
 
 from etl_assets import tags
 from etl_assets.errors import SourceUnreadable
-from etl_assets.orders.steps import source_folders
+from etl_assets.orders.build_steps import source_folders
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.resources.failures import as_failure

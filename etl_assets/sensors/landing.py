@@ -6,12 +6,12 @@ import time
 import dagster as dg
 
 from etl_assets import tags
-from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import EtlAssetsError
 from etl_assets.follow.lease import following, found_done, left_undone
 from etl_assets.observability.pending import days_behind
-from etl_assets.orders.steps import source_folders
+from etl_assets.orders.build_steps import source_folders
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.partitions import ranges
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.sensors.attempts import Attempt, next_attempt

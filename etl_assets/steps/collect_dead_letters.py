@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.contracts.tables import DEAD_LETTERS, NORMALIZED_ORDERS, RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
-from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import base_of
 from etl_assets.delta.rows import After, whole_days
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
+from etl_assets.orders.tables.exceptions import EXCEPTIONS_TABLES, RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from etl_assets.contracts.envelope import Limits
-from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.table import Table
+from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, Listing, SourceFile, verify
 from etl_assets.sources.ledger import Ledger

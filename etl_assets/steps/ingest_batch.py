@@ -21,7 +21,6 @@ import numpy as np
 from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.key_index import KeyIndex
 from etl_assets.delta.offsets import next_offset
@@ -30,6 +29,8 @@ from etl_assets.delta.session import frame_of
 from etl_assets.delta.sorted_runs import Hashes
 from etl_assets.delta.table import Table
 from etl_assets.errors import CommitConflict
+from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.retry_policy import disk_is_full
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, verify

@@ -19,9 +19,9 @@ import numpy as np
 from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.contracts.tables import RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.data_files import new_data_file
 from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
 from etl_assets.steps.exceptions import Stamps
 from etl_assets.steps.original_offsets import read_offsets
 from etl_assets.steps.placed_blocks import Lines, PlacedBlock, RowGroup, row_groups

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etl_assets.contracts.arrow_types import data_file_schema
-from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.delta.data_files import new_data_file
 from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.steps.placed_blocks import PlacedBlock, RowGroup, row_groups
 from etl_assets.steps.stage_lines import Kind
 from etl_assets.steps.worker_tasks import Written, attempt_name, in_workers, write_in_workers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import DeadLetterState, Outcome
-from etl_assets.contracts.tables import DEAD_LETTERS
+from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
 from etl_assets.sources.landing import REPLAYS
 
 if TYPE_CHECKING:

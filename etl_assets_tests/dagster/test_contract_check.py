@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from etl_assets.checks.contracts import VERSION, _passed_before, broken_by
 from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.columns import Column
-from etl_assets.contracts.tables import CUSTOMERS
+from etl_assets.orders.tables.customers import CUSTOMERS
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
 

@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from etl_assets.build import build_definitions
-from etl_assets.contracts.tables import RAW_EVENTS
 from etl_assets.metadata import definition_metadata, partitions_metadata, run_metadata
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.settings import load_settings
 from etl_assets.settings.domains import DomainSettings
 from etl_assets.steps.step import StepReport, platform_table

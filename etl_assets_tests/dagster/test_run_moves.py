@@ -10,9 +10,11 @@ import yaml
 from deltalake import DeltaTable
 
 from etl_assets import tags
-from etl_assets.contracts.tables import NORMALIZED_ORDERS, RAW_EVENTS, WAREHOUSE_ROWS
 from etl_assets.instance import open_instance
 from etl_assets.mirroring.mirror import Mirror
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.memory import Standing
 from etl_assets.runs import materialize_days

@@ -22,8 +22,8 @@ from etl_assets.delta.commit import Place, commit_metadata, moved_on, write_vers
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.table import Table
+from etl_assets.orders.steps.load_customers import LoadCustomers
 from etl_assets.settings import load_settings
-from etl_assets.steps.load_customers import LoadCustomers
 from etl_assets.steps.step import StepContext, StepReport
 from etl_assets.steps.turns import Turns
 from etl_assets_tests.reference.written_tables import write_table

@@ -13,7 +13,7 @@ import pytest
 
 import etl_assets
 from etl_assets.observability.table_states import table_states
-from etl_assets.placement.policy import Stage
+from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets_tests.reference.mirrored_rows import commit_customers, publish_unacknowledged
 from etl_assets_tests.reference.three_domains import A, B, C, named_domains, root_of, three_domains
 
@@ -70,7 +70,7 @@ def test_what_was_published_and_not_acknowledged_is_read_by_nobody_also_with_a_r
 
 def test_a_domain_without_the_rows_names_the_one_that_they_are_read_from(home):
     placement = named_domains(home, {A: "witness", B: "voter", C: "voter"})
-    placement.place(Stage.INGEST)
+    placement.place(PlacementClass.INGEST)
     version = commit_customers(placement, B, ["a"])
     assert placement.reader().name == A
 

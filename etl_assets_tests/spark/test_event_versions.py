@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from etl_assets.contracts.events import (
+from etl_assets.orders.event_contracts import (
     EVENT_CONTRACTS,
     EventContract,
     EventType,
@@ -14,7 +14,7 @@ from etl_assets.contracts.events import (
     PayloadField,
     Upcaster,
 )
-from etl_assets.contracts.order_status import OrderStatus
+from etl_assets.orders.order_status import OrderStatus
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import event
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas
 import pytest
 
-from etl_assets.events.faults import FaultRates
-from etl_assets.events.olist import convert
+from etl_assets.orders.generator.faults import FaultRates
+from etl_assets.orders.generator.olist import convert
 from etl_assets.sources.landing import LANDING, Folders
 from etl_assets_tests.reference import olist_pandas
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from etl_assets.steps import fold_files
+from etl_assets.orders.steps import fold_files
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 

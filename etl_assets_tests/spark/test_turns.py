@@ -18,8 +18,8 @@ from etl_assets.delta.create import ensure_table
 from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.table import Table
+from etl_assets.orders.steps.normalize import Normalize
 from etl_assets.settings import load_settings
-from etl_assets.steps.normalize import Normalize
 from etl_assets.steps.step import ReadMode
 from etl_assets.steps.turns import Turns
 from etl_assets_tests.pipeline import DAY, event

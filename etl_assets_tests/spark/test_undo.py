@@ -9,16 +9,23 @@ from typing import Any
 
 import pytest
 
-from etl_assets.checks.invariants import all_committed, dense_offsets, nothing_lost
-from etl_assets.contracts.events import EVENT_CONTRACTS, EventContract, EventType, PayloadColumn, PayloadField
-from etl_assets.contracts.order_status import OrderStatus
 from etl_assets.errors import CommitConflict
 from etl_assets.mirroring.locator import Role
+from etl_assets.orders.checks import all_committed, dense_offsets, nothing_lost
+from etl_assets.orders.event_contracts import (
+    EVENT_CONTRACTS,
+    EventContract,
+    EventType,
+    PayloadColumn,
+    PayloadField,
+)
+from etl_assets.orders.order_status import OrderStatus
+from etl_assets.orders.steps import normalize
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
 from etl_assets.sources.replays import event_again, hand_in_replays
-from etl_assets.steps import changes, normalize
+from etl_assets.steps import changes
 from etl_assets.steps.discard_letters import DiscardLetters
 from etl_assets.steps.plan_undo import plan_days, plan_restore
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event

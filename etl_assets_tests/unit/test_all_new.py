@@ -15,12 +15,13 @@ from deltalake import DeltaTable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from etl_assets.contracts.tables import NORMALIZED_ORDERS, WAREHOUSE_ROWS
 from etl_assets.delta.cursor import cursor_name
 from etl_assets.delta.log import entry_path
 from etl_assets.delta.offsets import next_offset
 from etl_assets.delta.table import Table
 from etl_assets.errors import FilesGone
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.plan_undo import plan_days, plan_restore

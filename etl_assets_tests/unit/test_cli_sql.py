@@ -203,8 +203,8 @@ def test_a_statement_that_is_no_query_changes_nothing_and_reads_no_file(domain, 
     [
         ("selec 1", "only queries can be run, not 'selec'", "did you mean SELECT?"),
         ("-- all\n drop table customers", "only queries can be run, not 'drop'", "SELECT, WITH or VALUES"),
-        ("", "the statement is empty", "SELECT count(*) FROM raw_events"),
-        (" -- nothing\n;", "the statement is empty", "SELECT count(*) FROM raw_events"),
+        ("", "the statement is empty", "SELECT count(*) FROM orders"),
+        (" -- nothing\n;", "the statement is empty", "SELECT count(*) FROM orders"),
         ("select 1; select 2", "there is a second statement in line 1, column 9", "one at a time"),
         (
             "select *\n  form customers",

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from etl_assets import tables_documentation as documentation
-from etl_assets.contracts.order_status import OrderStatus
 from etl_assets.contracts.reasons import OUTCOME_MEANINGS, REASON_MEANINGS, DeadLetterReason, Outcome
 from etl_assets.contracts.rules import first_violation
-from etl_assets.contracts.tables import NORMALIZED_ORDERS, ORDER_STATUS_VIEW, RAW_EVENTS, WAREHOUSE_ROWS
 from etl_assets.errors import NotFound
 from etl_assets.markdown_table import markdown_table
+from etl_assets.orders.order_status import OrderStatus
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets_tests.reference.tables import ALL_TABLES, CATALOG
 
 ROOT = Path(__file__).parents[2]

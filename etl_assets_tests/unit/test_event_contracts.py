@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from etl_assets.contracts.events import (
+from etl_assets.errors import ContractError
+from etl_assets.orders.event_contracts import (
     EVENT_CONTRACTS,
     EventContract,
     EventType,
@@ -13,8 +14,7 @@ from etl_assets.contracts.events import (
     PayloadField,
     Upcaster,
 )
-from etl_assets.contracts.order_status import OrderStatus
-from etl_assets.errors import ContractError
+from etl_assets.orders.order_status import OrderStatus
 
 FIELDS = (
     PayloadField(name="buyer", column=PayloadColumn.CUSTOMER_ID, required=True),

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.contracts.envelope import Limits, judge
-from etl_assets.contracts.events import EventType
 from etl_assets.errors import SettingsError
-from etl_assets.events.faults import _KINDS, Fault, FaultRates, FaultyLines, plan_faults
-from etl_assets.events.wire import WireEvent
+from etl_assets.orders.event_contracts import EventType
+from etl_assets.orders.generator.faults import _KINDS, Fault, FaultRates, FaultyLines, plan_faults
+from etl_assets.orders.generator.wire import WireEvent
 from etl_assets_tests.reference.landing_counts import content, is_normalizable, occurred_at, parsed
 
 DAY = date(2024, 3, 1)

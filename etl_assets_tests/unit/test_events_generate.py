@@ -17,10 +17,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from etl_assets.errors import SettingsError
-from etl_assets.events.faults import FaultRates
-from etl_assets.events.generate import EventsSpec, _Arrivals, generate
-from etl_assets.events.summary import EventsSummary, Tally
-from etl_assets.events.writer import LandingWriter
+from etl_assets.orders.generator.faults import FaultRates
+from etl_assets.orders.generator.generate import EventsSpec, _Arrivals, generate
+from etl_assets.orders.generator.summary import EventsSummary, Tally
+from etl_assets.orders.generator.writer import LandingWriter
 from etl_assets_tests.reference.landing_counts import count_landing, is_normalizable, lines_in_source_order
 
 START = date(2024, 2, 26)
@@ -208,7 +208,7 @@ def test_the_same_specification_gives_the_same_bytes_in_any_process(landed, tmp_
     code = (
         "import sys, pathlib\n"
         "from etl_assets_tests.unit.test_events_generate import SPEC\n"
-        "from etl_assets.events.generate import generate\n"
+        "from etl_assets.orders.generator.generate import generate\n"
         "generate(SPEC, pathlib.Path(sys.argv[1]))\n"
     )
     root = Path(__file__).parents[2]

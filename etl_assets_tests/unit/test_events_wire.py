@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_assets.contracts.events import EventType
-from etl_assets.events.wire import WireEvent, epoch_ms_of, moment_of, rfc3339, time_ordered_id
+from etl_assets.orders.event_contracts import EventType
+from etl_assets.orders.generator.wire import WireEvent, epoch_ms_of, moment_of, rfc3339, time_ordered_id
 
 EVENT = WireEvent(
     event_id="e-1",

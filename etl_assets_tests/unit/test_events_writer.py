@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from etl_assets.errors import InputError, LandingFileDiffers, LandingNotWritten
-from etl_assets.events import writer
-from etl_assets.events.reference import CUSTOMERS_FILE, add_customers
-from etl_assets.events.writer import LandingWriter
+from etl_assets.orders.generator import writer
+from etl_assets.orders.generator.reference import CUSTOMERS_FILE, add_customers
+from etl_assets.orders.generator.writer import LandingWriter
 
 DAY = date(2024, 2, 29)
 
@@ -84,7 +84,7 @@ def test_a_failure_in_the_middle_leaves_nothing_behind(landing):
 def test_a_killed_writer_leaves_only_a_hidden_file_and_can_be_repeated(landing):
     code = (
         "import os, sys, signal, datetime, pathlib\n"
-        "from etl_assets.events.writer import LandingWriter\n"
+        "from etl_assets.orders.generator.writer import LandingWriter\n"
         "def lines():\n"
         "    for n in range(100_000):\n"
         "        yield b'x' * 100\n"

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from etl_assets.errors import SourceUnreadable
-from etl_assets.steps.load_customers import _first_line
+from etl_assets.orders.steps.load_customers import _first_line
 from etl_assets_tests.pipeline import Pipeline
 
 HEADER = b"customer_id,customer_region\n"

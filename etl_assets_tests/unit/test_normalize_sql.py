@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etl_assets.contracts.events import (
+from etl_assets.orders.event_contracts import (
     EVENT_CONTRACTS,
     EventContract,
     EventType,
@@ -10,8 +10,8 @@ from etl_assets.contracts.events import (
     PayloadField,
     Upcaster,
 )
-from etl_assets.contracts.order_status import OrderStatus
-from etl_assets.transforms.normalize_orders import _judgement_sql, _missing_sql, _text_sql
+from etl_assets.orders.order_status import OrderStatus
+from etl_assets.orders.transforms.normalize_orders import _judgement_sql, _missing_sql, _text_sql
 
 EVIL = "x'; DROP TABLE t --${y}"
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from etl_assets.errors import InputError, LandingFileDiffers, SettingsError
-from etl_assets.events.faults import FaultRates
-from etl_assets.events.olist import convert
+from etl_assets.orders.generator.faults import FaultRates
+from etl_assets.orders.generator.olist import convert
 from etl_assets_tests.reference import olist_pandas
 from etl_assets_tests.reference.landing_counts import STATUSES, TYPES, count_landing, lines_in_source_order
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from etl_assets.contracts.events import EVENT_CONTRACTS, EventType
-from etl_assets.contracts.order_status import OrderStatus
-from etl_assets.steps import fold_files
-from etl_assets.steps.fold_files import Counts, EventFile, FoldFiles, ViewFile
-from etl_assets.transforms.order_status import event_schema, fold_orders, view_schema
+from etl_assets.orders.event_contracts import EVENT_CONTRACTS, EventType
+from etl_assets.orders.order_status import OrderStatus
+from etl_assets.orders.steps import fold_files
+from etl_assets.orders.steps.fold_files import Counts, EventFile, FoldFiles, ViewFile
+from etl_assets.orders.transforms.order_status import event_schema, fold_orders, view_schema
 
 AT = dt.datetime(2026, 1, 5, tzinfo=dt.UTC)
 MOST = Decimal(10**16) - Decimal("0.01")

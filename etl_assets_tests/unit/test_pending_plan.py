@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.contracts.tables import RAW_EVENTS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.content import content_of
 from etl_assets.delta.log import entry_path, latest_version
 from etl_assets.delta.records import commit_rows, read_files
+from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import SourceFile
 from etl_assets.steps.changes import read_changes

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from etl_assets.contracts.reasons import DeadLetterReason, RecordEncoding
-from etl_assets.contracts.tables import RAW_EVENTS_EXCEPTIONS
 from etl_assets.delta.append import _Footer
 from etl_assets.delta.rows import day_folder
+from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
 from etl_assets.sources import lines
 from etl_assets.steps import raw_exceptions, stage_lines
 from etl_assets.steps.ingest_batch import Repeats

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl_assets.contracts.tables import ORDER_STATUS_VIEW
 from etl_assets.delta.commit import Transaction
 from etl_assets.delta.content import content_of
 from etl_assets.delta.create import ensure_table
@@ -16,8 +15,9 @@ from etl_assets.delta.lock import writer_lock
 from etl_assets.delta.log import read_entry
 from etl_assets.delta.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
 from etl_assets.errors import CommitConflict, NullRefused, TableBusy
+from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
+from etl_assets.orders.transforms.order_status import fold_orders, view_schema
 from etl_assets.steps.step import platform_table
-from etl_assets.transforms.order_status import fold_orders, view_schema
 from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.unit.test_order_status import event, table
 

@@ -21,7 +21,6 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from etl_assets import runs
-from etl_assets.checks.invariants import all_committed, dense_offsets, nothing_lost
 from etl_assets.cli import remake
 from etl_assets.cli.reprocess import reprocess
 from etl_assets.cli.restore import restore
@@ -49,12 +48,13 @@ from etl_assets.mirroring.locator import Role
 from etl_assets.observability.pending import find_unfinished
 from etl_assets.observability.rows import find_rows
 from etl_assets.observability.table_states import table_states
+from etl_assets.orders.checks import all_committed, dense_offsets, nothing_lost
+from etl_assets.orders.steps.load_customers import file_read_last
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.sources.replays import event_again, hand_in_replays
 from etl_assets.steps.discard_letters import DISCARDED
-from etl_assets.steps.load_customers import file_read_last
 from etl_assets.steps.plan_undo import plan_days, plan_restore, version_at
 from etl_assets.steps.step import platform_table
 from etl_assets.steps.turns import Turns

@@ -20,11 +20,11 @@ from etl_assets.follow.crew import Crew
 from etl_assets.mirroring.ballot import Ballot
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.leadership import Leadership
+from etl_assets.orders.steps.load_customers import LoadCustomers
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.memory import Standing
 from etl_assets.settings import load_settings
 from etl_assets.steps.keep_replicas import keep_replicas
-from etl_assets.steps.load_customers import LoadCustomers
 from etl_assets.steps.placing import leader, once_led, place
 from etl_assets.steps.step import StepReport, platform_table
 from etl_assets_tests.reference.mirrored_log import commit_entries

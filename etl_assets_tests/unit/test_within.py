@@ -15,7 +15,7 @@ from etl_assets.delta.footers import bounds_in
 from etl_assets.delta.rows import files_with
 from etl_assets.delta.table import Table
 from etl_assets.delta.within import may_hold
-from etl_assets.steps.audit import _as_text
+from etl_assets.orders.steps.audit import _as_text
 from etl_assets.steps.changes import read_changes
 from etl_assets.steps.step import ReadMode, platform_table
 from etl_assets_tests.reference.tables import local_domain

@@ -5,8 +5,7 @@ from __future__ import annotations
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.reasons import RecordEncoding
 from etl_assets.contracts.rules import AtLeast, OneOf
-from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
-from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, label
+from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, identifier, label
 
 REPLAYS = TableContract(
     name="replays",
@@ -15,7 +14,11 @@ REPLAYS = TableContract(
         " one counts."
     ),
     columns=(
-        DEAD_LETTERS.column("dead_letter_id").taken_from("dead_letters"),
+        identifier(
+            "dead_letter_id",
+            "Id of the dead letter; a replay keeps it.",
+            derived_from=("dead_letters.dead_letter_id",),
+        ),
         Column("attempt", "INT", "Which attempt of the letter it is, from 2.", rules=(AtLeast(1),)),
         label("stage", "Stage that is to judge it."),
         Column(

@@ -14,9 +14,9 @@ from enum import StrEnum
 from random import Random
 from typing import Any
 
-from etl_assets.contracts.events import EventType
 from etl_assets.errors import SettingsError
-from etl_assets.events.wire import WireEvent
+from etl_assets.orders.event_contracts import EventType
+from etl_assets.orders.generator.wire import WireEvent
 
 #: Above any version a contract will have.
 NEWER_VERSION = 1000

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.contracts.events import EventType
-from etl_assets.contracts.order_status import OrderStatus
 from etl_assets.contracts.rules import AtLeast, MaxCharacters, NotEmpty, OneOf
-from etl_assets.contracts.tables.raw_events import RAW_EVENTS
 from etl_assets.contracts.tables.recurring_columns import (
     AMOUNT_TYPE,
     COMMIT_STAMPS,
@@ -18,6 +15,9 @@ from etl_assets.contracts.tables.recurring_columns import (
     label,
     position,
 )
+from etl_assets.orders.event_contracts import EventType
+from etl_assets.orders.order_status import OrderStatus
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 
 _RAW = RAW_EVENTS.name
 _FROM_PAYLOAD = (f"{_RAW}.payload", f"{_RAW}.event_type", f"{_RAW}.schema_version")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.contracts.order_status import OrderStatus
 from etl_assets.contracts.rules import AtLeast, MaxCharacters, NotEmpty, OneOf
 from etl_assets.contracts.tables.recurring_columns import (
     AMOUNT_TYPE,
@@ -12,7 +11,8 @@ from etl_assets.contracts.tables.recurring_columns import (
     identifier,
     position,
 )
-from etl_assets.contracts.tables.warehouse_rows import WAREHOUSE_ROWS
+from etl_assets.orders.order_status import OrderStatus
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 
 _WAREHOUSE = WAREHOUSE_ROWS.name
 _AMOUNTS_TYPE = f"MAP<STRING, {AMOUNT_TYPE}>"

@@ -1,18 +1,18 @@
 """Invariants that hold after every run: counted from file statistics, so that they cost milliseconds and may block."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import dagster as dg
 
-from etl_assets.contracts.tables import (
-    NORMALIZED_ORDERS,
-    RAW_EVENTS,
-    WAREHOUSE_ROWS,
-)
 from etl_assets.delta.offsets import next_offset, retired_offsets
-from etl_assets.observability.missing_rows import Rows, not_committed, not_normalized
+from etl_assets.orders.missing_rows import Rows, not_committed, not_normalized
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import Settings
 from etl_assets.steps.step import platform_table

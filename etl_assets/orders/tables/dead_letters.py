@@ -7,8 +7,8 @@ from dataclasses import replace
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.reasons import DeadLetterReason, DeadLetterState
 from etl_assets.contracts.rules import AtLeast, OneOf
-from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, identifier
+from etl_assets.orders.tables.exceptions import EXCEPTIONS_TABLES
 
 
 def _from_exceptions(name: str) -> tuple[str, ...]:

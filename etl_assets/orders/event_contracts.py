@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from etl_assets.contracts.order_status import OrderStatus
 from etl_assets.errors import ContractError
+from etl_assets.orders.order_status import OrderStatus
 
 
 class EventType(StrEnum):

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.events import EVENT_CONTRACTS
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.contracts.tables import CUSTOMERS, NORMALIZED_ORDERS, NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS
 from etl_assets.delta.commit import Commit, Write, commit
 from etl_assets.delta.create import base_of, ensure_table
 from etl_assets.delta.offsets import (
@@ -25,6 +23,12 @@ from etl_assets.delta.offsets import (
 from etl_assets.delta.rows import files_with, whole_days
 from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.staged import StagedRows
+from etl_assets.orders.event_contracts import EVENT_CONTRACTS
+from etl_assets.orders.tables.customers import CUSTOMERS
+from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.transforms.normalize_orders import Contracts, normalize_orders
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import handed_in_events
 from etl_assets.steps.changes import Changes, read_changes
@@ -41,7 +45,6 @@ from etl_assets.steps.step import (
 )
 from etl_assets.testing.failpoints import Failpoint, failpoint
 from etl_assets.transforms.exceptions import normalize_exceptions
-from etl_assets.transforms.normalize_orders import Contracts, normalize_orders
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,13 +10,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.contracts.tables import (
-    NORMALIZED_ORDERS,
-    NORMALIZED_ORDERS_EXCEPTIONS,
-    RAW_EVENTS,
-    WAREHOUSE_ROWS,
-)
 from etl_assets.delta.cursor import taken_back
+from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.steps.changes import pending_days
 from etl_assets.steps.step import platform_table
 

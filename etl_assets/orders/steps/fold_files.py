@@ -24,8 +24,14 @@ import numpy as np
 
 from etl_assets.delta.data_files import new_data_file, pieces_of
 from etl_assets.delta.key_index import hashes_of
+from etl_assets.orders.transforms.order_status import (
+    EVENT_COLUMNS,
+    KEY,
+    event_schema,
+    fold_orders,
+    view_schema,
+)
 from etl_assets.steps.worker_tasks import attempt_name, figures_here, figures_of
-from etl_assets.transforms.order_status import EVENT_COLUMNS, KEY, event_schema, fold_orders, view_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

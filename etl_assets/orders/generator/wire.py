@@ -1,7 +1,7 @@
 """The event on the wire: one JSON object a line, as a producer sends it.
 
 Belongs here: the shape of a line, how it is spelled, the forms of time and id that producers use. Does not belong here:
-what a payload must hold (`contracts/events.py`), broken lines (`faults.py`) and files (`writer.py`).
+what a payload must hold (`orders/event_contracts.py`), broken lines (`faults.py`) and files (`writer.py`).
 """
 
 from __future__ import annotations

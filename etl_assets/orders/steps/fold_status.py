@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
-from etl_assets.contracts.tables import ORDER_STATUS_VIEW, WAREHOUSE_ROWS
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.content import content_of
 from etl_assets.delta.create import base_of
@@ -18,9 +17,11 @@ from etl_assets.delta.cursor import advance, read_cursors
 from etl_assets.delta.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
 from etl_assets.delta.rows import files_with
 from etl_assets.delta.upsert import UpsertSpec
-from etl_assets.steps.fold_files import EventFile, FoldFiles, ViewFile
+from etl_assets.orders.steps.fold_files import EventFile, FoldFiles, ViewFile
+from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
+from etl_assets.orders.transforms.order_status import EVENT_COLUMNS
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, staging_folder, upsert_counts
-from etl_assets.transforms.order_status import EVENT_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

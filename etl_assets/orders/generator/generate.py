@@ -17,12 +17,12 @@ from pathlib import Path
 from random import Random
 
 from etl_assets.errors import SettingsError
-from etl_assets.events.faults import Fault, FaultRates, FaultyLines, plan_faults
-from etl_assets.events.life_cycle import Order, Tenant
-from etl_assets.events.reference import add_customers
-from etl_assets.events.summary import EventsSummary, Tally
-from etl_assets.events.wire import DAY_MS, WireEvent, epoch_ms_of, time_ordered_id
-from etl_assets.events.writer import LandingWriter
+from etl_assets.orders.generator.faults import Fault, FaultRates, FaultyLines, plan_faults
+from etl_assets.orders.generator.life_cycle import Order, Tenant
+from etl_assets.orders.generator.reference import add_customers
+from etl_assets.orders.generator.summary import EventsSummary, Tally
+from etl_assets.orders.generator.wire import DAY_MS, WireEvent, epoch_ms_of, time_ordered_id
+from etl_assets.orders.generator.writer import LandingWriter
 
 _MOST_DAYS_LATE = 5
 _USUAL_DAYS = 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.rules import MaxCharacters, NotEmpty
-from etl_assets.contracts.tables.normalized_orders import NORMALIZED_ORDERS, ORDER_COLUMNS
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, MAX_ID_CHARACTERS, label, position
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS, ORDER_COLUMNS
 
 _NORMALIZED = NORMALIZED_ORDERS.name
 WAREHOUSE_KEY_PREFIX = "warehouse://orders/"

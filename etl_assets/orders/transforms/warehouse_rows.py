@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.tables.normalized_orders import ORDER_COLUMNS
-from etl_assets.contracts.tables.warehouse_rows import WAREHOUSE_KEY_PREFIX
+from etl_assets.orders.tables.normalized_orders import ORDER_COLUMNS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_KEY_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

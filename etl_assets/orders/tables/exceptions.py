@@ -11,9 +11,9 @@ from dataclasses import replace
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.reasons import EXCEPTIONAL_OUTCOMES, DeadLetterReason, RecordEncoding
 from etl_assets.contracts.rules import AtLeast, OneOf
-from etl_assets.contracts.tables.normalized_orders import NORMALIZED_ORDERS
-from etl_assets.contracts.tables.raw_events import RAW_EVENTS
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, TRACE_ID, identifier, label
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 
 _CARRIED_OVER = ("source", "source_position", "event_id", "trace_id")
 """What an exception repeats of the input row it is about, where the input table has it."""

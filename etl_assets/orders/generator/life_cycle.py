@@ -14,8 +14,8 @@ from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
-from etl_assets.contracts.events import EventType
-from etl_assets.events.wire import DAY_MS, time_ordered_id
+from etl_assets.orders.event_contracts import EventType
+from etl_assets.orders.generator.wire import DAY_MS, time_ordered_id
 
 _CURRENCIES = ("EUR", "USD", "BRL", "GBP")
 _REGIONS = ("NORTH", "EAST", "SOUTH", "WEST")

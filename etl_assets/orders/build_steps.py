@@ -43,7 +43,7 @@ def record_limits(landing: LandingSettings) -> Limits:
 
 def load_customers(arguments: StepArguments) -> Step:
     """Customers from the reference file."""
-    from etl_assets.steps.load_customers import LoadCustomers
+    from etl_assets.orders.steps.load_customers import LoadCustomers
 
     return LoadCustomers(context=arguments.context, file=arguments.settings.customers_file)
 
@@ -66,21 +66,21 @@ def ingest(arguments: StepArguments) -> Step:
 
 def normalize(arguments: StepArguments) -> Step:
     """Orders from events."""
-    from etl_assets.steps.normalize import Normalize
+    from etl_assets.orders.steps.normalize import Normalize
 
     return Normalize(context=arguments.context, mode=arguments.mode)
 
 
 def load_warehouse(arguments: StepArguments) -> Step:
     """Warehouse rows from orders."""
-    from etl_assets.steps.load_warehouse import LoadWarehouse
+    from etl_assets.orders.steps.load_warehouse import LoadWarehouse
 
     return LoadWarehouse(context=arguments.context, mode=arguments.mode)
 
 
 def fold_status(arguments: StepArguments) -> Step:
     """The status of each order, from the warehouse."""
-    from etl_assets.steps.fold_status import FoldStatus
+    from etl_assets.orders.steps.fold_status import FoldStatus
 
     return FoldStatus(context=arguments.context, mode=arguments.mode)
 
@@ -94,6 +94,6 @@ def collect_dead_letters(arguments: StepArguments) -> Step:
 
 def audit(arguments: StepArguments) -> Step:
     """The outcome of each record at each stage."""
-    from etl_assets.steps.audit import Audit
+    from etl_assets.orders.steps.audit import Audit
 
     return Audit(context=arguments.context, mode=arguments.mode)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etl_assets.contracts.arrow_types import data_file_schema
-from etl_assets.contracts.events import EventType
-from etl_assets.contracts.order_status import OrderStatus
-from etl_assets.contracts.tables import ORDER_STATUS_VIEW, WAREHOUSE_ROWS
+from etl_assets.orders.event_contracts import EventType
+from etl_assets.orders.order_status import OrderStatus
+from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,11 +7,11 @@ from dataclasses import replace
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.rules import AtLeast, OneOf
-from etl_assets.contracts.tables.exceptions import EXCEPTIONS_TABLES
-from etl_assets.contracts.tables.normalized_orders import NORMALIZED_ORDERS
-from etl_assets.contracts.tables.raw_events import RAW_EVENTS
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, TRACE_ID, label
-from etl_assets.contracts.tables.warehouse_rows import WAREHOUSE_ROWS
+from etl_assets.orders.tables.exceptions import EXCEPTIONS_TABLES
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 
 
 def _from_stages(raw: str, normalized: str, warehouse: str) -> tuple[str, ...]:

@@ -23,14 +23,14 @@ from random import Random
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from etl_assets.contracts.events import EventType
 from etl_assets.errors import SettingsError
-from etl_assets.events.faults import Fault, FaultRates, FaultyLines, plan_faults
-from etl_assets.events.olist_files import CsvRow, rows
-from etl_assets.events.reference import add_customers
-from etl_assets.events.summary import EventsSummary, Tally
-from etl_assets.events.wire import DAY_MS, WireEvent, epoch_ms_of, moment_of, rfc3339
-from etl_assets.events.writer import LandingWriter
+from etl_assets.orders.event_contracts import EventType
+from etl_assets.orders.generator.faults import Fault, FaultRates, FaultyLines, plan_faults
+from etl_assets.orders.generator.olist_files import CsvRow, rows
+from etl_assets.orders.generator.reference import add_customers
+from etl_assets.orders.generator.summary import EventsSummary, Tally
+from etl_assets.orders.generator.wire import DAY_MS, WireEvent, epoch_ms_of, moment_of, rfc3339
+from etl_assets.orders.generator.writer import LandingWriter
 
 TIME_ZONE = "America/Sao_Paulo"
 CURRENCY = "BRL"

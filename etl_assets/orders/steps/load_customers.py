@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.envelope import CutLine
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.contracts.tables import CUSTOMERS
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.lasting_cursors import REMEMBERED_COMMITS
 from etl_assets.delta.log import recent_user_metadata
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.errors import SourceUnreadable
+from etl_assets.orders.tables.customers import CUSTOMERS
 from etl_assets.sources.lines import Block, read_lines
 from etl_assets.steps.step import StepContext, StepReport, upsert_counts
 

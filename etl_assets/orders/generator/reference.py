@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from etl_assets.errors import InputError
-from etl_assets.events.writer import durable_file
+from etl_assets.orders.generator.writer import durable_file
 
 CUSTOMERS_FILE = "_reference/customers.csv"
 CUSTOMERS_HEADER = ["customer_id", "customer_region"]

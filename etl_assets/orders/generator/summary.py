@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 
-from etl_assets.contracts.events import EVENT_CONTRACTS, EventType
-from etl_assets.contracts.order_status import OrderStatus
-from etl_assets.events.faults import Fault
-from etl_assets.events.writer import LandedFile
+from etl_assets.orders.event_contracts import EVENT_CONTRACTS, EventType
+from etl_assets.orders.generator.faults import Fault
+from etl_assets.orders.generator.writer import LandedFile
+from etl_assets.orders.order_status import OrderStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.contracts.tables import NORMALIZED_ORDERS, WAREHOUSE_ROWS
 from etl_assets.delta.commit import Commit, Write, commit
 from etl_assets.delta.create import base_of
 from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
+from etl_assets.orders.transforms.warehouse_rows import warehouse_rows
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.step import IGNORED, INSERTED, READ, UPDATED, ReadMode, StepContext, StepReport
-from etl_assets.transforms.warehouse_rows import warehouse_rows
 
 _UPSERT = UpsertSpec(
     merge_key=WAREHOUSE_ROWS.merge_key,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from etl_assets.contracts.events import (
+from etl_assets.contracts.reasons import DeadLetterReason
+from etl_assets.contracts.rules import Matches, first_violation
+from etl_assets.contracts.sql_text import identifier, string_literal
+from etl_assets.orders.event_contracts import (
     EVENT_CONTRACTS,
     EventContract,
     EventType,
     PayloadColumn,
     PayloadField,
 )
-from etl_assets.contracts.reasons import DeadLetterReason
-from etl_assets.contracts.rules import Matches, first_violation
-from etl_assets.contracts.sql_text import identifier, string_literal
-from etl_assets.contracts.tables import NORMALIZED_ORDERS
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

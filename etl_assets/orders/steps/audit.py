@@ -10,23 +10,18 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.contracts.tables import (
-    AUDIT_LOG,
-    NORMALIZED_ORDERS,
-    NORMALIZED_ORDERS_EXCEPTIONS,
-    RAW_EVENTS,
-    RAW_EVENTS_EXCEPTIONS,
-    WAREHOUSE_ROWS,
-)
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import base_of
 from etl_assets.delta.rows import whole_days
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.delta.within import Ranges, Within
-from etl_assets.steps.changes import Changes, read_changes
-from etl_assets.steps.step import INSERTED, ReadMode, StepContext, StepReport, upsert_counts
-from etl_assets.transforms.audit import (
+from etl_assets.orders.tables.audit_log import AUDIT_LOG
+from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
+from etl_assets.orders.transforms.audit import (
     audit_accepted,
     audit_committed,
     audit_exceptions,
@@ -34,6 +29,8 @@ from etl_assets.transforms.audit import (
     files_read_again,
     first_outcomes,
 )
+from etl_assets.steps.changes import Changes, read_changes
+from etl_assets.steps.step import INSERTED, ReadMode, StepContext, StepReport, upsert_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

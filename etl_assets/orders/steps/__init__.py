@@ -1,0 +1,1 @@
+"""The steps of the orders pipeline: read, transform, commit. No Dagster."""

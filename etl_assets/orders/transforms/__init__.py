@@ -1,0 +1,1 @@
+"""Transforms of the orders pipeline: DataFrame to DataFrame, pure."""
