@@ -1,7 +1,7 @@
 """The error tree: every situation the platform names.
 
 Belongs here: exception classes, named for what happened, carrying the parts as fields. Does not belong here: whether an
-error is retried (`retry_policy.py`) or how it is shown.
+error is retried (`error_policy.py`) or how it is shown.
 
 ```
 EtlAssetsError

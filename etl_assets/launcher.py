@@ -21,7 +21,7 @@ from etl_assets.dagster_internals import (
     engine_event_data,
     module_of,
 )
-from etl_assets.engine.handing import Asked, hand_over
+from etl_assets.engine.ipc import Asked, hand_over
 from etl_assets.processes import is_there, since_1970, started_at
 from etl_assets.settings import home_folder
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from etl_assets.contracts.envelope import Limits
+from etl_assets.ingest.step import Ingest
 from etl_assets.orders.event_contracts import EVENT_CONTRACTS
 from etl_assets.orders.steps.audit import Audit
 from etl_assets.orders.steps.fold_status import FoldStatus
@@ -20,7 +21,6 @@ from etl_assets.placement.domains import FailureDomain
 from etl_assets.sources.landing import LANDING, REPLAYS, Folders
 from etl_assets.sources.replays import INGEST, replays_folder
 from etl_assets.steps.collect_dead_letters import CollectDeadLetters
-from etl_assets.steps.ingest import Ingest
 from etl_assets.steps.step import ReadMode, Step, StepContext, StepReport
 from etl_assets_tests.reference.tables import local_domain
 

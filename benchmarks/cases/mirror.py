@@ -26,14 +26,14 @@ from etl_assets.delta.replication import Replication
 from etl_assets.delta.table import Snapshot
 from etl_assets.installed import installed_catalog
 from etl_assets.mirroring.checkpoints import EVERY
+from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.mirroring.locator import Role
-from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain, Placement
-from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.observations import Observations
+from etl_assets.placement.probes import Watch
 from etl_assets.placement.site import Site
-from etl_assets.placement.watch import Watch
 from etl_assets.testing.hanging_mount import hanging
 
 CASE = "mirror"
@@ -109,7 +109,7 @@ def _sites(work: Path) -> tuple[Site, ...]:
 
 
 def _take_roots(work: Path) -> None:
-    memory = DomainsMemory(work / "domains.json")
+    memory = DomainRegistry(work / "domains.json")
     for site in _sites(work):
         memory.take(site.name, site.root)
 
@@ -130,7 +130,7 @@ def _placement(work: Path) -> Placement:
         ),
         sites=sites,
         watch=Watch(
-            memory=DomainsMemory(work / "domains.json"),
+            memory=DomainRegistry(work / "domains.json"),
             observations=observations,
             timeout_seconds=DEFAULT_TIMEOUT_SECONDS,
         ),

@@ -25,7 +25,7 @@ from benchmarks.measure import Load, empty_folder
 from benchmarks.options import Options
 from benchmarks.report import Figure, figure
 from benchmarks.spending import Spending
-from etl_assets.engine.handing import status
+from etl_assets.engine.ipc import status
 from etl_assets.orders.generator.generate import EventsSpec, generate
 from etl_assets_tests.e2e.dagster_ui import DagsterApi, dagster_ui, wait
 

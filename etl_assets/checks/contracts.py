@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from etl_assets.contracts.arrow_rules import violations_here
+from etl_assets.contracts.arrow_rules import violations_in_process
 from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.pandera_models import Violation, violations
 from etl_assets.contracts.spark_types import log_differences
-from etl_assets.delta.rows import rows_of_batch_here
+from etl_assets.delta.rows import rows_of_batch_in_process
 from etl_assets.delta.table import Table
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import Settings
@@ -64,9 +64,9 @@ def broken_by(
             Violation(table=contract.name, column=each.column, check=str(each), count=None)
             for each in differences
         )
-    rows = rows_of_batch_here(table, version)
+    rows = rows_of_batch_in_process(table, version)
     if rows is not None:
-        return violations_here(contract, rows)
+        return violations_in_process(contract, rows)
     frame = table.read(session(), version)
     return violations(
         contract, frame.where(f"batch_id = {version}") if "batch_id" in contract.names else frame

@@ -1,7 +1,7 @@
 """`etl-assets dead-letters`: list, show and discard refused records; `replay.py` hands them in again.
 
-Belongs here: options, and how letters are shown. Does not belong here: finding them (`observability/letters.py`) and
-discarding them (`steps/discard_letters.py`).
+Belongs here: options, and how letters are shown. Does not belong here: finding them (`observability/dead_letters.py`) and
+discarding them (`steps/discard_dead_letters.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etl_assets.cli.letter_options import (
+from etl_assets.cli.dead_letter_options import (
     DAY,
     JSON,
     REASON,
@@ -29,7 +29,7 @@ from etl_assets.cli.replay import replay
 from etl_assets.contracts.reasons import DeadLetterState
 
 if TYPE_CHECKING:
-    from etl_assets.observability.letters import Letter
+    from etl_assets.observability.dead_letters import DeadLetter
     from etl_assets.settings import Settings
 
 
@@ -78,7 +78,7 @@ def list_command(
     state: str, stage: str | None, reason: str | None, day: dt.datetime | None, limit: int, as_json: bool
 ) -> None:
     """List dead letters, the newest first."""
-    from etl_assets.observability.letters import list_letters
+    from etl_assets.observability.dead_letters import list_letters
 
     wanted = letter_filter(None if state == "all" else DeadLetterState(state), stage, reason, day)
     letters, total = list_letters(settings_and_domain()[1], wanted, limit=limit or None)
@@ -107,7 +107,7 @@ def list_command(
 @JSON
 def show(letter_id: str, raw: bool, as_json: bool) -> None:
     """Show one dead letter with its record. ID may be cut to a unique beginning."""
-    from etl_assets.observability.letters import find_letters
+    from etl_assets.observability.dead_letters import find_letters
 
     (letter,) = find_letters(settings_and_domain()[1], [letter_id])
     if raw:
@@ -130,8 +130,8 @@ def show(letter_id: str, raw: bool, as_json: bool) -> None:
 @JSON
 def discard(ids: tuple[str, ...], text: str, as_json: bool) -> None:
     """Give open dead letters up. They stay in the table with state `discarded` and your reason."""
-    from etl_assets.observability.hand_in import check_open
-    from etl_assets.observability.letters import find_letters, read_letters
+    from etl_assets.observability.dead_letters import find_letters, read_dead_letters
+    from etl_assets.observability.submit_replays import check_open
 
     if not text.strip():
         raise click.BadParameter("say why, in words", param_hint="--reason")
@@ -141,7 +141,7 @@ def discard(ids: tuple[str, ...], text: str, as_json: bool) -> None:
         check_open(letter)
     say(f"discarding {counted(letters)}; Spark starts for the commit")
     _discard(settings, letters, text.strip())
-    now = read_letters(domain, dead_letter_id=[letter.dead_letter_id for letter in letters])
+    now = read_dead_letters(domain, dead_letter_id=[letter.dead_letter_id for letter in letters])
     if as_json:
         click.echo(json.dumps([letter.as_json() for letter in now]))
     for letter in now:
@@ -152,26 +152,26 @@ def discard(ids: tuple[str, ...], text: str, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _discard(settings: Settings, letters: Sequence[Letter], reason: str) -> None:
+def _discard(settings: Settings, letters: Sequence[DeadLetter], reason: str) -> None:
     from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
     from etl_assets.resources.spark import SparkResource, spark_config
-    from etl_assets.steps.discard_letters import DiscardLetters
+    from etl_assets.steps.discard_dead_letters import DiscardDeadLetters
     from etl_assets.steps.placing import place
     from etl_assets.steps.step import StepContext
-    from etl_assets.steps.turns import Turns
+    from etl_assets.steps.table_queue import TableQueue
 
     spark = SparkResource(spark_config=spark_config(settings.spark))
     context = StepContext(
         session=lambda: spark.spark_session,
         domain=place(settings.placement(), DEAD_LETTERS.name),
         lock_wait_seconds=settings.runs.lock_wait_seconds,
-        turns=Turns(folder=settings.turns_path),
+        turns=TableQueue(folder=settings.turns_path),
     )
     with context.turn(DEAD_LETTERS.name):
-        DiscardLetters(context=context, letters=letters, reason=reason).run()
+        DiscardDeadLetters(context=context, letters=letters, reason=reason).run()
 
 
-def _show_list(letters: Sequence[Letter], *, states: bool) -> None:
+def _show_list(letters: Sequence[DeadLetter], *, states: bool) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -189,7 +189,7 @@ def _show_list(letters: Sequence[Letter], *, states: bool) -> None:
     Console().print(table)
 
 
-def _show_letter(letter: Letter) -> None:
+def _show_letter(letter: DeadLetter) -> None:
     for name, value in letter.as_json().items():
         if name not in ("record", "record_encoding") and value is not None:
             click.echo(f"{name:16}{value}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from etl_assets.settings import Settings
 
 DEMO_FILE = "demo.json"
-DAYS_A_RUN = 366
+DAYS_PER_RUN = 366
 """More than a run of every day has: years of orders are to be seen in minutes."""
 
 
@@ -144,7 +144,7 @@ def _materialize(settings: Settings) -> dict[str, Any]:
         _say("2/3 every file was read before: nothing to do")
         return {"read_twice": 0, "lines_read": 0, **_tables(settings)}
     _expect_jars(settings)
-    _say(f"2/3 {len(days):,} days to materialize, at most {DAYS_A_RUN} a run; Spark starts with the first")
+    _say(f"2/3 {len(days):,} days to materialize, at most {DAYS_PER_RUN} a run; Spark starts with the first")
     with open_instance(settings) as instance, _steps_heard():
         totals, seconds = _run(settings, instance, days)
     _say("3/3 done")
@@ -203,12 +203,12 @@ def _run(settings: Settings, instance: Any, days: tuple[dt.date, ...]) -> tuple[
 
     totals: Counter[str] = Counter()
     started = time.monotonic()
-    batches = list(ranges(days, DAYS_A_RUN, bridge_gaps=True))
+    batches = list(ranges(days, DAYS_PER_RUN, bridge_gaps=True))
     for number, (first, last) in enumerate(batches, start=1):
         batch = [day for day in days if first <= day <= last]
         began = time.monotonic()
         (result,) = materialize_days(
-            settings, instance, batch, mode=ReadMode.INCREMENTAL, max_days=DAYS_A_RUN
+            settings, instance, batch, mode=ReadMode.INCREMENTAL, max_days=DAYS_PER_RUN
         )
         figures = run_figures(result)
         totals += figures

@@ -10,8 +10,8 @@ import click
 
 if TYPE_CHECKING:
     from etl_assets.observability.domain_states import DomainState
+    from etl_assets.placement.domain_registry import AdminState
     from etl_assets.placement.domains import Placement
-    from etl_assets.placement.memory import Standing
 
 
 @click.group()
@@ -51,14 +51,14 @@ def probe(name: str) -> None:
 
     Counts like a probe of the sensor: a domain that was given up is back after several in a row that went well.
     """
-    from etl_assets.placement.memory import Standing
+    from etl_assets.placement.domain_registry import AdminState
 
     placement = _placement(name)
     health = placement.watch.probe(placement.site(name))
     standing = placement.memory.of(name).standing
     if why := health.problem or health.why:
         click.echo(f"{name}: {health.state}, {why}")
-    elif standing is not Standing.IN_USE:
+    elif standing is not AdminState.IN_USE:
         click.echo(
             f"{name}: healthy; {standing.value} by an operator, `etl-assets domains heal {name}` puts it back to use"
         )
@@ -72,18 +72,18 @@ def probe(name: str) -> None:
 @click.argument("name")
 def fail(name: str) -> None:
     """Place nothing in a domain, as if its probe failed: its stages move to other allowed domains."""
-    from etl_assets.placement.memory import Standing
+    from etl_assets.placement.domain_registry import AdminState
 
-    _set(name, Standing.FAILED)
+    _set(name, AdminState.FAILED)
 
 
 @domains.command()
 @click.argument("name")
 def drain(name: str) -> None:
     """Place no further stage in a domain, before maintenance; its replicas are kept up as long as it answers."""
-    from etl_assets.placement.memory import Standing
+    from etl_assets.placement.domain_registry import AdminState
 
-    _set(name, Standing.DRAINED)
+    _set(name, AdminState.DRAINED)
 
 
 @domains.command()
@@ -109,8 +109,8 @@ def remove(name: str) -> None:
     What lies under its root stays. May be repeated; exit code 1 if a table still has a replica there.
     """
     from etl_assets.errors import InputError
+    from etl_assets.replicas.members import take_out
     from etl_assets.settings import load_installation
-    from etl_assets.steps.members import take_out
 
     placement = load_installation().placement()
     if name in [site.name for site in placement.sites]:
@@ -130,7 +130,7 @@ def remove(name: str) -> None:
     placement.memory.forget(name)
 
 
-def _set(name: str, standing: Standing) -> None:
+def _set(name: str, standing: AdminState) -> None:
     placement = _placement(name)
     placement.memory.set_standing(name, standing)
     _tell(placement, name)

@@ -7,7 +7,7 @@ import json
 
 import click
 
-from etl_assets.cli.letter_options import JSON
+from etl_assets.cli.dead_letter_options import JSON
 
 
 @click.group()

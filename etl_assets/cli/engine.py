@@ -32,7 +32,7 @@ def engine(only_status: bool) -> None:
 
     `etl-assets dev` starts one by itself. Runs that it does not take are launched without it.
     """
-    from etl_assets.engine import handing
+    from etl_assets.engine import ipc as handing
     from etl_assets.settings import home_folder, load_settings
 
     if only_status:
@@ -94,7 +94,7 @@ def _await_a_change(state: str) -> None:
 
 
 def _state() -> str:
-    from etl_assets.engine.freshness import loaded_state
+    from etl_assets.engine.code_version import loaded_state
 
     try:
         return loaded_state(os.environ)

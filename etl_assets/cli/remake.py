@@ -1,7 +1,7 @@
 """An undo and the run that makes again what it took out: both, or the tables are as they were.
 
 Belongs here: the order of checking, undoing, running and putting back, and what is said when that fails. Does not belong
-here: what goes and comes back (`steps/plan_undo.py`), and how days are run (`runs.py`).
+here: what goes and comes back (`undo/plan.py`), and how days are run (`runs.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from etl_assets.cli.letter_options import say
+from etl_assets.cli.dead_letter_options import say
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
-    from etl_assets.steps.undo import Domains, Undo
+    from etl_assets.undo.undo import Domains, Undo
 
 _ATTEMPTS = 3
 Plan = Callable[["Domains"], "Undo"]
@@ -41,9 +41,9 @@ def carry_out(
         What was planned, and the new version of each table by name.
     """
     from etl_assets.errors import CommitConflict
-    from etl_assets.steps.turns import Turns
+    from etl_assets.steps.table_queue import TableQueue
 
-    with Turns(folder=settings.turns_path).take(*settings.catalog().downstream_of(of)):
+    with TableQueue(folder=settings.turns_path).take(*settings.catalog().downstream_of(of)):
         for attempt in range(1, _ATTEMPTS + 1):
             undo = plan(writing(settings))
             try:
@@ -139,7 +139,7 @@ def _run(settings: Settings, assets: Sequence[str], days: Collection[dt.date]) -
 def _put_back(settings: Settings, undo: Undo, cause: BaseException) -> str:
     """Give the tables of an undo back what they had, after the run behind it failed; how they are now, in a sentence."""
     from etl_assets.sensors.alerts import AlertKind, write_alert
-    from etl_assets.steps.plan_put_back import plan_put_back
+    from etl_assets.undo.put_back import plan_put_back
 
     before: Mapping[str, int] = {each.name: each.replacement.base_version for each in undo.tables}
     days = {each.name: each.days for each in undo.tables}

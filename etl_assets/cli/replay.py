@@ -1,7 +1,7 @@
 """`etl-assets dead-letters replay`: hand letters in again, run their days, and say what became of each.
 
 Belongs here: the order of these parts, and how results are shown. Does not belong here: what handing in is and how its
-result is judged (`observability/hand_in.py`).
+result is judged (`observability/submit_replays.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etl_assets.cli.letter_options import (
+from etl_assets.cli.dead_letter_options import (
     DAY,
     JSON,
     REASON,
@@ -31,8 +31,8 @@ from etl_assets.cli.letter_options import (
 from etl_assets.contracts.reasons import DeadLetterState
 
 if TYPE_CHECKING:
-    from etl_assets.observability.hand_in import HandedIn, Replayed
-    from etl_assets.observability.letters import Letter, LetterFilter
+    from etl_assets.observability.dead_letters import DeadLetter, DeadLetterFilter
+    from etl_assets.observability.submit_replays import HandedIn, Replayed
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
 
@@ -73,7 +73,7 @@ def replay(
 
     Exit code 1 if a record did not get in. Replaying twice changes nothing.
     """
-    from etl_assets.observability.letters import find_letters
+    from etl_assets.observability.dead_letters import find_letters
 
     _check_call(ids, record, all_open, narrowed=bool(reason or stage or day))
     settings, domain = settings_and_domain()
@@ -119,18 +119,18 @@ def _read_record(file: Path, most_bytes: int) -> bytes:
     return record
 
 
-def _all_open(domain: FailureDomain, wanted: LetterFilter) -> list[Letter]:
+def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLetter]:
     """The open letters that can be handed in as they came; the others are named on stderr."""
-    from etl_assets.observability.letters import read_letters
+    from etl_assets.observability.dead_letters import read_dead_letters
 
-    letters = read_letters(domain, **wanted.values())
+    letters = read_dead_letters(domain, **wanted.values())
     cut_off = [letter for letter in letters if letter.is_cut_off and letter.stage == "ingest"]
     for letter in cut_off:
         say(f"{short(letter)} is left out: its record was cut off, replay it with --record FILE")
     return sorted((each for each in letters if each not in cut_off), key=lambda each: each.failed_at)
 
 
-def _check_days(settings: Settings, letters: Sequence[Letter]) -> None:
+def _check_days(settings: Settings, letters: Sequence[DeadLetter]) -> None:
     from etl_assets.errors import InputError
 
     early = sorted(
@@ -145,11 +145,11 @@ def _check_days(settings: Settings, letters: Sequence[Letter]) -> None:
 
 
 def _replay(
-    settings: Settings, domain: FailureDomain, letters: Sequence[Letter], correction: bytes | None
+    settings: Settings, domain: FailureDomain, letters: Sequence[DeadLetter], correction: bytes | None
 ) -> list[Replayed]:
     from etl_assets.contracts.tables import REPLAYS
     from etl_assets.errors import EtlAssetsError
-    from etl_assets.observability.hand_in import hand_in, outcomes
+    from etl_assets.observability.submit_replays import hand_in, outcomes
     from etl_assets.steps.placing import place
 
     where = place(settings.placement(), REPLAYS.name)

@@ -1,7 +1,7 @@
 """`etl-assets reprocess`: a range of days made again by the current code, in place of what older code made.
 
 Belongs here: the options, and the order of looking, taking back and running. Does not belong here: what goes
-(`steps/plan_undo.py`), and how days are run (`runs.py`).
+(`undo/plan.py`), and how days are run (`runs.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etl_assets.cli.letter_options import DAY
+from etl_assets.cli.dead_letter_options import DAY
 from etl_assets.cli.remake import undo_and_remake
 from etl_assets.cli.restore import looking
 
@@ -53,7 +53,7 @@ def reprocess(
     from etl_assets.cli import undo_preview
     from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
     from etl_assets.settings import load_installation
-    from etl_assets.steps.plan_undo import plan_days
+    from etl_assets.undo.plan import plan_days
 
     if last < first:
         raise click.UsageError("--to is before --from")

@@ -1,7 +1,7 @@
 """`etl-assets tables restore`: a table back to an older version, and what was made of it taken back with it.
 
 Belongs here: the options, and the order of looking, telling and doing. Does not belong here: what goes and comes back
-(`steps/plan_undo.py`).
+(`undo/plan.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import click
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
     from etl_assets.settings import Settings
-    from etl_assets.steps.undo import Domains, Undo
+    from etl_assets.undo.undo import Domains, Undo
 
 
 @click.command(
@@ -44,7 +44,7 @@ def restore(
     from etl_assets.cli import undo_preview
     from etl_assets.cli.remake import finish, undo_and_remake
     from etl_assets.settings import load_installation
-    from etl_assets.steps.plan_undo import existing, plan_restore, version_at
+    from etl_assets.undo.plan import existing, plan_restore, version_at
 
     if (version is None) == (time is None):
         raise click.UsageError("say --to-version or --to-time")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etl_assets.cli.letter_options import say
+from etl_assets.cli.dead_letter_options import say
 from etl_assets.cli.settling import look_until_settled, say_what_is_left
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from etl_assets.cli.letter_options import say
+from etl_assets.cli.dead_letter_options import say
 
 if TYPE_CHECKING:
-    from etl_assets.sources.watch import Watched
+    from etl_assets.sources.unread_days import Watched
 
 _CLOCK_STEP_SECONDS = 0.1
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import click
 
 FORMATS = ("table", "json", "jsonl", "csv")
-_MOST_ROWS_OF_A_TABLE = 100
+_MAX_ROWS_OF_A_TABLE = 100
 
 
 @click.command(
@@ -34,7 +34,7 @@ _MOST_ROWS_OF_A_TABLE = 100
 @click.option(
     "--limit",
     type=click.IntRange(0),
-    help=f"Rows at most; 0 for all.  [default: {_MOST_ROWS_OF_A_TABLE} as a table, else all]",
+    help=f"Rows at most; 0 for all.  [default: {_MAX_ROWS_OF_A_TABLE} as a table, else all]",
 )
 def sql(statement: str, chosen: str | None, as_json: bool, limit: int | None) -> None:
     """Run one SQL query over the tables; `-` reads it from stdin.
@@ -49,7 +49,7 @@ def sql(statement: str, chosen: str | None, as_json: bool, limit: int | None) ->
     if as_json and chosen not in (None, "json"):
         raise click.UsageError(f"--json and --format {chosen} contradict each other")
     form = "json" if as_json else chosen or "table"
-    most = limit if limit is not None else _MOST_ROWS_OF_A_TABLE if form == "table" else 0
+    most = limit if limit is not None else _MAX_ROWS_OF_A_TABLE if form == "table" else 0
     text = sys.stdin.buffer.read().decode(errors="surrogateescape") if statement == "-" else statement
     with _interruptible():
         # One more, which says whether there are more.

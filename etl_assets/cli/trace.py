@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from etl_assets.observability.event_story import EventStory
-    from etl_assets.observability.happenings import Happening
+    from etl_assets.observability.event_history import EventHistory
+    from etl_assets.observability.history_entries import HistoryEntry
 
 
 @click.command(
@@ -30,7 +30,7 @@ def trace(event_id: str, as_json: bool) -> None:
     File, line and offset, duplicates and conflicts seen of it, its dead letters and replays, and where its order stands
     now. Read from the stages' own tables, so it is right also while audit_log lags behind.
     """
-    from etl_assets.observability.event_story import tell
+    from etl_assets.observability.event_history import tell
     from etl_assets.settings import load_installation
 
     settings = load_installation()
@@ -41,7 +41,7 @@ def trace(event_id: str, as_json: bool) -> None:
         _show(story)
 
 
-def as_object(story: EventStory) -> dict[str, Any]:
+def as_object(story: EventHistory) -> dict[str, Any]:
     """The story as one object: `file`, `line` and `offset` of the accepted event on top."""
     return {
         "event_id": story.event_id,
@@ -65,7 +65,7 @@ def _json_value(value: Any) -> str:
     raise TypeError(f"no JSON for {type(value).__name__}")
 
 
-def _show(story: EventStory) -> None:
+def _show(story: EventHistory) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -88,7 +88,7 @@ def _show(story: EventStory) -> None:
     _show_order(story)
 
 
-def _show_event(story: EventStory) -> None:
+def _show_event(story: EventHistory) -> None:
     click.echo(f"event     {story.event_id}")
     if story.event is None:
         click.echo("          was never accepted")
@@ -103,7 +103,7 @@ def _show_event(story: EventStory) -> None:
     click.echo(f"offset    {event['offset']} in raw_events, day {event['partition_date']}")
 
 
-def _show_order(story: EventStory) -> None:
+def _show_order(story: EventHistory) -> None:
     if story.order is None:
         return
     order = story.order
@@ -116,7 +116,7 @@ def _show_order(story: EventStory) -> None:
     click.echo(f"order     {order['order_id']} is {order['order_status']}: {money}; {', '.join(reached)}")
 
 
-def _what(happening: Happening) -> str:
+def _what(happening: HistoryEntry) -> str:
     parts = []
     if happening.file is not None:
         parts.append(f"{'/'.join(happening.file.rsplit('/', 2)[1:])}, line {happening.line}")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from etl_assets.steps.undo import Undo
+    from etl_assets.undo.undo import Undo
 
-MOST_DAYS_SHOWN = 31
+MAX_DAYS_SHOWN = 31
 
 
 def show(undo: Undo, *, first: str | None = None) -> None:
@@ -69,13 +69,13 @@ def _show_days(undo: Undo, name: str) -> None:
     for column in ("rows now", "go", "come back", "rows then"):
         shown.add_column(column, justify="right")
     (changes,) = (each.changes() for each in undo.tables if each.name == name)
-    for change in changes[-MOST_DAYS_SHOWN:]:
+    for change in changes[-MAX_DAYS_SHOWN:]:
         figures = (change.before, change.gone, change.back, change.after)
         day = "all" if change.day is None else change.day.isoformat()
         shown.add_row(day, *(f"{figure:,}" for figure in figures))
     Console().print(shown)
-    if len(changes) > MOST_DAYS_SHOWN:
-        click.echo(f"and {len(changes) - MOST_DAYS_SHOWN:,} days before these; --json shows all")
+    if len(changes) > MAX_DAYS_SHOWN:
+        click.echo(f"and {len(changes) - MAX_DAYS_SHOWN:,} days before these; --json shows all")
 
 
 def _counted(number: int, thing: str) -> str:

@@ -27,7 +27,7 @@ def compact(table: str) -> None:
     from etl_assets.settings import load_installation
     from etl_assets.steps.compact import Compact
     from etl_assets.steps.step import StepContext
-    from etl_assets.steps.turns import Turns
+    from etl_assets.steps.table_queue import TableQueue
 
     settings = load_installation()
     spark = SparkResource(spark_config=spark_config(settings.spark))
@@ -35,7 +35,7 @@ def compact(table: str) -> None:
         session=lambda: spark.spark_session,
         domain=_where_written(settings, table),
         lock_wait_seconds=settings.runs.lock_wait_seconds,
-        turns=Turns(folder=settings.turns_path),
+        turns=TableQueue(folder=settings.turns_path),
     )
     before, after = Compact(context=context, table=table).run()
     if after.version == before.version:
@@ -110,7 +110,7 @@ def clean_log(table: str, keep_versions: int | None, delete: bool) -> None:
 
 
 def _clean_one_log(table: Table, keep: int, *, delete: bool, wait_seconds: float) -> None:
-    from etl_assets.delta.shorter_log import find_old_log, remove_old_log
+    from etl_assets.delta.log_truncation import find_old_log, remove_old_log
     from etl_assets.delta.writing import writing
 
     if table.version() < 0:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def violations_here(contract: TableContract, rows: pa.Table) -> tuple[Violation, ...]:
+def violations_in_process(contract: TableContract, rows: pa.Table) -> tuple[Violation, ...]:
     """Compare rows with a contract.
 
     Args:

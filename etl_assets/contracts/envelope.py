@@ -59,7 +59,7 @@ class CutLine:
         return len(self.start)
 
 
-class Judged(NamedTuple):
+class ValidatedLine(NamedTuple):
     """One line of input: an event, or the reason why not. `reason` is None for an event; then every field is set.
 
     A named tuple, because one is made for every line: a frozen dataclass takes six times as long to make.
@@ -81,7 +81,7 @@ class Judged(NamedTuple):
     record_encoding: str | None = None
 
 
-def judge(line: bytes, *, latest_micros: int, limits: Limits) -> Judged:
+def judge(line: bytes, *, latest_micros: int, limits: Limits) -> ValidatedLine:
     """What one line is.
 
     Args:
@@ -98,7 +98,7 @@ def judge(line: bytes, *, latest_micros: int, limits: Limits) -> Judged:
     except Refused as refused:
         event_id = value.get("event_id") if isinstance(value, dict) else None
         record, encoding = _keep(line)
-        return Judged(
+        return ValidatedLine(
             event_id=event_id if isinstance(event_id, str) and event_id else None,
             reason=refused.reason.value,
             error=refused.error,
@@ -107,10 +107,10 @@ def judge(line: bytes, *, latest_micros: int, limits: Limits) -> Judged:
         )
 
 
-def too_large(line: CutLine, *, limits: Limits) -> Judged:
+def too_large(line: CutLine, *, limits: Limits) -> ValidatedLine:
     """What a line of more than `max_record_bytes` is, by its beginning of at least `KEPT_RECORD_BYTES`."""
     record, encoding = _keep(line.start[:KEPT_RECORD_BYTES])
-    return Judged(
+    return ValidatedLine(
         reason=DeadLetterReason.RECORD_TOO_LARGE.value,
         error=f"the record has {line.size:,} bytes, at most {limits.max_record_bytes:,} are taken;"
         f" its first {KEPT_RECORD_BYTES:,} are kept here",
@@ -119,7 +119,7 @@ def too_large(line: CutLine, *, limits: Limits) -> Judged:
     )
 
 
-def _event(value: Any, fast: bool, latest_micros: int, limits: Limits) -> Judged:
+def _event(value: Any, fast: bool, latest_micros: int, limits: Limits) -> ValidatedLine:
     if type(value) is not dict:
         raise Refused(DeadLetterReason.NOT_AN_OBJECT, "the line is JSON, but no object")
     payload = _required(value, "payload")
@@ -127,7 +127,7 @@ def _event(value: Any, fast: bool, latest_micros: int, limits: Limits) -> Judged
         raise Refused(DeadLetterReason.WRONG_TYPE, "payload is not an object")
     trace_id, span_id = _optional_text(value, "trace_id"), _optional_text(value, "span_id")
     write = canonical_json.write_fast if fast else canonical_json.write
-    return Judged(
+    return ValidatedLine(
         event_id=_text(value, "event_id"),
         tenant_id=_tenant(value),
         aggregate_id=_text(value, "aggregate_id"),

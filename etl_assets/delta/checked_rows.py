@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.error_policy import spark_text
 from etl_assets.errors import EtlAssetsError, PartitionMismatch, RowsRefused
-from etl_assets.retry_policy import spark_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,7 +25,7 @@ _MARK = "etl-assets-refused"
 _REFUSAL = re.compile(_MARK + r":(\w+):([0-9A-F]*);")
 _STORED_AS_NULL = ("", "__HIVE_DEFAULT_PARTITION__")
 """Texts that Delta writes as NULL into a partition column."""
-_LONGEST_VALUE = 200
+_MAX_VALUE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class CheckedRows:
         if spec.delta_partition is not None:
             column = _column(spec.delta_partition)
             if self.partitions is not None:
-                text = F.coalesce(F.substring(column.cast("string"), 1, _LONGEST_VALUE), F.lit("NULL"))
+                text = F.coalesce(F.substring(column.cast("string"), 1, _MAX_VALUE), F.lit("NULL"))
                 here = F.coalesce(
                     F.expr(self.partitions.condition(identifier(spec.delta_partition))), F.lit(False)
                 )

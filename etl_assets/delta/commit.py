@@ -27,19 +27,19 @@ from etl_assets.delta.durability import sync_commit
 from etl_assets.delta.gate import Access, allows
 from etl_assets.delta.lasting_cursors import LASTING, lasting_cursors
 from etl_assets.delta.log import LogEntry, entry_path, parse_entry
+from etl_assets.delta.log_truncation import truncate_log
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.overtaken import expect_one_domain, not_ours
 from etl_assets.delta.own_commit import expect_last_commit, keep_last_commit
 from etl_assets.delta.partition_filter import PartitionFilter
+from etl_assets.delta.range_predicate import Within
 from etl_assets.delta.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
-from etl_assets.delta.shorter_log import keep_log_short
 from etl_assets.delta.upsert import UpsertSpec, check_columns, insert_sql, merge_sql
-from etl_assets.delta.within import Within
 from etl_assets.delta.writing import writing
 from etl_assets.errors import CommitConflict, CommitUnverified
-from etl_assets.testing.failpoints import Failpoint, failpoint, killed_while_writing
+from etl_assets.failpoints import Failpoint, failpoint, killed_while_writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -257,7 +257,7 @@ def write_version(
             keep_last_commit(place.path, version, content)
         failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
     if table.replication is None and (keep := table.domain.keep_log_versions) is not None:
-        keep_log_short(table.path, version, keep, table=table.name)
+        truncate_log(table.path, version, keep, table=table.name)
     return entry
 
 

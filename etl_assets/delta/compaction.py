@@ -56,13 +56,13 @@ TIERS = (4 << 20, SMALL_BYTES)
 """Where files keep coming, those smaller than the first are made one, and later what became of them, up to the second."""
 CROWDED_FILES = 100
 """So many small ones in one partition are written anew though more will come: each time costs at most `SMALL_BYTES` more."""
-MOST_BYTES_HERE = 32 << 20
+MAX_BYTES_IN_PROCESS = 32 << 20
 """Small files of so many bytes together are written anew by this process, within a second or two."""
 _ROWS_READ_AT_ONCE = 500
 _BYTES_AT_ONCE = 64 << 20
 """What is held at a time: rows may be long, and a megabyte on the disk may be thousands in memory."""
-DAYS_A_COMMIT = 10
-BYTES_A_COMMIT = 512 << 20
+MAX_DAYS_PER_COMMIT = 10
+MAX_BYTES_PER_COMMIT = 512 << 20
 """What a killed compaction loses at most, and for how long others wait for the table's lock. One day may have more bytes."""
 
 
@@ -157,7 +157,7 @@ def _batches(days: Iterable[dt.date], bytes_of: Mapping[dt.date, int]) -> Iterat
     some: list[dt.date] = []
     size = 0
     for day in days:
-        if some and (len(some) == DAYS_A_COMMIT or size + bytes_of[day] > BYTES_A_COMMIT):
+        if some and (len(some) == MAX_DAYS_PER_COMMIT or size + bytes_of[day] > MAX_BYTES_PER_COMMIT):
             yield some
             some, size = [], 0
         some.append(day)
@@ -218,7 +218,7 @@ def _is_little(table: Table, snapshot: Snapshot, together: _Together) -> bool:
     if not can_write_files(table, snapshot, Access.COMPACT) or snapshot.statistics_columns() is None:
         return False
     files = [file for some in together for file in some]
-    return all(file.tells_rows for file in files) and sum(file.size for file in files) <= MOST_BYTES_HERE
+    return all(file.tells_rows for file in files) and sum(file.size for file in files) <= MAX_BYTES_IN_PROCESS
 
 
 def _small_together(compaction: Compaction, snapshot: Snapshot) -> _Together:

@@ -1,7 +1,7 @@
 """The content of a version as data files, and rows of them that stay when their files go.
 
 Belongs here: what is taken from the log and from the files, so that an entry can name them again. Does not belong here:
-which files go (`steps/plan_undo.py`), and the commit (`replacement.py`).
+which files go (`undo/plan.py`), and the commit (`replacement.py`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEALT, RETIRED = "offsets/dealt", "offsets/retired"
 """Transaction ids under which an undo notes how many offsets had been dealt, and how many of them no row has any more."""
 _WHOLE_FILE = str(1 << 40)
-ONE_PARTITION_A_FILE = {
+ONE_PARTITION_PER_FILE = {
     # A split ends where size and open cost together pass the limit: after every file, and never inside one.
     "spark.sql.files.maxPartitionBytes": _WHOLE_FILE,
     "spark.sql.files.openCostInBytes": _WHOLE_FILE,
@@ -82,7 +82,7 @@ def count_runs(rows: DataFrame, key: Sequence[str]) -> tuple[Run, ...]:
     )
 
 
-def count_runs_here(rows: pa.Table, key: Sequence[str]) -> tuple[Run, ...]:
+def count_runs_in_process(rows: pa.Table, key: Sequence[str]) -> tuple[Run, ...]:
     """The same from rows in memory."""
     counted = rows.group_by([STAGED_FILE, *key]).aggregate([(STAGED_ROW, "min"), (STAGED_ROW, "count")])
     return tuple(
@@ -121,7 +121,7 @@ def deal_offsets(rows: DataFrame, runs: Sequence[Run], key: Sequence[str], first
 
     Returns:
         The rows with `offset` and without the columns of `StagedRows.frame`. To be evaluated under
-        `ONE_PARTITION_A_FILE`; a row that finds itself in a partition of other making fails the query.
+        `ONE_PARTITION_PER_FILE`; a row that finds itself in a partition of other making fails the query.
     """
     from pyspark.sql import functions as F
 

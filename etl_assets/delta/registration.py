@@ -18,11 +18,11 @@ from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.epochs import BEFORE_ALL
 from etl_assets.mirroring.first_copy import find_first_copy
 from etl_assets.mirroring.record import newest_accepted
-from etl_assets.placement.memory import MARKER, owner
+from etl_assets.placement.domain_registry import MARKER, owner
 
 if TYPE_CHECKING:
     from etl_assets.mirroring.first_copy import Conversion
-    from etl_assets.mirroring.locator import Locator, Replica
+    from etl_assets.mirroring.locator import Locator, ReplicaConfig
     from etl_assets.mirroring.register import Held
     from etl_assets.mirroring.table import MirroredTable
     from etl_assets.placement.site import Site
@@ -219,19 +219,19 @@ def _begun(answers: Mapping[str, _Presence]) -> Locator | None:
 def _lacks_registers(begun: Locator, answers: Mapping[str, _Presence]) -> bool:
     """Whether a process that made the table was killed before a majority had its registers: nobody could ever lead it.
 
-    A domain that lacks its own beside a majority joins like one that has lost it (`steps/members.py`).
+    A domain that lacks its own beside a majority joins like one that has lost it (`replicas/members.py`).
     """
     having = [domain for domain, answer in answers.items() if answer.held is not None]
     return not begun.is_majority(having) and any(answer.is_blank for answer in answers.values())
 
 
-def _foreign(table: MirroredTable, answers: Mapping[str, _Presence]) -> Replica | None:
+def _foreign(table: MirroredTable, answers: Mapping[str, _Presence]) -> ReplicaConfig | None:
     """A replica that lies elsewhere than the platform file says; None if none does."""
     replicas = _newest_replicas(answers)
     return next((each for each in replicas if table.roots.get(each.domain, each.uri) != each.uri), None)
 
 
-def _newest_replicas(answers: Mapping[str, _Presence]) -> tuple[Replica, ...]:
+def _newest_replicas(answers: Mapping[str, _Presence]) -> tuple[ReplicaConfig, ...]:
     """The replicas of the table by the newest state that any register tells; none if none does."""
     records = [answer.held.record for answer in answers.values() if answer.held is not None]
     voted = [record for record in records if record.accepted is not None]

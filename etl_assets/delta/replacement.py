@@ -1,6 +1,6 @@
 """The commit of an undo: files out and files in, in one log entry that is computed, so that it needs no Spark.
 
-Belongs here: carrying it out. Does not belong here: which files go and come back (`steps/plan_undo.py`).
+Belongs here: carrying it out. Does not belong here: which files go and come back (`undo/plan.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A table of several domains as the steps use it: where to write, what may be read, and when a commit counts.
 
 Belongs here: the mirroring protocol (`mirroring/`) put beside the tables of one process. Does not belong here: the
-protocol, who should lead (`placement/`), how a table is made (`registration.py`), and where it stands (`standing.py`).
+protocol, who should lead (`placement/`), how a table is made (`registration.py`), and where it stands (`replication_status.py`).
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from typing import TYPE_CHECKING
 from etl_assets.delta.checkpoint import live_files, make_checkpoint, says_the_same, sums_up
 from etl_assets.delta.closing import closing_entry
 from etl_assets.delta.registration import Registration
-from etl_assets.delta.standing import Holding, TableStanding, holdings, standing
+from etl_assets.delta.replication_status import Holding, ReplicationStatus, holdings, standing
 from etl_assets.errors import (
     MembershipRefused,
     MirrorError,
     Unanswered,
 )
+from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.mirroring.checkpoints import checkpoint_replicas
-from etl_assets.mirroring.clean_up import Outdated, clean, find_outdated, move_base
 from etl_assets.mirroring.contents import Differing, differing, mend
 from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.first_copy import Conversion
-from etl_assets.mirroring.inspection import Finding, Seen, look
+from etl_assets.mirroring.inspection import ScrubFinding, ScrubProgress, look
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.log_cleanup import Outdated, clean, find_outdated, move_base
 from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.reading import Binding, Reading
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.verification import fork_of, problems
 from etl_assets.placement.access import opener
-from etl_assets.placement.memory import MARKER, owner
+from etl_assets.placement.domain_registry import MARKER, owner
 from etl_assets.placement.site import is_folder
-from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from etl_assets.mirroring.lead import Lead
     from etl_assets.mirroring.locator import Locator
-    from etl_assets.mirroring.locator import Replica as Agreed
+    from etl_assets.mirroring.locator import ReplicaConfig as Agreed
     from etl_assets.mirroring.record import State
     from etl_assets.placement.domains import FailureDomain
 
@@ -130,7 +130,7 @@ class Replication:
         why = self._forked(agreed, state)
         return None if why is None else f"its replica {why} (`etl-assets tables repair {self.name}`)"
 
-    def standing(self) -> TableStanding | None:
+    def standing(self) -> ReplicationStatus | None:
         """Where the table stands, None when it does not exist.
 
         Raises:
@@ -301,7 +301,7 @@ class Replication:
         """
         mend(self._table, self._reading.acknowledged(), found)
 
-    def look(self, domain: str, since: Seen | None) -> Finding:
+    def look(self, domain: str, since: ScrubProgress | None) -> ScrubFinding:
         """Look over the next piece of a domain's replica; nothing is found where it has none.
 
         Raises:
@@ -311,7 +311,7 @@ class Replication:
         state = self.acknowledged()
         agreed = None if state is None else state.locator.replica(domain)
         if state is None or agreed is None:
-            return Finding()
+            return ScrubFinding()
         return look(self._table, agreed, state, since, sums_up)
 
     def rebuild(self, domain: str) -> None:

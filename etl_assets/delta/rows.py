@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.partition_values import folder_of
+from etl_assets.delta.range_predicate import Within, condition
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.within import Within, condition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 DAY_COLUMN = "partition_date"
 """The Delta partition column of tables that are laid out by day."""
-MOST_FILES_BY_NAME = 1_000
+MAX_FILES_BY_NAME = 1_000
 """Beyond, Spark would spend more on looking each file up than Delta does on its log."""
 
-MOST_ROWS_HERE = 1_000_000
+MAX_ROWS_IN_PROCESS = 1_000_000
 """As many are searched in this process within a second."""
 
 KnownFiles = Mapping[dt.date, Sequence[str]]
@@ -72,7 +72,7 @@ def read_rows(
     return rows if after is None else rows.where(_condition(after))
 
 
-def rows_here(
+def rows_in_process(
     table: Table,
     version: int,
     days: Collection[dt.date],
@@ -93,13 +93,13 @@ def rows_here(
         return None
     rows = snapshot.rows_by(DAY_COLUMN)
     files = [str(table.path / file) for file in files_with(snapshot, whole_days(days))]
-    if not files or sum(rows.get((day.isoformat(),), 0) for day in days) > MOST_ROWS_HERE:
+    if not files or sum(rows.get((day.isoformat(),), 0) for day in days) > MAX_ROWS_IN_PROCESS:
         return None
     wanted = pyarrow.dataset.field(key).isin(pa.array(sorted(values), pa.string()))
     return pyarrow.dataset.dataset(files, format="parquet").to_table(columns=list(columns), filter=wanted)
 
 
-def rows_of_batch_here(table: Table, version: int) -> pa.Table | None:
+def rows_of_batch_in_process(table: Table, version: int) -> pa.Table | None:
     """The rows of a version that its own commit wrote, with the contract's columns, read without Spark; all rows of a table
     that does not tell them apart.
 
@@ -115,7 +115,7 @@ def rows_of_batch_here(table: Table, version: int) -> pa.Table | None:
     schema = data_file_schema(table.contract)
     found = [file for file in snapshot.add_actions() if (file.get("max.batch_id") or version) >= version]
     numbers = [file["num_records"] for file in found]
-    if None in numbers or sum(numbers) > MOST_ROWS_HERE:
+    if None in numbers or sum(numbers) > MAX_ROWS_IN_PROCESS:
         return None
     if not found:
         return schema.empty_table()
@@ -138,7 +138,7 @@ def _by_name(
     if table.contract is None or snapshot is None or not snapshot.is_plain:
         return None
     files = list(files_with(snapshot, after, within))
-    if len(files) > MOST_FILES_BY_NAME or not folders_spell_partitions(snapshot, files):
+    if len(files) > MAX_FILES_BY_NAME or not folders_spell_partitions(snapshot, files):
         return None
     schema = struct_type(table.contract)
     if not files:

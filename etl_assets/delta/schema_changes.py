@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _WHOLE = ("byte", "short", "integer", "long")
 _FLOATING = ("float", "double")
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 _WIDENS = {"delta.enableTypeWidening": "true"}
 _HAS_LOCAL_TIMES = {"delta.feature.timestampNtz": "supported"}
 _LOCAL_TIME = re.compile(r'"(type|elementType|keyType|valueType)":"timestamp_ntz"')
@@ -73,7 +73,7 @@ def _wider(stored: DataType, found: DataType) -> DataType:
     if isinstance(stored, DecimalType) and isinstance(found, DecimalType):
         scale = max(stored.scale, found.scale)
         precision = max(stored.precision - stored.scale, found.precision - found.scale) + scale
-        return DecimalType(precision, scale) if precision <= _MOST_DIGITS else stored
+        return DecimalType(precision, scale) if precision <= _MAX_DIGITS else stored
     for order in (_WHOLE, _FLOATING):
         if {stored.typeName(), found.typeName()} <= set(order):
             return max(stored, found, key=lambda type_: order.index(type_.typeName()))

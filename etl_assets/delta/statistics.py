@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_LETTERS = 1_024
+_MAX_LETTERS = 1_024
 """Of a longer text the bounds hold its beginning."""
 _LAST_LETTER = "\U0010ffff"
 
@@ -94,12 +94,12 @@ def _is_bound(value: Any) -> bool:
 
 
 def _lower(value: Any) -> Any:
-    return value[:_MOST_LETTERS] if isinstance(value, str) else value
+    return value[:_MAX_LETTERS] if isinstance(value, str) else value
 
 
 def _upper(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > _MOST_LETTERS:
-        return value[:_MOST_LETTERS] + _LAST_LETTER
+    if isinstance(value, str) and len(value) > _MAX_LETTERS:
+        return value[:_MAX_LETTERS] + _LAST_LETTER
     return value
 
 

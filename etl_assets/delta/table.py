@@ -28,9 +28,9 @@ from etl_assets.delta.log import (
 )
 from etl_assets.delta.partition_filter import PartitionFilter
 from etl_assets.delta.partition_values import as_text
+from etl_assets.delta.range_predicate import Within, columns_of, may_hold
 from etl_assets.delta.replication import Replication, replication
 from etl_assets.delta.rows import After, read_rows
-from etl_assets.delta.within import Within, columns_of, may_hold
 from etl_assets.placement.domains import FailureDomain
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from etl_assets.delta.append import STAGING
 from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.log import checkpoints
-from etl_assets.delta.standing import Holding
+from etl_assets.delta.replication_status import Holding
 from etl_assets.errors import InputError
+from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.named_files import files_named
 from etl_assets.mirroring.record import FIRST_FOLDER, folder_name
-from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table

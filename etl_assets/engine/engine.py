@@ -27,8 +27,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from etl_assets.engine.freshness import loaded_state, variables
-from etl_assets.engine.handing import Asked, listening, read_message, send_message
+from etl_assets.engine.code_version import loaded_state, variables
+from etl_assets.engine.ipc import Asked, listening, read_message, send_message
 from etl_assets.engine.parent import die_with
 from etl_assets.engine.run import NOT_BEGUN, SUCCEEDED, at_engine, execute
 from etl_assets.engine.spark_server import SparkServer
@@ -45,7 +45,7 @@ _PROBE_EVERY_SECONDS = 60.0
 _PROBE_SECONDS = 20.0
 _BEYOND_HEAP_BYTES = 2 << 30
 """What a JVM takes besides its heap when it is well: classes, compiled code, buffers."""
-_LONGEST_PAUSE_SECONDS = 300.0
+_MAX_PAUSE_SECONDS = 300.0
 _AFTER_ERROR_SECONDS = 1.0
 
 
@@ -284,7 +284,7 @@ class Engine:
     def _start_later(self, *, failed: bool) -> None:
         """The next start of Spark: at once, or ever later after starts that failed."""
         self._failures += failed
-        self._next_start = time.monotonic() + min(2.0**self._failures - 1, _LONGEST_PAUSE_SECONDS)
+        self._next_start = time.monotonic() + min(2.0**self._failures - 1, _MAX_PAUSE_SECONDS)
 
     def _end_retired(self) -> None:
         in_use = [child.spark for child in self._children.values()]

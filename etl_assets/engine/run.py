@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.session import use_driver
-from etl_assets.engine.handing import GO, Asked
+from etl_assets.engine.ipc import GO, Asked
 from etl_assets.resources.spark import reach_engine, release_engine
 
 if TYPE_CHECKING:

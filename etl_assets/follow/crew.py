@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from etl_assets.delta.compaction import commit_compaction, plan_crowded
 from etl_assets.delta.session import lost_driver_pid
+from etl_assets.error_policy import Decision, decide, spark_went_away
 from etl_assets.errors import EngineLost
 from etl_assets.io_managers.partition_split import run_partitions
-from etl_assets.retry_policy import Decision, decide, spark_went_away
 from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import (
     ReadMode,
@@ -30,7 +30,7 @@ from etl_assets.steps.step import (
     platform_table,
     step_of,
 )
-from etl_assets.steps.turns import Turns
+from etl_assets.steps.table_queue import TableQueue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class StepOutcome:
     """What became of a step.
 
     Attributes:
@@ -54,7 +54,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class StepRunner:
     """Runs steps in one thread.
 
     Attributes:
@@ -73,7 +73,7 @@ class Crew:
     leaving: Callable[[], bool]
     alive: Callable[[], object] = lambda: None
 
-    def run(self, table: str, days: Sequence[dt.date]) -> Done:
+    def run(self, table: str, days: Sequence[dt.date]) -> StepOutcome:
         """Have a table's step run for some days, repeated as the platform's runs are.
 
         Raises:
@@ -86,10 +86,10 @@ class Crew:
                 return self._attempt(table, days, began)
             except Exception as error:  # noqa: BLE001 - handed over to whoever asked, by the retry table
                 if self.leaving():
-                    return Done(began=began, report=None, failed={None: error})
+                    return StepOutcome(began=began, report=None, failed={None: error})
                 self._look_at_engine(error)
                 if decide(error) is not Decision.RETRY or attempt + 1 == attempts:
-                    return Done(began=began, report=None, failed={None: error})
+                    return StepOutcome(began=began, report=None, failed={None: error})
                 logger.warning("%s is tried again: %s: %s", table, type(error).__name__, error)
                 self.wait(random.uniform(0, self.settings.runs.retry_delay_seconds * 2**attempt))
         raise AssertionError("unreachable: the last attempt returns")
@@ -125,7 +125,7 @@ class Crew:
             self._look_at_engine(error)
             logger.warning("%s was not compacted: %s: %s", table, type(error).__name__, error)
 
-    def _attempt(self, table: str, days: Sequence[dt.date], began: float) -> Done:
+    def _attempt(self, table: str, days: Sequence[dt.date], began: float) -> StepOutcome:
         placement = self.settings.placement()
         domain = place(placement, table)
         context = StepContext(
@@ -159,18 +159,18 @@ class Crew:
         failed: dict[dt.date | None, Exception] = {
             dt.date.fromisoformat(key): error for key, error in result.failed.items()
         }
-        return Done(began=began, report=result.report, failed=failed)
+        return StepOutcome(began=began, report=result.report, failed=failed)
 
     def _is_partitioned(self, table: str) -> bool:
         return self.settings.catalog().table(table).is_partitioned
 
-    def _turns(self) -> Turns:
+    def _turns(self) -> TableQueue:
         def waiting() -> None:
             self.alive()
             if self.leaving():
                 raise InterruptedError("whoever leaves waits for nothing")
 
-        return Turns(folder=self.settings.turns_path, waiting=waiting)
+        return TableQueue(folder=self.settings.turns_path, waiting=waiting)
 
     def _look_at_engine(self, error: Exception) -> None:
         """A local engine is gone for good with its process; to a server, another session is made."""

@@ -20,20 +20,20 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from etl_assets.error_policy import told
 from etl_assets.errors import EtlAssetsError
-from etl_assets.follow.crew import Crew, Done
+from etl_assets.follow.crew import StepOutcome, StepRunner
 from etl_assets.follow.lease import Lease, lease
-from etl_assets.follow.pauses import Pauses, Thing
+from etl_assets.follow.pauses import Backoffs, WorkItem
 from etl_assets.follow.reports import Reports
 from etl_assets.observability.pending import days_behind
 from etl_assets.orders.build_steps import source_folders
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
-from etl_assets.retry_policy import told
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.watch import WatchCursor, Watched, watch
+from etl_assets.sources.unread_days import WatchCursor, Watched, watch
 from etl_assets.steps.placing import once_led, place
 from etl_assets.steps.step import StepReport, logger, platform_table
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from etl_assets.follow.reports import Event
     from etl_assets.settings import Settings
 
-MOST_DAYS_A_LOOK = 1_000
+MAX_DAYS_PER_LOOK = 1_000
 JOIN_SECONDS = 10.0
 """How long leaving waits for a thread: what it has begun is done again by whoever comes next."""
 
@@ -99,7 +99,7 @@ class Follower:
         self._sessions = {"path": Session(config), "derived": Session(config)}
         self._leaving = threading.Event()
         self._lost: Exception | None = None
-        self._pauses: Pauses = Pauses()
+        self._pauses: Backoffs = Backoffs()
         self._pauses_lock = threading.Lock()
         self._left_behind: frozenset[dt.date] = frozenset()
         self._cursor = WatchCursor()
@@ -142,7 +142,7 @@ class Follower:
 
     def _days_to_carry(self) -> tuple[dt.date, ...]:
         """The days with unread files, and those that somebody has left behind on the way to the warehouse."""
-        looking: Thing = (self._path[0], None)
+        looking: WorkItem = (self._path[0], None)
         if not self._ready([looking]):
             return ()
         try:
@@ -172,10 +172,10 @@ class Follower:
             first_day=settings.start_date,
             now=dt.datetime.now(dt.UTC),
             settle_seconds=settings.landing.settle_seconds,
-            most_days=MOST_DAYS_A_LOOK,
+            most_days=MAX_DAYS_PER_LOOK,
         )
 
-    def _carry(self, crew: Crew, days: Sequence[dt.date], held: Lease) -> None:
+    def _carry(self, crew: StepRunner, days: Sequence[dt.date], held: Lease) -> None:
         """Take days from the landing folder to the warehouse, each as far as it goes."""
         # Nothing is looked up in a reference table that is known to be wrong; the source is read all the same.
         whole = all(
@@ -201,7 +201,7 @@ class Follower:
         crew = self._crew("derived")
         for stage in self._pipeline.derived:
             table = stage.name
-            things: list[Thing] = (
+            things: list[WorkItem] = (
                 [(table, day) for day in behind.get(table, ())]
                 if stage.table.is_partitioned
                 else [(table, None)]
@@ -221,7 +221,7 @@ class Follower:
         self._left_behind = frozenset(day for table in self._path for day in behind.get(table, ()))
         return behind
 
-    def _run(self, crew: Crew, table: str, days: Sequence[dt.date]) -> Done:
+    def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
         if done.report is not None:
             self._heard(table, done.report)
@@ -244,7 +244,7 @@ class Follower:
             partition = f"{blamed[0]}..{blamed[-1]}" if blamed else ""
             self._alert({"partition": partition, "step": table, "error": text[:2_000]})
             whole = day is None and (table not in self._path or not blamed)
-            things: list[Thing] = [(self._entry(table), each) for each in ([None] if whole else blamed)]
+            things: list[WorkItem] = [(self._entry(table), each) for each in ([None] if whole else blamed)]
             with self._pauses_lock:
                 self._pauses = self._pauses.failed(things, error, time.monotonic())
 
@@ -275,11 +275,11 @@ class Follower:
         with suppress(OSError):  # the disk may be what failed
             write_alert(self._settings.home, AlertKind.RUN_FAILED, {"run_id": "", "job": "follow", **alert})
 
-    def _succeeded(self, things: Collection[Thing]) -> None:
+    def _succeeded(self, things: Collection[WorkItem]) -> None:
         with self._pauses_lock:
             self._pauses = self._pauses.succeeded(things)
 
-    def _ready(self, things: Collection[Thing]) -> tuple[Thing, ...]:
+    def _ready(self, things: Collection[WorkItem]) -> tuple[WorkItem, ...]:
         with self._pauses_lock:
             return self._pauses.ready(things, time.monotonic())
 
@@ -287,9 +287,9 @@ class Follower:
         """The table under which days are set aside: those of the path enter at its beginning, and are left alone there."""
         return self._path[0] if table in self._path else table
 
-    def _crew(self, name: str, alive: Callable[[], object] = lambda: None) -> Crew:
+    def _crew(self, name: str, alive: Callable[[], object] = lambda: None) -> StepRunner:
         session = self._sessions[name]
-        return Crew(
+        return StepRunner(
             settings=self._settings,
             session=session,
             renew=session.renew,

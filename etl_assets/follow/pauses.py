@@ -1,6 +1,6 @@
 """What the follower leaves alone for a while after it has failed: pure decisions, the time is passed in.
 
-Belongs here: for how long. Does not belong here: what an error is worth (`retry_policy.py`).
+Belongs here: for how long. Does not belong here: what an error is worth (`error_policy.py`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from etl_assets.retry_policy import Decision, decide, disk_is_full
+from etl_assets.error_policy import Decision, decide, disk_is_full
 
-Thing = tuple[str, dt.date | None]
+WorkItem = tuple[str, dt.date | None]
 """A table, and a day of it; None for a table as a whole."""
 FIRST_SECONDS = 30.0
-LONGEST_SECONDS = 3_600.0
+MAX_SECONDS = 3_600.0
 """As the landing sensor has it for runs that fail."""
-LONGEST_FOR_PASSING_SECONDS = 60.0
+MAX_PASSING_SECONDS = 60.0
 """Of what says nothing about the data, such as a domain that is away or a full disk: to try costs little, and every minute is
 latency."""
 
@@ -31,19 +31,19 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Pauses:
+class Backoffs:
     """What has failed and has not succeeded since."""
 
-    by_thing: Mapping[Thing, Pause] = field(default_factory=lambda: MappingProxyType({}))
+    by_thing: Mapping[WorkItem, Pause] = field(default_factory=lambda: MappingProxyType({}))
 
-    def ready(self, things: Iterable[Thing], now: float) -> tuple[Thing, ...]:
+    def ready(self, things: Iterable[WorkItem], now: float) -> tuple[WorkItem, ...]:
         """Those of the things that are not left alone now, in their order."""
         return tuple(thing for thing in things if (p := self.by_thing.get(thing)) is None or p.until <= now)
 
-    def failed(self, things: Collection[Thing], error: Exception, now: float) -> Pauses:
+    def failed(self, things: Collection[WorkItem], error: Exception, now: float) -> Backoffs:
         """The pauses after some things have failed: each time twice as long."""
         passing = decide(error) is Decision.RETRY or disk_is_full(error)
-        longest = LONGEST_FOR_PASSING_SECONDS if passing else LONGEST_SECONDS
+        longest = MAX_PASSING_SECONDS if passing else MAX_SECONDS
         failures = {thing: self._failures(thing) + 1 for thing in things}
         new = {
             thing: Pause(
@@ -51,14 +51,14 @@ class Pauses:
             )
             for thing, number in failures.items()
         }
-        return Pauses({**self.by_thing, **new})
+        return Backoffs({**self.by_thing, **new})
 
-    def succeeded(self, things: Collection[Thing]) -> Pauses:
+    def succeeded(self, things: Collection[WorkItem]) -> Backoffs:
         """The pauses after some things went well."""
         if self.by_thing.keys().isdisjoint(things):
             return self
-        return Pauses({thing: pause for thing, pause in self.by_thing.items() if thing not in set(things)})
+        return Backoffs({thing: pause for thing, pause in self.by_thing.items() if thing not in set(things)})
 
-    def _failures(self, thing: Thing) -> int:
+    def _failures(self, thing: WorkItem) -> int:
         pause = self.by_thing.get(thing)
         return 0 if pause is None else pause.failures

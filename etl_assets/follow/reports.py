@@ -23,7 +23,7 @@ from etl_assets.steps.step import StepReport, logger, platform_table
 if TYPE_CHECKING:
     from etl_assets.settings import Settings
 
-_MOST_NOTES = 50
+_MAX_NOTES = 50
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
@@ -46,7 +46,7 @@ class Dagster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Untold:
+class Unreported:
     """What happened to a table since it was last told.
 
     Attributes:
@@ -59,14 +59,14 @@ class Untold:
     report: StepReport
     as_of: float
 
-    def __add__(self, later: Untold) -> Untold:
-        return Untold(
+    def __add__(self, later: Unreported) -> Unreported:
+        return Unreported(
             days=self.days | later.days,
             report=_summed(self.report, later.report),
             as_of=max(self.as_of, later.as_of),
         )
 
-    def without(self, day: dt.date | None) -> Untold:
+    def without(self, day: dt.date | None) -> Unreported:
         """What is left when a day, or the table without days, has been told."""
         counts = {of: figures for of, figures in self.report.counts.items() if of != day}
         return replace(self, days=self.days - {day}, report=replace(self.report, counts=counts))
@@ -83,13 +83,13 @@ class Reports:
 
     def __init__(self, settings: Settings, tell: Callable[[Event], None], *, follower: str) -> None:
         self._settings, self._tell, self._follower = settings, tell, follower
-        self._untold: dict[str, Untold] = {}
+        self._untold: dict[str, Unreported] = {}
         self._checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = {}
         self._lock = threading.Lock()
 
     def add(self, table: str, days: Sequence[dt.date], report: StepReport, as_of: float) -> None:
         """A step was run for some days."""
-        new = Untold(days=frozenset(days), report=report, as_of=as_of)
+        new = Unreported(days=frozenset(days), report=report, as_of=as_of)
         with self._lock:
             self._untold[table] = self._untold[table] + new if table in self._untold else new
 
@@ -144,7 +144,7 @@ class Reports:
         return True
 
     def _keep(
-        self, untold: dict[str, Untold], checks: dict[tuple[str, str], dg.AssetCheckEvaluation]
+        self, untold: dict[str, Unreported], checks: dict[tuple[str, str], dg.AssetCheckEvaluation]
     ) -> None:
         with self._lock:
             later = {
@@ -155,7 +155,7 @@ class Reports:
             self._checks = checks | self._checks
 
     def _materializations(
-        self, table: str, news: Untold
+        self, table: str, news: Unreported
     ) -> Iterator[tuple[dt.date | None, dg.AssetMaterialization]]:
         """By day; by None of a table without days."""
         written = platform_table(table, self._settings.placement().reader())
@@ -174,7 +174,7 @@ class Reports:
 def _summed(one: StepReport, other: StepReport) -> StepReport:
     """Two reports of a table as one; figures that were known for all days together only stay so."""
     both = one + other
-    return replace(both, notes=both.notes[-_MOST_NOTES:], domain=other.domain or one.domain)
+    return replace(both, notes=both.notes[-_MAX_NOTES:], domain=other.domain or one.domain)
 
 
 def _told(result: Any) -> str:

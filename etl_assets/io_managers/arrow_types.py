@@ -13,7 +13,7 @@ from etl_assets.errors import SchemaMismatch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 _ZONE = "UTC"
 
 
@@ -101,7 +101,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType | None:
     if is_type.is_timestamp(type_):
         return pa.timestamp("us", None if type_.tz is None else _ZONE)
     if is_type.is_decimal(type_):
-        fits = 0 <= type_.scale <= type_.precision <= _MOST_DIGITS
+        fits = 0 <= type_.scale <= type_.precision <= _MAX_DIGITS
         return pa.decimal128(type_.precision, type_.scale) if fits else None
     if is_type.is_large_string(type_) or is_type.is_string_view(type_):
         return pa.string()

@@ -29,6 +29,7 @@ from pydantic import Field
 from etl_assets.delta.frame_columns import check_frame
 from etl_assets.delta.table import Table
 from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.error_policy import spark_went_away
 from etl_assets.errors import ContractError, NotFound
 from etl_assets.installed import installed_catalog
 from etl_assets.io_managers.frame_step import FrameStep
@@ -44,15 +45,14 @@ from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.io_managers.reports import fail_with_the_others, log_result, report_partitions
 from etl_assets.io_managers.requested_frames import as_requested
 from etl_assets.io_managers.returned_frames import spark_frame
+from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.mirroring.locator import Role
-from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.observations import Observations
 from etl_assets.placement.site import Site
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.resources.failures import as_failure
 from etl_assets.resources.spark import SparkResource, renew_sessions
-from etl_assets.retry_policy import spark_went_away
 from etl_assets.steps.step import StepContext, StepReport, domain_watched
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

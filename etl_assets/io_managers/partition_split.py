@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from etl_assets.retry_policy import Decision, decide
+from etl_assets.error_policy import Decision, decide
 from etl_assets.steps.step import StepReport, logger
 
 

@@ -1,6 +1,6 @@
 """What a user's commit was: materializations with figures, a line in the log, and a failure that names what failed.
 
-Does not belong here: the figures themselves (`metadata.py`), and what an error means for a run (`retry_policy.py`).
+Does not belong here: the figures themselves (`metadata.py`), and what an error means for a run (`error_policy.py`).
 """
 
 from __future__ import annotations

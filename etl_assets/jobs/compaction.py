@@ -19,7 +19,7 @@ from etl_assets.settings import Settings
 from etl_assets.steps.compact import Compact, Extent
 from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import StepContext, domain_watched
-from etl_assets.steps.turns import Turns
+from etl_assets.steps.table_queue import TableQueue
 
 JOB = "compact_tables"
 EVERY_HOUR = "17 * * * *"
@@ -131,7 +131,7 @@ def _compact(platform: PlatformResource, table: str) -> tuple[Extent, Extent]:
         lock_wait_seconds=settings.runs.lock_wait_seconds,
         domain_problem=lambda: placement.problem(domain),
         take_up=partial(take_up, placement),
-        turns=Turns(folder=settings.turns_path),
+        turns=TableQueue(folder=settings.turns_path),
     )
     with domain_watched(context):
         return Compact(context=context, table=table, undated_files=CROWDED_FILES).run()

@@ -16,7 +16,7 @@ from etl_assets.errors import MembershipRefused
 from etl_assets.mirroring.chain import GENESIS
 from etl_assets.mirroring.epochs import BEFORE_ALL
 from etl_assets.mirroring.first_copy import Conversion, begin_with, find_first_copy
-from etl_assets.mirroring.locator import Locator, Replica, Role
+from etl_assets.mirroring.locator import Locator, ReplicaConfig, Role
 from etl_assets.mirroring.record import NOTHING_PUBLISHED, Published, Record, State
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.voter import Voter
@@ -107,7 +107,7 @@ def _first_state(
 ) -> tuple[State, dict[str, Published]]:
     """What the table begins with, and the domain that holds that already, if one does."""
     replicas = tuple(
-        Replica(domain=domain, uri=table.roots[domain], role=role, incarnation=new_incarnation())
+        ReplicaConfig(domain=domain, uri=table.roots[domain], role=role, incarnation=new_incarnation())
         for domain, role in sorted(roles.items())
     )
     locator = Locator(generation=1, one_copy=False, replicas=replicas)

@@ -19,7 +19,7 @@ from typing import Any
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.chain import extend, extend_all
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, State
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.mirroring.stores import Found
 from etl_assets.mirroring.table import MirroredTable
 
@@ -65,7 +65,7 @@ Same = Callable[[bytes, bytes], bool]
 class Checkpoints:
     """Those of one content generation of a replica."""
 
-    def __init__(self, replica: Replica, folder: int) -> None:
+    def __init__(self, replica: ReplicaStore, folder: int) -> None:
         self._store = replica.store
         self._log = f"{replica.folder(folder)}/_delta_log"
 
@@ -248,7 +248,7 @@ def _of_home(table: MirroredTable, state: State, version: int, make: Make) -> Ch
     )
 
 
-def checkpoint_of_base(replica: Replica, folder: int, base: Base) -> Checkpoint | None:
+def checkpoint_of_base(replica: ReplicaStore, folder: int, base: Base) -> Checkpoint | None:
     """The checkpoint that a folder's log begins with, to build on; None if it is not what was agreed on."""
     content, entry = Checkpoints(replica, folder).of(base), replica.entry(folder, base.first)
     if content is None or entry is None:

@@ -17,7 +17,7 @@ from etl_assets.mirroring.fork import forked
 from etl_assets.mirroring.inspection import live_now
 from etl_assets.mirroring.named_files import NamedFile
 from etl_assets.mirroring.record import Published, State
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.verification import begins_at
 
@@ -98,7 +98,7 @@ def mend(table: MirroredTable, state: State, found: Differing) -> None:
         replica.store.persist([key])
 
 
-def _that_have(table: MirroredTable, state: State) -> dict[str, tuple[Replica, Published]]:
+def _that_have(table: MirroredTable, state: State) -> dict[str, tuple[ReplicaStore, Published]]:
     """The replicas with data that have published a state, and what they have."""
     found = {}
     for agreed in state.locator.replicas:
@@ -112,7 +112,7 @@ def _that_have(table: MirroredTable, state: State) -> dict[str, tuple[Replica, P
 
 
 def _files(
-    table: MirroredTable, replicas: dict[str, tuple[Replica, Published]], state: State
+    table: MirroredTable, replicas: dict[str, tuple[ReplicaStore, Published]], state: State
 ) -> list[NamedFile]:
     """The data files in use, by the first replica whose log can be read."""
     corrupt: ReplicaCorrupt | None = None
@@ -129,7 +129,7 @@ def _files(
     return []
 
 
-def _digest(replica: Replica, at: Published, file: NamedFile) -> bytes | None:
+def _digest(replica: ReplicaStore, at: Published, file: NamedFile) -> bytes | None:
     key = f"{replica.folder(at.folder)}/{file.path}"
     if not file.fits(replica.store.size(key)) or (chunks := replica.store.read(key)) is None:
         return None

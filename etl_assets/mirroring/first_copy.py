@@ -23,7 +23,7 @@ from etl_assets.mirroring.checkpoints import Checkpoint, Checkpoints, Make, dige
 from etl_assets.mirroring.epochs import BEFORE_ALL
 from etl_assets.mirroring.locator import Locator
 from etl_assets.mirroring.record import FIRST_FOLDER, WHOLE_LOG, Base, Published, State
-from etl_assets.mirroring.replica import ForeignEntry, Replica
+from etl_assets.mirroring.replica import ForeignEntry, ReplicaStore
 from etl_assets.mirroring.table import MirroredTable
 
 CLOSES = "closes_first_copy"
@@ -107,7 +107,7 @@ def begin_with(
             return state, replica.publish(base.start(folder), entries)
 
 
-def _close(table: MirroredTable, replica: Replica, close: Close) -> _Log:
+def _close(table: MirroredTable, replica: ReplicaStore, close: Close) -> _Log:
     for _ in range(_ATTEMPTS):
         log = _read(table, replica)
         if log.is_closed:
@@ -124,7 +124,7 @@ def _close(table: MirroredTable, replica: Replica, close: Close) -> _Log:
     )
 
 
-def _read(table: MirroredTable, replica: Replica) -> _Log:
+def _read(table: MirroredTable, replica: ReplicaStore) -> _Log:
     versions, checkpoints = _versions(replica)
     if not versions or max(checkpoints, default=-1) > max(versions):
         raise _refused(table, replica, "has no entry after its newest checkpoint", "restore it from a backup")
@@ -165,11 +165,11 @@ def _base_of(log: _Log, make: Make) -> tuple[Base, tuple[bytes, ...], bytes | No
     return Base(first=made.version, before=before, checkpoint=digest(made.content)), entries, made.content
 
 
-def _log_of(replica: Replica) -> str:
+def _log_of(replica: ReplicaStore) -> str:
     return f"{replica.folder(FIRST_FOLDER)}/_delta_log/"
 
 
-def _versions(replica: Replica) -> tuple[set[int], set[int]]:
+def _versions(replica: ReplicaStore) -> tuple[set[int], set[int]]:
     """The versions of which the first folder has an entry, and a checkpoint."""
     log = _log_of(replica)
     names = [key.removeprefix(log) for key in replica.store.list(log)]
@@ -190,7 +190,7 @@ def _user_metadata(entry: bytes) -> Mapping[str, Any]:
     return {}
 
 
-def _refused(table: MirroredTable, replica: Replica, why: str, fix: str) -> ReplicaCorrupt:
+def _refused(table: MirroredTable, replica: ReplicaStore, why: str, fix: str) -> ReplicaCorrupt:
     return ReplicaCorrupt(
         f"the table {table.name} cannot be made of what {replica.domain} has of it: the log in "
         f"{replica.folder(FIRST_FOLDER)} {why}",

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.chain import extend_all
 from etl_assets.mirroring.record import Published, Record, State, newest_accepted
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 
-Sources = Iterable[tuple[Replica, int]]
+Sources = Iterable[tuple[ReplicaStore, int]]
 
 
 def contradiction(record: Record, state: State) -> str | None:
@@ -46,7 +46,7 @@ def without_forked(records: Mapping[str, Record]) -> dict[str, Record]:
     return {domain: record for domain, record in records.items() if contradiction(record, newest) is None}
 
 
-def forked(replica: Replica, record: Record, state: State, sources: Sources) -> str | None:
+def forked(replica: ReplicaStore, record: Record, state: State, sources: Sources) -> str | None:
     """Why what a replica has published is not part of an acknowledged history, nor the other way round; None if it is.
 
     Args:

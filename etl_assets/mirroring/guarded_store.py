@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from etl_assets.errors import Unanswered
+from etl_assets.mirroring.circuit_breaker import Hangs, Heartbeat, ask
 from etl_assets.mirroring.stores import Found, Store
-from etl_assets.mirroring.time_limit import Hangs, Pulse, ask
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class GuardedStore:
 
     def put(self, key: str, chunks: Iterable[bytes]) -> None:
         # The chunks come from another domain: that one's time is not this one's.
-        pulse = Pulse()
+        pulse = Heartbeat()
         self._ask(key, lambda: self._store.put(key, pulse.of(chunks)), pulse)
 
     def read(self, key: str) -> Iterator[bytes] | None:
@@ -106,7 +106,7 @@ class GuardedStore:
         while found := self._ask(key, following):
             yield found
 
-    def _ask(self, key: str, question: Callable[[], T], pulse: Pulse | None = None) -> T:
+    def _ask(self, key: str, question: Callable[[], T], pulse: Heartbeat | None = None) -> T:
         self._expect_open(key)
         began = time.monotonic()
         try:

@@ -13,10 +13,10 @@ from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import extend
 from etl_assets.mirroring.checkpoints import Checkpoints
 from etl_assets.mirroring.fork import forked
-from etl_assets.mirroring.locator import Replica as Agreed
+from etl_assets.mirroring.locator import ReplicaConfig
 from etl_assets.mirroring.named_files import NamedFile, files_named, files_removed
 from etl_assets.mirroring.record import Base, Published, State
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.unnamed_checkpoints import SumsUp, foreign_checkpoint
 from etl_assets.mirroring.verification import begins_at, holders
@@ -26,7 +26,7 @@ AT_ONCE = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ScrubProgress:
     """How far a replica has been looked over.
 
     Attributes:
@@ -43,26 +43,26 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ScrubFinding:
     """What a look found: where the next one goes on, None at the end, or what is wrong.
 
     Of a replica that has `forked` nothing is broken, and it may be the only one with what was acknowledged: which history counts
     is not decided by building it again.
     """
 
-    seen: Seen | None = None
+    seen: ScrubProgress | None = None
     problem: str | None = None
     forked: bool = False
 
 
 def look(
     table: MirroredTable,
-    agreed: Agreed,
+    agreed: ReplicaConfig,
     state: State,
-    since: Seen | None,
+    since: ScrubProgress | None,
     sums_up: SumsUp,
     at_once: int = AT_ONCE,
-) -> Finding:
+) -> ScrubFinding:
     """Look over the next piece of a replica of an acknowledged state.
 
     What is published or removed meanwhile may be taken for damage: whoever acts on a problem looks again first, with the state as
@@ -81,60 +81,64 @@ def look(
     """
     record = table.read(agreed.domain, state.locator).record
     if record is None:
-        return Finding()  # that it does not answer, or has lost its register, is seen elsewhere
+        return ScrubFinding()  # that it does not answer, or has lost its register, is seen elsewhere
     replica, at = table.replica(agreed.domain, state.locator), record.published
     base = begins_at(replica, record, state)
     if at.version < base.first:
-        return Finding()  # it begins anew there
+        return ScrubFinding()  # it begins anew there
     try:
         if since is None or since.folder != at.folder or not base.first - 1 <= since.version <= at.version:
             if agreed.has_data and base.first and Checkpoints(replica, at.folder).of(base) is None:
-                return Finding(
+                return ScrubFinding(
                     problem=f"the checkpoint of version {base.first}, with which the log begins, is gone or wrong"
                 )
-            since = Seen(folder=at.folder, version=base.first - 1, chain=base.before)
+            since = ScrubProgress(folder=at.folder, version=base.first - 1, chain=base.before)
             if (fork := forked(replica, record, state, holders(table, agreed, state))) is not None:
-                return Finding(problem=fork, forked=True)
+                return ScrubFinding(problem=fork, forked=True)
         if since.path is None:
             return _look_at_log(replica, at, since, at_once, has_data=agreed.has_data)
         live = live_now(table, replica, at, base)
         # Once, between the log and the files.
         if not since.path and (problem := foreign_checkpoint(replica, at, base, state.version, sums_up)):
-            return Finding(problem=problem)
+            return ScrubFinding(problem=problem)
         return _look_at_files(replica, at, since, live, at_once)
     except ReplicaCorrupt as error:
-        return Finding(problem=error.message)
+        return ScrubFinding(problem=error.message)
 
 
-def _look_at_log(replica: Replica, at: Published, since: Seen, at_once: int, *, has_data: bool) -> Finding:
+def _look_at_log(
+    replica: ReplicaStore, at: Published, since: ScrubProgress, at_once: int, *, has_data: bool
+) -> ScrubFinding:
     chain, last = since.chain, min(at.version, since.version + at_once)
     for version in range(since.version + 1, last + 1):
         if (entry := replica.entry(at.folder, version)) is None:
-            return Finding(problem=f"version {version} is missing in {replica.folder(at.folder)}")
+            return ScrubFinding(problem=f"version {version} is missing in {replica.folder(at.folder)}")
         chain = extend(chain, entry)
     if last == at.version and chain != at.chain:
-        return Finding(problem=f"the log in {replica.folder(at.folder)} is not the one that was published")
+        return ScrubFinding(
+            problem=f"the log in {replica.folder(at.folder)} is not the one that was published"
+        )
     if last == at.version and not has_data:
-        return Finding()
+        return ScrubFinding()
     path = "" if last == at.version else None
-    return Finding(seen=Seen(folder=at.folder, version=last, chain=chain, path=path))
+    return ScrubFinding(seen=ScrubProgress(folder=at.folder, version=last, chain=chain, path=path))
 
 
 def _look_at_files(
-    replica: Replica, at: Published, since: Seen, live: Sequence[NamedFile], at_once: int
-) -> Finding:
+    replica: ReplicaStore, at: Published, since: ScrubProgress, live: Sequence[NamedFile], at_once: int
+) -> ScrubFinding:
     left = [file for file in live if file.path > (since.path or "")]
     for file in left[:at_once]:
         if not file.fits(replica.store.size(f"{replica.folder(at.folder)}/{file.path}")):
-            return Finding(
+            return ScrubFinding(
                 problem=f"{file.path} is missing in {replica.folder(at.folder)}, or not of its size"
             )
     if len(left) <= at_once:
-        return Finding()
-    return Finding(seen=replace(since, path=left[at_once - 1].path))
+        return ScrubFinding()
+    return ScrubFinding(seen=replace(since, path=left[at_once - 1].path))
 
 
-def live_now(table: MirroredTable, replica: Replica, at: Published, base: Base) -> list[NamedFile]:
+def live_now(table: MirroredTable, replica: ReplicaStore, at: Published, base: Base) -> list[NamedFile]:
     """The files of the version that is published, in order, as whoever opens the replica finds them.
 
     Raises:

@@ -25,7 +25,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class ReplicaConfig:
     """One replica; a domain has at most one of a table.
 
     `incarnation` names the memory this replica votes from: a register under that root with another incarnation, or none,
@@ -52,9 +52,9 @@ class Locator:
 
     generation: int
     one_copy: bool
-    replicas: tuple[Replica, ...]
+    replicas: tuple[ReplicaConfig, ...]
 
-    def replica(self, domain: str) -> Replica | None:
+    def replica(self, domain: str) -> ReplicaConfig | None:
         return next((replica for replica in self.replicas if replica.domain == domain), None)
 
     def domains(self, *roles: Role) -> tuple[str, ...]:
@@ -80,7 +80,9 @@ class Locator:
     def has_copies(self, votes: Collection[str]) -> bool:
         return sum(domain in votes for domain in self.domains(Role.VOTER)) >= self.copies_needed
 
-    def next(self, *, replicas: Iterable[Replica] | None = None, one_copy: bool | None = None) -> Locator:
+    def next(
+        self, *, replicas: Iterable[ReplicaConfig] | None = None, one_copy: bool | None = None
+    ) -> Locator:
         """The locator of the next generation."""
         return replace(
             self,

@@ -16,7 +16,7 @@ from typing import TypeVar
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.ballot import quorum_unavailable
 from etl_assets.mirroring.leadership import Leadership
-from etl_assets.mirroring.locator import Locator, Replica, Role
+from etl_assets.mirroring.locator import Locator, ReplicaConfig, Role
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.record import NOTHING_PUBLISHED, Record
 from etl_assets.mirroring.register import Held
@@ -62,7 +62,9 @@ class Membership:
         agreed = locator.replica(domain)
         if agreed is None or self._table.disqualified(held, domain, locator) is not None:
             uri = self._table.roots[domain] if agreed is None else agreed.uri
-            joining = Replica(domain=domain, uri=uri, role=Role.LEARNER, incarnation=self._new_incarnation())
+            joining = ReplicaConfig(
+                domain=domain, uri=uri, role=Role.LEARNER, incarnation=self._new_incarnation()
+            )
             others = [replica for replica in locator.replicas if replica.domain != domain]
             changed = locator.next(replicas=sorted((*others, joining), key=lambda replica: replica.domain))
             self._expect_copies(locator, changed)
@@ -191,7 +193,7 @@ class Membership:
         return locator
 
     def _write_blank(
-        self, joining: Replica, locator: Locator, held: Held | None, *, unreadable: bool
+        self, joining: ReplicaConfig, locator: Locator, held: Held | None, *, unreadable: bool
     ) -> None:
         """Give a domain a register that remembers nothing and counts for nothing until the locator names it.
 

@@ -19,7 +19,7 @@ from etl_assets.mirroring.locator import Locator
 from etl_assets.mirroring.proof import Proof
 from etl_assets.mirroring.record import Base, Published, State
 from etl_assets.mirroring.register import Held
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.voter import Voter
 
@@ -33,7 +33,7 @@ class Mirror:
         self._proof = Proof()
 
     @property
-    def home(self) -> Replica:
+    def home(self) -> ReplicaStore:
         return self.table.replica(self.table.home)
 
     def held(self) -> Held:

@@ -23,7 +23,7 @@ from etl_assets.mirroring.stores import Found
 
 CONNECT_TIMEOUT = timedelta(seconds=2)
 READ_TIMEOUT = timedelta(seconds=20)
-"""A server that says nothing for so long has ended the request; whoever asked was told long before (`time_limit.py`)."""
+"""A server that says nothing for so long has ended the request; whoever asked was told long before (`circuit_breaker.py`)."""
 REQUEST_TIMEOUT = timedelta(minutes=10)
 """For a whole file, however slow the line is."""
 RETRY_TIMEOUT = timedelta(seconds=10)

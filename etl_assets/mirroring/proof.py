@@ -1,7 +1,7 @@
 """Whether a replica's own log is what was published, as far as a reader of the table believes it.
 
 Belongs here: the look before a replica is led from or read. Not here: the look at everything, its data files too
-(`Replica.broken`).
+(`ReplicaStore.broken`).
 
 The register says which history was published; the folder says what is there now. Between them anything may have happened: an
 edit, a restore, a bad disk. Whoever plans on a log that lost a line commits what was never meant, and mirroring copies that
@@ -14,7 +14,7 @@ from __future__ import annotations
 from etl_assets.mirroring.chain import extend
 from etl_assets.mirroring.checkpoints import Checkpoints
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 
 
 class Proof:
@@ -23,7 +23,7 @@ class Proof:
     def __init__(self) -> None:
         self._proven: dict[tuple[str, int], Published] = {}
 
-    def holds(self, replica: Replica, published: Published, base: Base) -> bool:
+    def holds(self, replica: ReplicaStore, published: Published, base: Base) -> bool:
         """Whether a replica's log is the published history, from its newest checkpoint on, or from where the log begins.
 
         Raises:
@@ -47,7 +47,7 @@ class Proof:
         return True
 
 
-def _start(replica: Replica, published: Published, base: Base) -> Published | None:
+def _start(replica: ReplicaStore, published: Published, base: Base) -> Published | None:
     """Where a reader starts: at the newest checkpoint, else at the beginning. None: it would believe a wrong checkpoint."""
     checkpoints = Checkpoints(replica, published.folder)
     newest = checkpoints.newest()

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.epochs import Epoch
-from etl_assets.mirroring.locator import Locator, Replica, Role
+from etl_assets.mirroring.locator import Locator, ReplicaConfig, Role
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, Record, State
 
 FORMAT = 3
@@ -163,9 +163,9 @@ def _base(document: Any) -> Base:
     return base
 
 
-def _replica(document: Any) -> Replica:
+def _replica(document: Any) -> ReplicaConfig:
     fields = _fields(document, "domain", "uri", "role", "incarnation")
-    return Replica(
+    return ReplicaConfig(
         domain=_of(str, fields["domain"]),
         uri=_of(str, fields["uri"]),
         role=Role(fields["role"]),

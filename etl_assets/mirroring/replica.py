@@ -30,7 +30,7 @@ class ForeignEntry(Exception):
     """A folder has another entry under the version to be published: an unacknowledged tail, or somebody's edit."""
 
 
-class Replica:
+class ReplicaStore:
     """A table's replica in one domain."""
 
     def __init__(self, store: Store, *, table: str, domain: str) -> None:
@@ -137,7 +137,7 @@ class Replica:
         self,
         folder: int,
         entries: Sequence[bytes],
-        sources: Sequence[tuple[Replica, int]],
+        sources: Sequence[tuple[ReplicaStore, int]],
         *,
         live: Sequence[NamedFile] = (),
     ) -> None:
@@ -172,7 +172,7 @@ class Replica:
         if held:
             self.store.persist(held)
 
-    def _fetch_file(self, folder: int, file: NamedFile, sources: Sequence[tuple[Replica, int]]) -> bool:
+    def _fetch_file(self, folder: int, file: NamedFile, sources: Sequence[tuple[ReplicaStore, int]]) -> bool:
         target = f"{self.folder(folder)}/{file.path}"
         if file.fits(self.store.size(target)):
             return True

@@ -12,7 +12,7 @@ from etl_assets.mirroring.locator import Locator
 from etl_assets.mirroring.named_files import NamedFile
 from etl_assets.mirroring.record import Record
 from etl_assets.mirroring.register import Held
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.mirroring.stores import Store
 
 T = TypeVar("T")
@@ -46,15 +46,15 @@ class MirroredTable:
     open_store: Callable[[str], Store]
     live_files: Callable[[bytes], Sequence[NamedFile]]
     couriers: Couriers
-    _replicas: dict[tuple[str, str], Replica] = field(default_factory=dict)
+    _replicas: dict[tuple[str, str], ReplicaStore] = field(default_factory=dict)
 
-    def replica(self, domain: str, locator: Locator | None = None) -> Replica:
+    def replica(self, domain: str, locator: Locator | None = None) -> ReplicaStore:
         """The replica in a domain, at the root the locator says, else at the configured one."""
         named = None if locator is None else locator.replica(domain)
         uri = self.roots[domain] if named is None else named.uri
         if (domain, uri) not in self._replicas:
             store = self.open_store(uri)
-            self._replicas[domain, uri] = Replica(store, table=self.name, domain=domain)
+            self._replicas[domain, uri] = ReplicaStore(store, table=self.name, domain=domain)
         return self._replicas[domain, uri]
 
     def read(self, domain: str, locator: Locator | None = None) -> Answer:

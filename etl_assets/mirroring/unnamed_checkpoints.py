@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from etl_assets.mirroring.checkpoints import Checkpoint, Checkpoints, checkpoint_of_base
 from etl_assets.mirroring.proof import Proof
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 
 SumsUp = Callable[[bytes, Checkpoint | None, Sequence[bytes]], bool]
 """Whether a checkpoint's content says what some entries say, which follow on another checkpoint, or are the first."""
@@ -24,7 +24,9 @@ _BELIEVED = re.compile(r"(\d{20})\.(?:checkpoint\..+|\d{20}\.compacted\.json)")
 """What sums up entries: checkpoints in one file or in several, and compacted entries. The platform makes the first kind only."""
 
 
-def foreign_checkpoint(replica: Replica, at: Published, base: Base, head: int, sums_up: SumsUp) -> str | None:
+def foreign_checkpoint(
+    replica: ReplicaStore, at: Published, base: Base, head: int, sums_up: SumsUp
+) -> str | None:
     """What is wrong with what a reader of the published version takes for its checkpoint; None if nothing is.
 
     Files of versions up to the one that is named are left aside: only who goes back to such a version reads them.

@@ -10,16 +10,15 @@ from collections.abc import Iterator
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.checkpoints import Checkpoints
 from etl_assets.mirroring.fork import forked
-from etl_assets.mirroring.locator import Replica as Agreed
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.locator import ReplicaConfig, Role
 from etl_assets.mirroring.proof import Proof
 from etl_assets.mirroring.record import Base, Published, Record, State
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.unnamed_checkpoints import SumsUp, foreign_checkpoint
 
 
-def problems(table: MirroredTable, agreed: Agreed, state: State, sums_up: SumsUp) -> list[str]:
+def problems(table: MirroredTable, agreed: ReplicaConfig, state: State, sums_up: SumsUp) -> list[str]:
     """What is wrong with a replica of an acknowledged state; also that it does not answer, or has lost its register.
 
     One so far behind that it begins anew at the base has nothing that counts, and so nothing wrong. `sums_up` compares a
@@ -35,7 +34,7 @@ def problems(table: MirroredTable, agreed: Agreed, state: State, sums_up: SumsUp
 
 
 def _problems(
-    table: MirroredTable, agreed: Agreed, record: Record, state: State, sums_up: SumsUp
+    table: MirroredTable, agreed: ReplicaConfig, record: Record, state: State, sums_up: SumsUp
 ) -> Iterator[str]:
     replica, at = table.replica(agreed.domain, state.locator), record.published
     base = begins_at(replica, record, state)
@@ -53,7 +52,7 @@ def _problems(
 
 
 def _damage(
-    table: MirroredTable, replica: Replica, agreed: Agreed, at: Published, base: Base
+    table: MirroredTable, replica: ReplicaStore, agreed: ReplicaConfig, at: Published, base: Base
 ) -> Iterator[str]:
     there = Checkpoints(replica, at.folder)
     content = there.of(base) if agreed.has_data and base.first else None
@@ -65,7 +64,7 @@ def _damage(
         yield problem
 
 
-def fork_of(table: MirroredTable, agreed: Agreed, state: State) -> str | None:
+def fork_of(table: MirroredTable, agreed: ReplicaConfig, state: State) -> str | None:
     """Why what a replica has published is not of an acknowledged state's history; None if it is, or cannot be told.
 
     Raises:
@@ -81,7 +80,7 @@ def fork_of(table: MirroredTable, agreed: Agreed, state: State) -> str | None:
     return found
 
 
-def holders(table: MirroredTable, agreed: Agreed, state: State) -> Iterator[tuple[Replica, int]]:
+def holders(table: MirroredTable, agreed: ReplicaConfig, state: State) -> Iterator[tuple[ReplicaStore, int]]:
     """The other replicas with an acknowledged history, the leader's first; whether they have it all shows when it is read."""
     others = [domain for domain in state.locator.domains(*Role) if domain != agreed.domain]
     for domain in sorted(others, key=lambda domain: domain != state.epoch.domain):
@@ -89,7 +88,7 @@ def holders(table: MirroredTable, agreed: Agreed, state: State) -> Iterator[tupl
             yield table.replica(domain, state.locator), record.published.folder
 
 
-def begins_at(replica: Replica, record: Record, state: State) -> Base:
+def begins_at(replica: ReplicaStore, record: Record, state: State) -> Base:
     """The base to compare from: the one that the replica voted for, or a later one that it was built from."""
     voted = state.base if record.accepted is None else record.accepted.base
     folder = record.published.folder

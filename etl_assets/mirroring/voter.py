@@ -16,11 +16,11 @@ from etl_assets.mirroring.fork import chain_at, contradiction, expect_no_fork, o
 from etl_assets.mirroring.locator import Locator
 from etl_assets.mirroring.record import NOTHING_PUBLISHED, Base, Published, Record, State
 from etl_assets.mirroring.register import Held
-from etl_assets.mirroring.replica import ForeignEntry, Replica
+from etl_assets.mirroring.replica import ForeignEntry, ReplicaStore
 from etl_assets.mirroring.table import Answer, MirroredTable
 
 ATTEMPTS = 8
-Sources = Sequence[tuple[Replica, int]]
+Sources = Sequence[tuple[ReplicaStore, int]]
 """Replicas that hold a state's history, with the folder each has it in; tried in order."""
 
 
@@ -77,7 +77,7 @@ class Voter:
             try:
                 self.replica.unstage(state)
             except Unanswered:
-                return answer  # a leftover; `Replica.sweep` takes it
+                return answer  # a leftover; `ReplicaStore.sweep` takes it
         return answer
 
     def install(self, state: State, sources: Sources) -> Published:

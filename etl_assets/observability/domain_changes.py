@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from etl_assets.delta.standing import TableStanding
+    from etl_assets.delta.replication_status import ReplicationStatus
 
 
 class ChangeKind(StrEnum):
@@ -44,7 +44,7 @@ class Noted:
     version: int
 
     @classmethod
-    def of(cls, standing: TableStanding) -> Noted:
+    def of(cls, standing: ReplicationStatus) -> Noted:
         """The part of a standing that is compared."""
         return cls(
             leader=standing.leader,

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.standing import TableStanding
+from etl_assets.delta.replication_status import ReplicationStatus
 from etl_assets.errors import MirrorError
+from etl_assets.placement.domain_registry import AdminState
 from etl_assets.placement.health import HealthState
-from etl_assets.placement.memory import Standing
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class DomainState:
         return {**dataclasses.asdict(self), **lists, "behind": dict(self.behind)}
 
 
-def table_standings(placement: Placement) -> dict[str, TableStanding]:
+def replication_statuses(placement: Placement) -> dict[str, ReplicationStatus]:
     """Every mirrored table of the platform that exists; with a problem instead of figures where too few domains answer."""
-    found: dict[str, TableStanding] = {}
+    found: dict[str, ReplicationStatus] = {}
     for table in placement.catalog.names:
         mirrored = platform_table(table, placement.reader()).replication
         if mirrored is None:
@@ -66,14 +66,14 @@ def table_standings(placement: Placement) -> dict[str, TableStanding]:
         try:
             standing = mirrored.standing()
         except MirrorError as error:
-            standing = TableStanding.unknown(error.message)
+            standing = ReplicationStatus.unknown(error.message)
         if standing is not None:
             found[table] = standing
     return found
 
 
 def domain_states(
-    placement: Placement, tables: Mapping[str, TableStanding] | None = None
+    placement: Placement, tables: Mapping[str, ReplicationStatus] | None = None
 ) -> list[DomainState]:
     """Every configured domain, in the order of the platform file, then those that hold replicas and are not in it.
 
@@ -81,7 +81,7 @@ def domain_states(
         placement: The domains.
         tables: Where the tables stand, if that is known already.
     """
-    tables = table_standings(placement) if tables is None else tables
+    tables = replication_statuses(placement) if tables is None else tables
     configured = [site.name for site in placement.sites]
     strays = dict.fromkeys(
         name for standing in tables.values() for name in standing.roles if name not in configured
@@ -92,7 +92,7 @@ def domain_states(
     ]
 
 
-def _state(placement: Placement, site: Site, tables: Mapping[str, TableStanding]) -> DomainState:
+def _state(placement: Placement, site: Site, tables: Mapping[str, ReplicationStatus]) -> DomainState:
     problem = placement.problem(site)
     standing, health = placement.memory.of(site.name).standing, placement.watch.observations.of(site.name)
     state = health.state
@@ -103,14 +103,14 @@ def _state(placement: Placement, site: Site, tables: Mapping[str, TableStanding]
         name=site.name,
         root=site.root,
         role=site.role.value,
-        health=state.value if standing is Standing.IN_USE else standing.value,
+        health=state.value if standing is AdminState.IN_USE else standing.value,
         why=health.why,
         problem=problem,
         **_replicas(site.name, tables),
     )
 
 
-def _stray(name: str, tables: Mapping[str, TableStanding]) -> DomainState:
+def _stray(name: str, tables: Mapping[str, ReplicationStatus]) -> DomainState:
     roles = dict.fromkeys(
         standing.roles[name].value for standing in tables.values() if name in standing.roles
     )
@@ -125,7 +125,7 @@ def _stray(name: str, tables: Mapping[str, TableStanding]) -> DomainState:
     )
 
 
-def _replicas(domain: str, tables: Mapping[str, TableStanding]) -> dict[str, Any]:
+def _replicas(domain: str, tables: Mapping[str, ReplicationStatus]) -> dict[str, Any]:
     """What a domain has of the tables; of one that it is to join yet it does not count as behind."""
     return {
         "leads": tuple(name for name, standing in tables.items() if standing.leader == domain),

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.engine.handing import status
+from etl_assets.engine.ipc import status
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
 from etl_assets.observability.pending import find_unfinished

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.cursor import read_cursors
-from etl_assets.observability.letters import read_letters
+from etl_assets.ingest.pending_plan import pending_plan
+from etl_assets.observability.dead_letters import read_dead_letters
 from etl_assets.orders.build_steps import source_folders
 from etl_assets.orders.missing_rows import not_committed, not_normalized
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.replays import NORMALIZE, handed_in_attempts
-from etl_assets.sources.watch import WatchCursor, Watched, watch
+from etl_assets.sources.replays import NORMALIZE, replay_attempts
+from etl_assets.sources.unread_days import WatchCursor, Watched, watch
 from etl_assets.steps.changes import read_changes
-from etl_assets.steps.pending_plan import pending_plan
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 
@@ -123,10 +123,10 @@ def _not_before(
 
 def _days_with_replays(domain: FailureDomain) -> tuple[dt.date, ...]:
     """Days of dead letters that were handed in to normalize more often than it has judged them."""
-    attempts = handed_in_attempts(domain, NORMALIZE)
+    attempts = replay_attempts(domain, NORMALIZE)
     waiting = (
         letter.partition_date
-        for letter in (read_letters(domain, dead_letter_id=list(attempts)) if attempts else ())
+        for letter in (read_dead_letters(domain, dead_letter_id=list(attempts)) if attempts else ())
         if letter.is_open and letter.attempts < attempts[letter.dead_letter_id]
     )
     return tuple(sorted(set(waiting)))

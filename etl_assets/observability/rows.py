@@ -1,6 +1,6 @@
 """Rows of a table by value, through delta-rs and pyarrow: no JVM, parameterized, one batch in memory at a time.
 
-Belongs here: how rows are found. Does not belong here: what they mean (`letters.py`, `event_story.py`).
+Belongs here: how rows are found. Does not belong here: what they mean (`dead_letters.py`, `event_history.py`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.cursor import ALL_DAYS, cursor_name, read_cursors, taken_back
 from etl_assets.delta.table import Table, snapshot_in
-from etl_assets.steps.pending_plan import FILES, committed_batch
+from etl_assets.ingest.pending_plan import FILES, committed_batch
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from etl_assets.errors import MirrorError, Unanswered
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
-MOST_ENTRIES = 200
+MAX_ENTRIES = 200
 """Of more than that only the newest are looked at: one look must not read a history."""
 
 
@@ -24,7 +24,7 @@ def rows_acknowledged(table: Table, after: int, upto: int) -> int:
     rows = 0
     try:
         table.version()  # so that the folder is one that has them
-        for version in range(max(after + 1, upto - MOST_ENTRIES + 1), upto + 1):
+        for version in range(max(after + 1, upto - MAX_ENTRIES + 1), upto + 1):
             entry = read_entry(table.path, version)
             rows += sum(file.rows for file in entry.added if file.changes_rows)
             rows -= sum(file.rows for file in entry.removed if file.changes_rows)

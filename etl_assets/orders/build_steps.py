@@ -50,7 +50,7 @@ def load_customers(arguments: StepArguments) -> Step:
 
 def ingest(arguments: StepArguments) -> Step:
     """Events from the landing folder."""
-    from etl_assets.steps.ingest import Ingest
+    from etl_assets.ingest.step import Ingest
 
     settings = arguments.settings
     return Ingest(

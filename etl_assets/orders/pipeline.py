@@ -43,9 +43,9 @@ def _discarded(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
 
 def _replayed(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
     """Rejections stay whose record was submitted again: the dead letter of the first attempt is made from them."""
-    from etl_assets.sources.replays import handed_in_events
+    from etl_assets.sources.replays import replayed_events
 
-    events = handed_in_events(domain, days)
+    events = replayed_events(domain, days)
     return KeptValues(column="event_id", values=frozenset(each.event_id for each in events))
 
 

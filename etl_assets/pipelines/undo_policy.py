@@ -1,6 +1,6 @@
 """What `tables restore` and `reprocess` may do to a table.
 
-Belongs here: the declaration. Does not belong here: the planning of an undo (`steps/plan_undo.py`).
+Belongs here: the declaration. Does not belong here: the planning of an undo (`undo/plan.py`).
 """
 
 from __future__ import annotations

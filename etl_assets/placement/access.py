@@ -1,7 +1,7 @@
 """How the roots of failure domains are opened for the tables: with a time limit, and not while their domain is known to
 be unavailable.
 
-Does not belong here: what is known of a domain (`observations.py`), and how it is looked at (`watch.py`).
+Does not belong here: what is known of a domain (`observations.py`), and how it is looked at (`probes.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from etl_assets.mirroring.guarded_store import GuardedStore
 from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.stores import Store
-from etl_assets.placement.health import Sighting
-from etl_assets.placement.memory import MARKER
+from etl_assets.placement.domain_registry import MARKER
+from etl_assets.placement.health import ProbeResult
 from etl_assets.placement.observations import Observations
 from etl_assets.placement.site import Site
 
@@ -32,7 +32,7 @@ class DomainBreaker:
 
     def hangs(self, began: float, problem: str) -> None:
         """Let the others know that the domain hangs."""
-        sighting = Sighting(began=began, ended=time.monotonic(), problem=problem, hangs=True)
+        sighting = ProbeResult(began=began, ended=time.monotonic(), problem=problem, hangs=True)
         self.observations.add(self.domain, sighting)
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from etl_assets.errors import DomainUnavailable
+from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.mirroring.register import REGISTERS
-from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.placement.domain_registry import AdminState, DomainRegistry
 from etl_assets.placement.health import HealthState
-from etl_assets.placement.memory import DomainsMemory, Standing
 from etl_assets.placement.observations import Observations
 from etl_assets.placement.policy import PlacementPolicy
+from etl_assets.placement.probes import Watch
 from etl_assets.placement.site import Site
-from etl_assets.placement.watch import Watch
 
 FIRST_GENERATION = "g000001"
 
@@ -91,7 +91,7 @@ class Placement:
         return self.domains[0].catalog
 
     @property
-    def memory(self) -> DomainsMemory:
+    def memory(self) -> DomainRegistry:
         """What the home folder remembers of the domains."""
         return self.watch.memory
 
@@ -205,7 +205,7 @@ class Placement:
         if new_root:
             self.memory.forget(name)
         self.watch.observations.forget(name)
-        self.memory.set_standing(name, Standing.IN_USE)
+        self.memory.set_standing(name, AdminState.IN_USE)
         return self.watch.take(self.site(name)) if new_root else None
 
     def site(self, name: str) -> Site:
@@ -214,7 +214,7 @@ class Placement:
 
     def _said(self, name: str) -> str | None:
         standing = self.memory.of(name).standing
-        return None if standing is Standing.IN_USE else f"{standing.value} by an operator"
+        return None if standing is AdminState.IN_USE else f"{standing.value} by an operator"
 
     def _is_degraded(self, domain: FailureDomain) -> bool:
         return self.watch.observations.of(domain.name).state is HealthState.DEGRADED

@@ -1,6 +1,6 @@
 """What was seen of a failure domain lately, and what follows from it. Pure: sightings and times in, states out.
 
-Does not belong here: how a domain is looked at (`watch.py`), and where what was seen is kept (`observations.py`). Times are
+Does not belong here: how a domain is looked at (`probes.py`), and where what was seen is kept (`observations.py`). Times are
 seconds of the machine's monotonic clock.
 """
 
@@ -12,7 +12,7 @@ from enum import StrEnum
 FAILURES_TO_UNAVAILABLE = 3
 SUCCESSES_TO_RETURN = 3
 FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 60.0
+MAX_PAUSE_SECONDS = 60.0
 BELIEVED_SECONDS = 60.0
 """How long after the next probe was due a domain is still taken for unavailable; then nobody is watching any more."""
 SLOW_SHARE = 0.2
@@ -33,7 +33,7 @@ class HealthState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class ProbeResult:
     """One look at a domain.
 
     Attributes:
@@ -92,17 +92,17 @@ class Health:
         """The same, with the next probe left to whoever claimed it."""
         return replace(self, next_probe=until)
 
-    def after(self, sighting: Sighting) -> Health:
+    def after(self, sighting: ProbeResult) -> Health:
         """The health with one more sighting. One that began before the last one ended tells nothing new."""
         if sighting.began < self.seen_at:
             return self
         seen = replace(self, seen_at=sighting.ended)
         return seen._failed(sighting) if sighting.problem is not None else seen._answered(sighting)
 
-    def _failed(self, sighting: Sighting) -> Health:
+    def _failed(self, sighting: ProbeResult) -> Health:
         failures = self.failures + 1
         gone = sighting.hangs or self.state is HealthState.UNAVAILABLE or failures >= FAILURES_TO_UNAVAILABLE
-        pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS)
+        pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 30), MAX_PAUSE_SECONDS)
         return replace(
             self,
             state=HealthState.UNAVAILABLE if gone else HealthState.DEGRADED,
@@ -112,7 +112,7 @@ class Health:
             next_probe=sighting.ended + pause,
         )
 
-    def _answered(self, sighting: Sighting) -> Health:
+    def _answered(self, sighting: ProbeResult) -> Health:
         slow = "it answers slowly" if sighting.slow else None
         if self.state is not HealthState.UNAVAILABLE and slow is not None:
             return Health(state=HealthState.DEGRADED, why=slow, seen_at=sighting.ended)

@@ -1,7 +1,7 @@
 """What the processes of this machine saw of the failure domains, in a file that they share: `<home>/health.json`.
 
 It is observed, not agreed: it may be lost or removed at any time, and what another boot or machine wrote is forgotten,
-because its times are not this one's. What must not be forgotten is in `memory.py`.
+because its times are not this one's. What must not be forgotten is in `domain_registry.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from etl_assets.placement.health import LONGEST_PAUSE_SECONDS, Health, HealthState, Sighting
+from etl_assets.placement.health import MAX_PAUSE_SECONDS, Health, HealthState, ProbeResult
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOCK_ATTEMPTS, _LOCK_PAUSE_SECONDS = 100, 0.01
@@ -41,10 +41,10 @@ class Observations:
         health = known.get(domain, Health())
         # Without boot ids a file of another boot shows by times that lie ahead.
         now = time.monotonic()
-        ahead = health.seen_at > now or health.next_probe > now + 2 * LONGEST_PAUSE_SECONDS
+        ahead = health.seen_at > now or health.next_probe > now + 2 * MAX_PAUSE_SECONDS
         return Health() if ahead else health
 
-    def add(self, domain: str, sighting: Sighting) -> Health:
+    def add(self, domain: str, sighting: ProbeResult) -> Health:
         """Add a sighting; returns the health with it."""
         return self._change(domain, lambda health: health.after(sighting))
 

@@ -34,7 +34,7 @@ _NO_BUG = re.compile(r"^.*?(?=No function matches)", re.DOTALL)
 _PREDICATE = re.compile(r'.*Compute error: .*\w+\("(?P<what>.+?)"\).*', re.DOTALL)
 _NO_FILE = re.compile(r"Object at location (?P<file>.+?) not found")
 _OF_FILES = re.compile(r"Object Store error|ObjectStore|Parquet error|LocalFileSystem")
-_MOST_CHARACTERS = 400
+_MAX_CHARACTERS = 400
 _ONLY_QUERIES = "begin with SELECT, WITH or VALUES; tables are written by runs, and by nothing else"
 _CORRECT = "correct it there; texts stand in single quotes, names with capitals or spaces in double quotes"
 
@@ -115,7 +115,7 @@ def _no_query(word: str) -> QueryRefused:
     near = difflib.get_close_matches(word.lower(), ("select", "with", "values"), n=1)
     hint = f"did you mean {near[0].upper()}? " if near else ""
     return QueryRefused(
-        f"only queries can be run, not {word[:_MOST_CHARACTERS]!r}", fix=f"{hint}{_ONLY_QUERIES}"
+        f"only queries can be run, not {word[:_MAX_CHARACTERS]!r}", fix=f"{hint}{_ONLY_QUERIES}"
     )
 
 
@@ -149,4 +149,4 @@ def _one_line(said: str) -> str:
     """The last cause, without what the engine says of its own parts."""
     cause = _NO_BUG.sub("", _PREDICATE.sub(r"\g<what>", said.rpartition("caused by")[2]))
     text = " ".join(_PREFIXES.sub("", cause.strip()).split())
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"

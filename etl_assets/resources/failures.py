@@ -7,8 +7,8 @@ from typing import Any, cast
 import dagster as dg
 
 from etl_assets.delta.session import lost_driver_pid
+from etl_assets.error_policy import Decision, advice, decide, told
 from etl_assets.errors import DaysFailed, EngineLost
-from etl_assets.retry_policy import Decision, advice, decide, told
 
 FAILED_PARTITIONS = "failed_partitions"
 """Metadata of the failure of a step that stored its other partitions."""

@@ -18,7 +18,7 @@ from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import Settings
 from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import ReadMode, StepContext
-from etl_assets.steps.turns import Turns
+from etl_assets.steps.table_queue import TableQueue
 
 
 class PlatformResource(dg.ConfigurableResource):
@@ -51,7 +51,7 @@ class PlatformResource(dg.ConfigurableResource):
             lock_wait_seconds=settings.runs.lock_wait_seconds,
             domain_problem=lambda: settings.placement().problem(domain),
             take_up=partial(take_up, settings.placement()),
-            turns=Turns(folder=settings.turns_path),
+            turns=TableQueue(folder=settings.turns_path),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FIRST_PAUSE_SECONDS = 30.0
-LONGEST_PAUSE_SECONDS = 3_600.0
+MAX_PAUSE_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +19,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class AttemptDecision:
     """What to do now: ask for attempt `number`, or wait, with the reason in words."""
 
     number: int | None
     reason: str
 
 
-def next_attempt(newest: Sequence[Attempt], number: int) -> Decision:
+def next_attempt(newest: Sequence[Attempt], number: int) -> AttemptDecision:
     """Ask for a run unless one is under way or the last one failed too short a time ago.
 
     Args:
@@ -35,14 +35,14 @@ def next_attempt(newest: Sequence[Attempt], number: int) -> Decision:
             another once a run was lost.
     """
     if any(not attempt.ended for attempt in newest):
-        return Decision(number=None, reason="a run for it is under way")
+        return AttemptDecision(number=None, reason="a run for it is under way")
     failures = sum(not attempt.succeeded for attempt in newest)
     if failures:
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), MAX_PAUSE_SECONDS)
         rest = pause - min(attempt.ended_seconds_ago for attempt in newest)
         if rest > 0:
-            return Decision(
+            return AttemptDecision(
                 number=None,
                 reason=f"{failures} runs for it failed lately, the next one starts in {rest:.0f} s",
             )
-    return Decision(number=number, reason="it has unread files")
+    return AttemptDecision(number=number, reason="it has unread files")

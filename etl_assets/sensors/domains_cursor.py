@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from etl_assets.observability.domain_changes import Noted
 from etl_assets.observability.lag import Behind
 from etl_assets.placement.observations import boot_id
-from etl_assets.steps.look_over import Survey
+from etl_assets.replicas.scrub import ScrubCursor
 
 
 class DomainsCursor(BaseModel):
@@ -41,7 +41,7 @@ class DomainsCursor(BaseModel):
     rows: Mapping[str, int] = {}
     flowing: bool = False
     begin: str | None = None
-    survey: Survey = Survey()
+    survey: ScrubCursor = ScrubCursor()
 
     @classmethod
     def load(cls, text: str | None) -> DomainsCursor:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from etl_assets.delta.standing import TableStanding
+from etl_assets.delta.replication_status import ReplicationStatus
 from etl_assets.markdown_table import markdown_table
 from etl_assets.observability.domain_changes import Change, ChangeKind
 from etl_assets.observability.domain_states import DomainState, one_loss
+from etl_assets.replicas.reconcile import ReconcileResult
 from etl_assets.sensors.telling import SAFE
-from etl_assets.steps.keep_replicas import Kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class DomainsReport:
     """
 
     states: Sequence[DomainState]
-    tables: Mapping[str, TableStanding]
-    kept: Sequence[Kept] = ()
+    tables: Mapping[str, ReplicationStatus]
+    kept: Sequence[ReconcileResult] = ()
     changed: Sequence[Change] = ()
     seconds_behind: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     rows_per_minute: Mapping[str, int] = field(default_factory=dict)

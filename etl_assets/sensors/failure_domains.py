@@ -5,22 +5,22 @@ from time import monotonic
 
 import dagster as dg
 
-from etl_assets.delta.standing import TableStanding
+from etl_assets.delta.replication_status import ReplicationStatus
 from etl_assets.errors import EtlAssetsError
 from etl_assets.observability.domain_changes import Noted, changes
-from etl_assets.observability.domain_states import domain_states, one_loss, table_standings
+from etl_assets.observability.domain_states import domain_states, one_loss, replication_statuses
 from etl_assets.observability.lag import still_behind
 from etl_assets.observability.throughput import rows_acknowledged
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
+from etl_assets.replicas.reconcile import ReconcileResult, reconcile_replicas, resume_from
+from etl_assets.replicas.scrub import scrub
 from etl_assets.sensors.alerts import AlertKind
 from etl_assets.sensors.conditions import Conditions, condition, of_domains, parts
 from etl_assets.sensors.domains_cursor import DomainsCursor
 from etl_assets.sensors.domains_metadata import DomainsReport
 from etl_assets.sensors.telling import SAFE, lost_domains, tell
 from etl_assets.settings import Settings
-from etl_assets.steps.keep_replicas import Kept, goes_on_with, keep_replicas
-from etl_assets.steps.look_over import look_over
 from etl_assets.steps.step import platform_table
 
 ASSET = "failure_domains"
@@ -82,16 +82,16 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
         try:
             # First of all: what follows asks no domain that is known not to answer.
             lost = lost_domains(placement.watch.probe_all(placement.sites))
-            kept = keep_replicas(
+            kept = reconcile_replicas(
                 placement,
                 begin=last.begin,
                 seconds=ROUND_SECONDS,
                 wait_seconds=WAIT_SECONDS,
                 keep_log_versions=settings.upkeep.keep_log_versions,
             )
-            survey, found = look_over(placement, last.survey, seconds=LOOK_SECONDS, wait_seconds=WAIT_SECONDS)
+            survey, found = scrub(placement, last.survey, seconds=LOOK_SECONDS, wait_seconds=WAIT_SECONDS)
             kept += found
-            tables = table_standings(placement)
+            tables = replication_statuses(placement)
             states = domain_states(placement, tables)
         except EtlAssetsError as error:
             # What this tick could not find out stays as it was told.
@@ -129,7 +129,7 @@ def _events(report: DomainsReport) -> list[dg.AssetObservation | dg.AssetCheckEv
     return [dg.AssetObservation(ASSET, metadata=report.metadata()), evaluation]
 
 
-def _troubled(last: DomainsCursor, lost: Conditions, kept: Sequence[Kept]) -> Conditions:
+def _troubled(last: DomainsCursor, lost: Conditions, kept: Sequence[ReconcileResult]) -> Conditions:
     """Tables that cannot be looked after. While a domain is lost that follows from it, for all of them, and is not news."""
     if lost:
         return {key: why for key, why in last.told.items() if parts(key)[0] is AlertKind.TABLE_TROUBLED}
@@ -159,8 +159,8 @@ def _remembered(text: str | None, placement: Placement) -> DomainsCursor:
 def _noted(
     placement: Placement,
     last: DomainsCursor,
-    kept: Sequence[Kept],
-    tables: Mapping[str, TableStanding],
+    kept: Sequence[ReconcileResult],
+    tables: Mapping[str, ReplicationStatus],
     now: float,
 ) -> DomainsCursor:
     """The cursor with what this tick saw. Of a table of which nothing can be told the last sight stays."""
@@ -174,7 +174,7 @@ def _noted(
             "tables": {**last.tables, **noted},
             "behind": {**last.behind, **behind},
             "rows": _rows(placement, last, noted),
-            "begin": goes_on_with(kept),
+            "begin": resume_from(kept),
         }
     )
 

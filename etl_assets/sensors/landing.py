@@ -9,6 +9,7 @@ from etl_assets import tags
 from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import EtlAssetsError
 from etl_assets.follow.lease import following, found_done, left_undone
+from etl_assets.ingest.pending_plan import committed_batch
 from etl_assets.observability.pending import days_behind
 from etl_assets.orders.build_steps import source_folders
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
@@ -17,13 +18,12 @@ from etl_assets.placement.domains import FailureDomain
 from etl_assets.sensors.attempts import Attempt, next_attempt
 from etl_assets.settings import Settings
 from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.watch import WatchCursor, watch
-from etl_assets.steps.pending_plan import committed_batch
+from etl_assets.sources.unread_days import WatchCursor, watch
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 
-MOST_DAYS_A_TICK = 1_000
-MOST_ATTEMPTS_LOOKED_AT = 10
+MAX_DAYS_PER_TICK = 1_000
+MAX_ATTEMPTS_LOOKED_AT = 10
 """Of the newest runs for a request: whether one is under way, and how long the pause is. More make no pause longer."""
 
 
@@ -58,7 +58,7 @@ def landing_sensor(settings: Settings, path: list[dg.AssetsDefinition]) -> dg.Se
                 first_day=settings.start_date,
                 now=dt.datetime.now(dt.UTC),
                 settle_seconds=settings.landing.settle_seconds,
-                most_days=MOST_DAYS_A_TICK,
+                most_days=MAX_DAYS_PER_TICK,
             )
             undone = _left_undone(settings, domain)
         except EtlAssetsError as error:
@@ -112,7 +112,7 @@ def _earlier(instance: dg.DagsterInstance, request: str) -> tuple[list[Attempt],
     of_request = dg.RunsFilter(tags={tags.REQUEST: request})
     # Counted first: a run that comes in between is under way in the records, and nothing is asked for.
     number = instance.get_runs_count(of_request)
-    records = instance.get_run_records(of_request, limit=MOST_ATTEMPTS_LOOKED_AT)
+    records = instance.get_run_records(of_request, limit=MAX_ATTEMPTS_LOOKED_AT)
     newest = [
         Attempt(
             ended=record.dagster_run.is_finished,

@@ -16,9 +16,9 @@ from etl_assets.settings.file import (
 )
 from etl_assets.settings.landing import LandingSettings, ReferenceSettings
 from etl_assets.settings.platform import Settings
+from etl_assets.settings.runs import MIN_KEPT_VERSIONS, FollowSettings, RunSettings, UpkeepSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.spark import JvmStart, SparkSettings
-from etl_assets.settings.work import MIN_KEPT_VERSIONS, FollowSettings, RunSettings, UpkeepSettings
 
 __all__ = [
     "MIN_KEPT_VERSIONS",

@@ -13,16 +13,16 @@ from etl_assets.installed import installed_catalog
 from etl_assets.mirroring.locator import Role
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain, Placement
-from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.observations import Observations
 from etl_assets.placement.policy import PlacementPolicy, covers
-from etl_assets.placement.watch import Watch
+from etl_assets.placement.probes import Watch
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings, ReferenceSettings
+from etl_assets.settings.runs import FollowSettings, RunSettings, UpkeepSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.spark import SparkSettings
-from etl_assets.settings.work import FollowSettings, RunSettings, UpkeepSettings
 
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster takes."""
@@ -167,7 +167,7 @@ class Settings(Section):
             ),
             sites=sites,
             watch=Watch(
-                memory=DomainsMemory(self.home / "domains.json"),
+                memory=DomainRegistry(self.home / "domains.json"),
                 observations=observations,
                 timeout_seconds=self.health.timeout_seconds,
             ),

@@ -64,7 +64,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandedInEvent:
+class ReplayedEvent:
     """An event that normalize is to judge again.
 
     Attributes:
@@ -117,7 +117,7 @@ def event_again(day: dt.date, letter_id: str, attempt: int, event_id: str, paylo
     return Replay(stage=NORMALIZE, day=day, letter_id=letter_id, attempt=attempt, content=content)
 
 
-def hand_in_replays(
+def submit_replays(
     domain: FailureDomain,
     replays: Sequence[Replay],
     *,
@@ -227,7 +227,7 @@ def _table(domain: FailureDomain) -> Table:
     return Table(name=REPLAYS.name, domain=domain, contract=REPLAYS)
 
 
-def handed_in_attempts(domain: FailureDomain, stage: str) -> dict[str, int]:
+def replay_attempts(domain: FailureDomain, stage: str) -> dict[str, int]:
     """The last attempt of each dead letter that was handed in to a stage, by its id. From the table, whatever lies in folders."""
     attempts: dict[str, int] = {}
     for replay, _ in _handed_in(_table(domain)):
@@ -236,9 +236,9 @@ def handed_in_attempts(domain: FailureDomain, stage: str) -> dict[str, int]:
     return attempts
 
 
-def handed_in_events(domain: FailureDomain, days: Iterable[dt.date]) -> list[HandedInEvent]:
+def replayed_events(domain: FailureDomain, days: Iterable[dt.date]) -> list[ReplayedEvent]:
     """The days' events that were handed in, each with its last attempt and the last corrected payload."""
-    events: dict[str, HandedInEvent] = {}
+    events: dict[str, ReplayedEvent] = {}
     files = replays_folder(domain, NORMALIZE)
     for day in days:
         folder = files / day.isoformat()
@@ -248,7 +248,7 @@ def handed_in_events(domain: FailureDomain, days: Iterable[dt.date]) -> list[Han
             event_id, payload = content["event_id"], content["payload"]
             if payload is None and event_id in events:
                 payload = events[event_id].payload
-            events[event_id] = HandedInEvent(
+            events[event_id] = ReplayedEvent(
                 event_id=event_id,
                 payload=payload,
                 source_position=source_position(day, match["id"], int(match["attempt"])),

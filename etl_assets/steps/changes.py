@@ -11,16 +11,16 @@ from etl_assets.delta.commit import Transaction
 from etl_assets.delta.cursor import advance, days_with_news, read_cursors
 from etl_assets.delta.footers import bounds_in
 from etl_assets.delta.offsets import first_since_undo
+from etl_assets.delta.range_predicate import Within
 from etl_assets.delta.rows import files_with
 from etl_assets.delta.table import Snapshot, Table
-from etl_assets.delta.within import Within
-from etl_assets.steps.pending_plan import settled_version
+from etl_assets.ingest.pending_plan import settled_version
 from etl_assets.steps.step import ReadMode, platform_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MOST_FOOTERS = 100
+_MAX_FOOTERS = 100
 """Footers of so many files are read in some tenths of a second; an increment has few."""
 
 
@@ -59,7 +59,7 @@ class Changes:
         if snapshot is None or not snapshot.is_plain:
             return None
         files = [self.source.path / file for file in files_with(snapshot, self._after)]
-        return None if len(files) > _MOST_FOOTERS else bounds_in(files, column)
+        return None if len(files) > _MAX_FOOTERS else bounds_in(files, column)
 
     def known_within(self, column: str, *, as_column: str) -> Within | None:
         """Where a table that is made of the source, and keeps its `column` as `as_column`, has those of them that it has.

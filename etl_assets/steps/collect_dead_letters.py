@@ -23,7 +23,12 @@ from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts
-from etl_assets.transforms.dead_letters import current_letters, letters_of, replay_attempt, replayed_letter
+from etl_assets.transforms.dead_letters import (
+    current_letters,
+    dead_letters_of,
+    replay_attempt,
+    replayed_letter,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,7 +90,7 @@ class CollectDeadLetters:
         table = self.context.table(DEAD_LETTERS.name)
         stored = table.read(spark, base, whole)
         refused = [
-            letters_of(readings[contract.name].rows(spark))
+            dead_letters_of(readings[contract.name].rows(spark))
             for contract in EXCEPTIONS_TABLES
             if readings[contract.name].days
         ]

@@ -14,8 +14,8 @@ from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.rows import KnownFiles
 from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.steps.step import StepContext
-from etl_assets.testing.failpoints import Failpoint, failpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,8 +22,8 @@ from etl_assets.delta.table import Table
 from etl_assets.errors import DomainUnavailable, Leaderless
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.processes import is_there
-from etl_assets.steps.hung_root import ended_with
-from etl_assets.steps.turns import Turns
+from etl_assets.replicas.watchdog import killed_on_hang
+from etl_assets.steps.table_queue import TableQueue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ class StepContext:
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
     domain_problem: Callable[[], str | None] = lambda: None
     take_up: Callable[[str], object] = lambda table: None
-    turns: Turns | None = None
+    turns: TableQueue | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -79,7 +79,7 @@ class StepContext:
         return platform_table(name, self.domain)
 
     def turn(self, table: str) -> AbstractContextManager[None]:
-        """To be had by whoever writes a table, from before it looks at its version to after its commit; see `Turns`."""
+        """To be had by whoever writes a table, from before it looks at its version to after its commit; see `TableQueue`."""
         return nullcontext() if self.turns is None else self.turns.take(table)
 
 
@@ -155,7 +155,7 @@ def domain_watched(context: StepContext) -> Generator[None]:
     """Name the loss of the step's domain as what it is: all sorts of errors follow from it, in Python and in Spark.
 
     A table that the step meets and that nobody leads, its own or one that it reads, is led before the step is repeated. Where
-    nothing fails because the domain hangs, and tables have other domains, the process is ended (`hung_root.py`).
+    nothing fails because the domain hangs, and tables have other domains, the process is ended (`watchdog.py`).
 
     Raises:
         DomainUnavailable: something failed, and the domain cannot be used now. The step is placed anew when repeated.
@@ -164,7 +164,9 @@ def domain_watched(context: StepContext) -> Generator[None]:
     domain = context.domain
     try:
         with (
-            ended_with(domain.root, timeout_seconds=domain.timeout_seconds) if domain.sites else nullcontext()
+            killed_on_hang(domain.root, timeout_seconds=domain.timeout_seconds)
+            if domain.sites
+            else nullcontext()
         ):
             yield
     except DomainUnavailable:

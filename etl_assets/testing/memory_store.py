@@ -20,7 +20,7 @@ _NOTHING_THERE: Mapping[str, Any] = {"get": None, "read": None, "size": None, "m
 """What looks answer where nothing is."""
 
 
-class Fault(StrEnum):
+class StoreFault(StrEnum):
     """What befalls one operation.
 
     LOST: it never reaches the store. UNANSWERED: it is done, and the answer is lost. LATE: it is done at some later time,
@@ -38,7 +38,7 @@ class Fault(StrEnum):
 class Weather(Protocol):
     """Decides what befalls operations, and may switch to another process around each."""
 
-    def before(self, store: str, operation: str, key: str) -> Fault | None:
+    def before(self, store: str, operation: str, key: str) -> StoreFault | None:
         """Called before an operation takes effect."""
         ...
 
@@ -143,17 +143,17 @@ class MemoryStore:
         if self._weather is None:
             return effect()
         fault = self._weather.before(self._name, operation, key)
-        if fault is Fault.LATE:
+        if fault is StoreFault.LATE:
             self._weather.later(self._name, effect)
-        if fault in (Fault.LOST, Fault.LATE):
+        if fault in (StoreFault.LOST, StoreFault.LATE):
             raise self._unanswered(operation, key)
-        if fault is Fault.ABSENT and operation in _NOTHING_THERE:
+        if fault is StoreFault.ABSENT and operation in _NOTHING_THERE:
             return _NOTHING_THERE[operation]
         answer = effect()
-        if fault is Fault.TWICE:
+        if fault is StoreFault.TWICE:
             self._weather.later(self._name, effect)
         self._weather.after(self._name, operation, key)
-        if fault is Fault.UNANSWERED:
+        if fault is StoreFault.UNANSWERED:
             raise self._unanswered(operation, key)
         return answer
 

@@ -15,7 +15,7 @@ _REPLAY_POSITION = r"^[0-9-]+/([0-9a-f]{64})\\.([0-9]+)\\.jsonl:"
 STATE_COLUMNS = ("batch_id", "partition_date")
 
 
-def letters_of(exceptions: DataFrame) -> DataFrame:
+def dead_letters_of(exceptions: DataFrame) -> DataFrame:
     """Exceptions as open dead letters; duplicates are none.
 
     A record that was handed in again and refused again keeps its dead letter: it supersedes it with a higher number of
@@ -71,7 +71,7 @@ def current_letters(
     """The letters as they are now, those that need writing.
 
     Args:
-        incoming: `letters_of` the exceptions read.
+        incoming: `dead_letters_of` the exceptions read.
         stored: dead_letters' columns: the letters there are.
         replayed: `dead_letter_id, attempts` of records that were handed in again and are in.
         normalized: `event_id` of events that are in normalized_orders.

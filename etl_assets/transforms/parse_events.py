@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.envelope import CutLine, Judged, Limits, judge, too_large
+from etl_assets.contracts.envelope import CutLine, Limits, ValidatedLine, judge, too_large
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,9 +42,9 @@ class JudgedLines:
     file_index: int
     block_start: int
     day: dt.date
-    events: list[Judged] = field(default_factory=list)
+    events: list[ValidatedLine] = field(default_factory=list)
     event_lines: list[int] = field(default_factory=list)
-    rejected: list[Judged] = field(default_factory=list)
+    rejected: list[ValidatedLine] = field(default_factory=list)
     rejected_lines: list[int] = field(default_factory=list)
 
 
@@ -109,9 +109,9 @@ def rejected_to_arrow(judged: Sequence[JudgedLines]) -> pa.Table:
     )
 
 
-def _columns(rows: Sequence[Judged]) -> dict[str, Sequence[Any]]:
-    columns = zip(*rows, strict=True) if rows else [()] * len(Judged._fields)
-    return dict(zip(Judged._fields, columns, strict=True))
+def _columns(rows: Sequence[ValidatedLine]) -> dict[str, Sequence[Any]]:
+    columns = zip(*rows, strict=True) if rows else [()] * len(ValidatedLine._fields)
+    return dict(zip(ValidatedLine._fields, columns, strict=True))
 
 
 def _places(judged: Sequence[JudgedLines], numbers: Sequence[Sequence[int]]) -> dict[str, pa.Array]:

@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from etl_assets_tests.commands.home import Done, Home, Running
+from etl_assets_tests.commands.home import Home, Running, StepOutcome
 
 TABLES = (
     "raw_events_exceptions", "raw_events", "normalized_orders_exceptions", "normalized_orders", "warehouse_rows",
     "order_status_view", "dead_letters", "audit_log",
 )  # fmt: skip
 VICTIMS = ("group", "group", "command", "jvm", "worker", "asleep, then killed", "asleep for a while")
-LONGEST_SECONDS = 300.0
+MAX_SECONDS = 300.0
 _LOOKS_PER_SECOND = 40
 
 
@@ -35,12 +35,12 @@ def at_some_moment(home: Home, running: Running, dice: random.Random, usual_seco
         return f"after {after:.1f} s"
     look = _commits if kind == "commit" else _data_files
     before = look(home, table)
-    _until(running, lambda: look(home, table) > before, LONGEST_SECONDS)
+    _until(running, lambda: look(home, table) > before, MAX_SECONDS)
     _until(running, lambda: False, after)
     return f"{after:.2f} s after a new {kind} of {table}"
 
 
-def befall(home: Home, running: Running, dice: random.Random, usual_seconds: float) -> Done:
+def befall(home: Home, running: Running, dice: random.Random, usual_seconds: float) -> StepOutcome:
     """Something happens to a command; how it ended. Says in the home's history what it was."""
     victim = dice.choice(VICTIMS)
     moment = at_some_moment(home, running, dice, usual_seconds)
@@ -48,7 +48,7 @@ def befall(home: Home, running: Running, dice: random.Random, usual_seconds: flo
     home.history.append(f"    {victim}: {moment}" + ("" if alive else "; it had ended before"))
     if alive:
         _strike(running, victim, dice.uniform(0.5, 4))
-    done = running.ended(LONGEST_SECONDS)
+    done = running.ended(MAX_SECONDS)
     home.history.append(f"    ended with exit code {done.code}")
     return done
 

@@ -53,7 +53,7 @@ class Arrival:
 
 
 @dataclass(slots=True, kw_only=True)
-class Letter:
+class DeadLetter:
     """A dead letter that an operator has dealt with, as it must be now."""
 
     state: str
@@ -75,7 +75,7 @@ class Reference:
     """All lines ever, by source and position."""
     payloads: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     """Corrected payloads by event id; None where it was handed in as it came."""
-    letters: dict[str, Letter] = field(default_factory=dict)
+    letters: dict[str, DeadLetter] = field(default_factory=dict)
     """Dead letters that are not as their stage left them, by id."""
 
     def land(self, file: LandingFile) -> None:

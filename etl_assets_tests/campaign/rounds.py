@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from etl_assets_tests.campaign import files
 from etl_assets_tests.campaign.comparison import Comparison
 from etl_assets_tests.campaign.judge import MAX_RECORD_BYTES, Event, Order, Refusal, judge_payload, parse
-from etl_assets_tests.campaign.kills import LONGEST_SECONDS, TABLES, at_some_moment, befall
+from etl_assets_tests.campaign.kills import MAX_SECONDS, TABLES, at_some_moment, befall
 from etl_assets_tests.campaign.lines import CUSTOMERS, Lines
-from etl_assets_tests.campaign.reference import Letter, Reference
-from etl_assets_tests.commands.home import Done, Home, Running
+from etl_assets_tests.campaign.reference import DeadLetter, Reference
+from etl_assets_tests.commands.home import Home, Running, StepOutcome
 
 FIRST_DAY = dt.date(2026, 2, 2)
 DAYS = tuple(FIRST_DAY + dt.timedelta(days=number) for number in range(5))
@@ -79,7 +79,7 @@ class Life:
         """Read everything by a run that nothing befalls, and compare."""
         if not self._settled:
             self.reference.disturbed()
-            self._ended(self.home.call("run", seconds=LONGEST_SECONDS))
+            self._ended(self.home.call("run", seconds=MAX_SECONDS))
             self._settled = True
         self.compare()
 
@@ -113,7 +113,7 @@ class Life:
 
     # Commands
 
-    def _ended(self, done: Done, *codes: int) -> Done:
+    def _ended(self, done: StepOutcome, *codes: int) -> StepOutcome:
         """A command that must have ended with one of the exit codes, and without a mistake of its own.
 
         What Spark's engine and its workers print of what befell them may be long.
@@ -124,14 +124,14 @@ class Life:
 
     def _run(self) -> None:
         self._drop()
-        done = self._ended(self.home.call("run", seconds=LONGEST_SECONDS))
+        done = self._ended(self.home.call("run", seconds=MAX_SECONDS))
         self._usual_seconds = done.seconds
         if not self._settled:
             self.reference.disturbed()
         self._settled = True
         self.compare()
 
-    def _befallen(self, *arguments: str, codes: Sequence[int] = (0, 1, KILLED)) -> Done:
+    def _befallen(self, *arguments: str, codes: Sequence[int] = (0, 1, KILLED)) -> StepOutcome:
         """A command that something happens to."""
         self._settled = False
         running = self.home.start(*arguments)
@@ -155,7 +155,7 @@ class Life:
         self._settled = False
         one, other = self.home.start("run"), self.home.start("run")
         for running in (one, other):
-            self._ended(running.ended(LONGEST_SECONDS))
+            self._ended(running.ended(MAX_SECONDS))
             running.sweep()
 
     def _follow(self) -> None:
@@ -176,7 +176,7 @@ class Life:
             running.sweep()
 
     def _wait_until_read(self, running: Running) -> None:
-        deadline = time.monotonic() + LONGEST_SECONDS
+        deadline = time.monotonic() + MAX_SECONDS
         wanted = {position for (source, position) in self.reference.arrivals if source == "landing"}
         while running.process.poll() is None and time.monotonic() < deadline:
             rows = [*self.home.rows("raw_events", ["source_position"])]
@@ -219,7 +219,7 @@ class Life:
         """A command, which the same command completes if something has happened to it."""
         if self._dice.random() < 0.5 and self._befallen(*arguments).code == 0:
             return
-        self._ended(self.home.call(*arguments, seconds=LONGEST_SECONDS))
+        self._ended(self.home.call(*arguments, seconds=MAX_SECONDS))
 
     # Dead letters
 
@@ -270,9 +270,9 @@ class Life:
         self._replayed(arguments, gets_in)
         reasons = judged.reasons if isinstance(judged, Refusal) else frozenset({"FingerprintConflict"})
         self.reference.letters[letter["dead_letter_id"]] = (
-            Letter(state="replayed", attempts=attempt)
+            DeadLetter(state="replayed", attempts=attempt)
             if gets_in
-            else Letter(state="open", attempts=attempt, reasons=reasons)
+            else DeadLetter(state="open", attempts=attempt, reasons=reasons)
         )
 
     def _replay_at_normalize(self, letter: dict[str, Any]) -> None:
@@ -289,7 +289,7 @@ class Life:
         )
         reasons = order.reasons if isinstance(order, Refusal) else None
         state = "replayed" if gets_in else "open"
-        self.reference.letters[letter["dead_letter_id"]] = Letter(
+        self.reference.letters[letter["dead_letter_id"]] = DeadLetter(
             state=state, attempts=attempt, reasons=reasons
         )
 
@@ -297,23 +297,21 @@ class Life:
         """A replay; one that gets in may be befallen, and is repeated then, when it may be closed already."""
         if gets_in and self._dice.random() < 0.4:
             self._befallen(*arguments)
-            done = self._ended(self.home.call(*arguments, seconds=LONGEST_SECONDS), 0, 1)
+            done = self._ended(self.home.call(*arguments, seconds=MAX_SECONDS), 0, 1)
             if done.code == 1 and "is replayed, not open" not in done.err:
                 raise DeviatedError(str(done))
             return
-        self._ended(self.home.call(*arguments, seconds=LONGEST_SECONDS), 0 if gets_in else 1)
+        self._ended(self.home.call(*arguments, seconds=MAX_SECONDS), 0 if gets_in else 1)
 
     def _replay_as_they_came(self, reason: str, letters: Sequence[dict[str, Any]]) -> None:
         self._settled = False
         self._ended(
-            self.home.call(
-                "dead-letters", "replay", "--all-open", "--reason", reason, seconds=LONGEST_SECONDS
-            ),
+            self.home.call("dead-letters", "replay", "--all-open", "--reason", reason, seconds=MAX_SECONDS),
             1,
         )
         for letter in letters:
             self.reference.payloads.setdefault(letter["event_id"], None)
-            self.reference.letters[letter["dead_letter_id"]] = Letter(
+            self.reference.letters[letter["dead_letter_id"]] = DeadLetter(
                 state="open", attempts=letter["attempts"] + 1, reasons=frozenset({reason})
             )
 
@@ -323,7 +321,7 @@ class Life:
             self._ended(
                 self.home.call("dead-letters", "discard", letter["dead_letter_id"], "--reason", "a test")
             )
-            self.reference.letters[letter["dead_letter_id"]] = Letter(state="discarded", attempts=None)
+            self.reference.letters[letter["dead_letter_id"]] = DeadLetter(state="discarded", attempts=None)
         self._killed_run()
 
     # Upkeep, and files that are not as they should be
@@ -334,10 +332,10 @@ class Life:
         beside = self.home.start("run") if self._dice.random() < 0.5 else None
         for table in self._dice.sample(TABLES, 2):
             if self.home.folder(table):
-                self._ended(self.home.call("tables", "compact", table, seconds=LONGEST_SECONDS))
+                self._ended(self.home.call("tables", "compact", table, seconds=MAX_SECONDS))
                 self._ended(self.home.call("tables", "vacuum", table, "--delete"))
         if beside:
-            self._ended(beside.ended(LONGEST_SECONDS))
+            self._ended(beside.ended(MAX_SECONDS))
             beside.sweep()
 
     def _changed_files(self) -> None:
@@ -349,7 +347,7 @@ class Life:
             new = self._lines.some(dt.date.fromisoformat(file.day), 2)
             self._land(files.changed(self._dice, file, new))
         self.reference.disturbed()
-        self._ended(self.home.call("run", seconds=LONGEST_SECONDS))
+        self._ended(self.home.call("run", seconds=MAX_SECONDS))
         self.compare()
 
     def _broken_file(self) -> None:
@@ -377,7 +375,7 @@ class Life:
         with open(path, "wb") as file:  # noqa: PTH123
             file.write(content)
         self.home.history.append(f"    landed: {bad_day}/{name!r}, which cannot be read")
-        done = self._ended(self.home.call("run", seconds=LONGEST_SECONDS), 1)
+        done = self._ended(self.home.call("run", seconds=MAX_SECONDS), 1)
         if named not in done.err:
             raise DeviatedError(f"{named} is not named:\n{done}")
         there = {row["event_id"] for row in self.home.rows("warehouse_rows", ["event_id"])}
@@ -396,12 +394,12 @@ class Life:
                     yield event_id
 
 
-def befall_or_end(home: Home, running: Running, dice: random.Random, usual_seconds: float) -> Done:
+def befall_or_end(home: Home, running: Running, dice: random.Random, usual_seconds: float) -> StepOutcome:
     """A follower to which something happens; it is ended if it lives on."""
     victim = dice.random()
     if victim < 0.5:
         running.send(signal.SIGKILL)
-        return running.ended(LONGEST_SECONDS)
+        return running.ended(MAX_SECONDS)
     running.send(signal.SIGSTOP)
     time.sleep(dice.uniform(0.5, 3))
     running.send(signal.SIGCONT)

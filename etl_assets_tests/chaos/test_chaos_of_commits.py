@@ -24,7 +24,7 @@ import pytest
 
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import MembershipRefused, MirrorError, Unanswered
-from etl_assets.placement.memory import DomainsMemory
+from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets_tests.chaos.commit_process import NAMES, TABLE, data_of, domain_of
 from etl_assets_tests.chaos.decks import dealt, with_a_flipped_bit
 from etl_assets_tests.chaos.roots import unreadable
@@ -251,7 +251,7 @@ class Chaos:
 
 def test_what_was_acknowledged_is_there_once_in_every_domain(tmp_path, tell):
     chaos = Chaos(home=tmp_path, dice=random.Random(SEED))
-    memory = DomainsMemory(tmp_path / "domains.json")
+    memory = DomainRegistry(tmp_path / "domains.json")
     for name in NAMES:
         memory.take(name, str(tmp_path / name))
     Replication(TABLE, domain_of(tmp_path, "a")).create()

@@ -25,8 +25,8 @@ from etl_assets_tests.reference.object_store_server import ObjectStoreServer
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "10"))
 SEED = int(os.environ.get("CHAOS_SEED") or 0)
-MOST_ROUNDS = 25
-WORLDS = 2 * -(-ROUNDS // (2 * MOST_ROUNDS))
+MAX_ROUNDS = 25
+WORLDS = 2 * -(-ROUNDS // (2 * MAX_ROUNDS))
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300 + ROUNDS * 300)]
 

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
 
-from etl_assets.placement.memory import Standing
-from etl_assets.testing.failpoints import Failpoint
+from etl_assets.failpoints import Failpoint
+from etl_assets.placement.domain_registry import AdminState
 from etl_assets_tests.chaos.decks import dealt, with_a_flipped_bit
 from etl_assets_tests.chaos.roots import (
     DISK_BLINKS,
@@ -29,7 +29,7 @@ from etl_assets_tests.reference.fault_proxy import Fault
 
 T = TypeVar("T")
 
-LONGEST_SLEEP_SECONDS = 20.0
+MAX_SLEEP_SECONDS = 20.0
 
 FAILPOINTS = (
     f"{Failpoint.EXCEPTIONS_AFTER_COMMIT.value}@raw_events",
@@ -132,9 +132,9 @@ class Troubles:
                 yield
             return
         memory = self._world.placement().memory
-        memory.set_standing(root.name, Standing.FAILED)
+        memory.set_standing(root.name, AdminState.FAILED)
         yield
-        memory.set_standing(root.name, Standing.IN_USE)
+        memory.set_standing(root.name, AdminState.IN_USE)
 
 
 def faults_of(root: Root) -> tuple[str, ...]:
@@ -191,14 +191,14 @@ def leader_paused(world: World, dice: random.Random) -> None:
     paused.pause()
     noted = world.acknowledged()
     leader = noted[-1]["domain"] if noted else world.names[0]
-    world.placement().memory.set_standing(leader, Standing.FAILED)
+    world.placement().memory.set_standing(leader, AdminState.FAILED)
     other = world.start()
     # The engine is shared: where it waits for an answer of the one asleep, the other one waits as well.
-    other.wait(LONGEST_SLEEP_SECONDS)
+    other.wait(MAX_SLEEP_SECONDS)
     paused.wake()
     world.finish(other)
     world.finish(paused)
-    world.placement().memory.set_standing(leader, Standing.IN_USE)
+    world.placement().memory.set_standing(leader, AdminState.IN_USE)
 
 
 def two_at_once(world: World, _: random.Random) -> None:

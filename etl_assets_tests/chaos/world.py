@@ -22,8 +22,8 @@ from etl_assets.delta.replication import Replication
 from etl_assets.errors import EtlAssetsError
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain, Placement
+from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.settings import load_settings
-from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.chaos.roots import Bucket, Disk, Root
 from etl_assets_tests.chaos.run_process import Run
@@ -161,7 +161,7 @@ class World:
 
     def _kept(self) -> list[str]:
         """One round of the sensor."""
-        return [str(kept) for kept in keep_replicas(self.placement()) if kept.problem]
+        return [str(kept) for kept in reconcile_replicas(self.placement()) if kept.problem]
 
     def _rebuilt(self) -> list[str]:
         """Build the broken replicas anew, from a domain that is whole, as an operator does."""

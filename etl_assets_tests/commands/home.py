@@ -43,7 +43,7 @@ _TABLE_FOLDER = re.compile(r"g(\d{6})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class StepOutcome:
     """A command that has ended. `code` is negative after a signal."""
 
     command: str
@@ -67,13 +67,13 @@ class Running:
     log: Path
     began: float = field(default_factory=time.monotonic)
 
-    def wait(self, seconds: float) -> Done | None:
+    def wait(self, seconds: float) -> StepOutcome | None:
         """The command once it has ended, None if it has not by then."""
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-        return Done(
+        return StepOutcome(
             command=self.command,
             code=code,
             out=self.log.with_suffix(".out").read_text("utf-8", errors="replace"),
@@ -81,7 +81,7 @@ class Running:
             seconds=time.monotonic() - self.began,
         )
 
-    def ended(self, seconds: float) -> Done:
+    def ended(self, seconds: float) -> StepOutcome:
         """The command once it has ended; one that hangs is killed, and fails the test."""
         if (done := self.wait(seconds)) is None:
             self.send(signal.SIGKILL)
@@ -194,7 +194,7 @@ class Home:
 
     def call(
         self, *arguments: str, failpoint: str = "", program: str = "etl-assets", seconds: float = 240
-    ) -> Done:
+    ) -> StepOutcome:
         """Run a command to its end, and end what it has left."""
         running = self.start(*arguments, failpoint=failpoint, program=program)
         try:

@@ -23,7 +23,7 @@ from etl_assets_tests.commands.expected import (
     lines,
     tables,
 )
-from etl_assets_tests.commands.home import Done, Home, Running
+from etl_assets_tests.commands.home import Home, Running, StepOutcome
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -65,19 +65,19 @@ def before_normalize(homes) -> Home:
     return home
 
 
-def succeeded(done: Done, *said: str) -> Done:
+def succeeded(done: StepOutcome, *said: str) -> StepOutcome:
     return ended(done, 0, *said)
 
 
-def failed(done: Done, *said: str) -> Done:
+def failed(done: StepOutcome, *said: str) -> StepOutcome:
     return ended(done, 1, *said)
 
 
-def died(done: Done) -> None:
+def died(done: StepOutcome) -> None:
     ended(done, KILLED)
 
 
-def ended(done: Done, code: int, *said: str) -> Done:
+def ended(done: StepOutcome, code: int, *said: str) -> StepOutcome:
     """A command that has ended with this exit code, has said this, and nothing of its own inside."""
     text = done.out + done.err
     missing = [each for each in said if each not in text]

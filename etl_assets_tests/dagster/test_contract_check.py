@@ -107,6 +107,6 @@ def test_a_column_of_another_type_is_named_and_no_row_is_read(customers):
 
 
 def test_more_rows_than_are_read_here_go_to_spark(customers, monkeypatch):
-    monkeypatch.setattr("etl_assets.delta.rows.MOST_ROWS_HERE", 2)
+    monkeypatch.setattr("etl_assets.delta.rows.MAX_ROWS_IN_PROCESS", 2)
     with pytest.raises(AssertionError, match="so few rows"):
         broken_by(customers, CUSTOMERS, 0, no_spark)

@@ -20,7 +20,7 @@ import pytest
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 from dagster._serdes import serialize_value
 
-from etl_assets.engine.handing import Asked, hand_over, status
+from etl_assets.engine.ipc import Asked, hand_over, status
 from etl_assets.instance import open_instance
 from etl_assets.processes import started_at
 from etl_assets.settings import load_settings

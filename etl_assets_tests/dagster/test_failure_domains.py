@@ -11,16 +11,16 @@ import pytest
 
 from etl_assets.build import build_definitions
 from etl_assets.pipelines.catalog import Catalog
+from etl_assets.placement.domain_registry import AdminState
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.memory import Standing
+from etl_assets.replicas.members import take_out
+from etl_assets.replicas.scrub import ScrubCursor
 from etl_assets.sensors import failure_domains
 from etl_assets.sensors.alerts import AlertKind
 from etl_assets.sensors.conditions import OVER, condition
 from etl_assets.sensors.domains_cursor import DomainsCursor
 from etl_assets.sensors.failure_domains import ASSET, CHECK, failure_domains_sensor
 from etl_assets.settings import load_settings
-from etl_assets.steps.look_over import Survey
-from etl_assets.steps.members import take_out
 from etl_assets_tests.reference.tables import ALL_TABLES
 from etl_assets_tests.reference.three_domains import (
     TABLE,
@@ -230,11 +230,13 @@ def test_a_table_whose_replicas_are_not_those_of_the_platform_file_is_told_of(pl
 def test_damage_that_nobody_would_meet_is_mended_and_shown(placement, tmp_path):
     for _ in range(2):
         commit(placement, A)
-    first = tick(DomainsCursor(survey=Survey(table=TABLE)).dump())
+    first = tick(DomainsCursor(survey=ScrubCursor(table=TABLE)).dump())
     assert observed(first)["repairs"] == 0
     (data,) = (root_of(placement, C) / "tables" / TABLE).rglob("part-1.parquet")
     data.write_bytes(b"ro")
-    found = tick(DomainsCursor.load(first.cursor).model_copy(update={"survey": Survey(table=TABLE)}).dump())
+    found = tick(
+        DomainsCursor.load(first.cursor).model_copy(update={"survey": ScrubCursor(table=TABLE)}).dump()
+    )
     assert observed(found)["repairs"] == 1
     assert f"{TABLE}: {C} was damaged and built anew" in str(observed(found)["happened"])
     assert alerts(tmp_path) == []
@@ -246,7 +248,7 @@ def test_damage_that_cannot_be_mended_is_told_of_until_it_is(placement, tmp_path
     (data,) = (root_of(placement, A) / "tables" / TABLE).rglob("part-1.parquet")
     whole = data.read_bytes()
     data.write_bytes(b"ro")
-    result = tick(DomainsCursor(survey=Survey(table=TABLE)).dump())
+    result = tick(DomainsCursor(survey=ScrubCursor(table=TABLE)).dump())
     for _ in range(3):
         result = tick(result.cursor)
     (told,) = alerts(tmp_path)
@@ -263,7 +265,7 @@ def test_a_stage_that_may_run_only_where_nothing_can_is_told_of_once(tmp_path, m
     placement = three_domains(tmp_path)
     file = tmp_path / "platform.yaml"
     file.write_text(file.read_text("utf-8") + f"placement_policy: {{sink: [{B}]}}\n", "utf-8")
-    placement.memory.set_standing(B, Standing.DRAINED)
+    placement.memory.set_standing(B, AdminState.DRAINED)
     result = tick()
     assert kinds(tmp_path) == [], "a stage that waits for one tick is nobody's business"
     for _ in range(3):

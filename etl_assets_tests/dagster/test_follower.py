@@ -21,13 +21,13 @@ import pytest
 from etl_assets.errors import CommitConflict, DomainUnavailable, EngineLost, InputError, SourceUnreadable
 from etl_assets.follow import crew as crews
 from etl_assets.follow import pauses
-from etl_assets.follow.crew import Crew, Done
+from etl_assets.follow.crew import StepOutcome, StepRunner
 from etl_assets.follow.follower import Follower, Session
 from etl_assets.follow.lease import Lease
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
 from etl_assets.steps.step import StepReport
-from etl_assets.steps.turns import Turns
+from etl_assets.steps.table_queue import TableQueue
 from etl_assets_tests.reference.written_tables import write_table
 
 DAY, BAD_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
@@ -55,14 +55,14 @@ def follow(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         ran: list[tuple[str, tuple]] = []
         left = [looks]
 
-        def run(crew: Crew, table: str, days: Sequence[dt.date]) -> Done:
+        def run(crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
             ran.append((table, tuple(days)))
             ending = endings.get(table, {})
             if isinstance(ending, Exception):
                 raise ending
             failed = {day: error for day, error in ending.items() if day is None or day in days}
             report = StepReport(table=table, version=1, counts={day: Counter() for day in days}, commits=1)
-            return Done(began=0.0, report=None if None in failed else report, failed=failed)
+            return StepOutcome(began=0.0, report=None if None in failed else report, failed=failed)
 
         def look(follower: Follower) -> tuple[dt.date, ...]:
             failures.update({thing: pause.failures for thing, pause in follower._pauses.by_thing.items()})
@@ -72,7 +72,7 @@ def follow(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
             return days_to_carry(follower)
 
         days_to_carry = Follower._days_to_carry
-        monkeypatch.setattr(Crew, "run", run)
+        monkeypatch.setattr(StepRunner, "run", run)
         monkeypatch.setattr(Follower, "_days_to_carry", look)
         monkeypatch.setattr(Session, "__call__", lambda session: None)
         Follower(settings, lambda event: None).follow()
@@ -280,7 +280,7 @@ def test_a_crew_waits_for_its_turn_unless_it_is_to_leave(settings, monkeypatch, 
         return SimpleNamespace(run=lambda keys: ran.set() or StepReport(table=table, version=1))
 
     monkeypatch.setattr(crews, "step_of", step_of)
-    crew = Crew(
+    crew = StepRunner(
         settings=settings,
         session=no_session,
         renew=no_session,
@@ -288,7 +288,7 @@ def test_a_crew_waits_for_its_turn_unless_it_is_to_leave(settings, monkeypatch, 
         leaving=lambda: leaves and waited.is_set(),
         alive=waited.set,
     )
-    done: list[Done] = []
+    done: list[StepOutcome] = []
     thread = threading.Thread(target=lambda: done.append(crew.run("raw_events", [DAY])))
     with held_elsewhere(settings, "raw_events"):
         thread.start()
@@ -307,7 +307,7 @@ def held_elsewhere(settings: Settings, table: str) -> Generator[None]:
     began, end = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with Turns(folder=settings.turns_path).take(table):
+        with TableQueue(folder=settings.turns_path).take(table):
             began.set()
             end.wait(60)
 
@@ -331,18 +331,18 @@ class Attempts:
     def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch, *endings: Exception | None):
         self.made, self.renewed = 0, 0
 
-        def attempt(crew: Crew, table: str, days: Sequence[dt.date], began: float) -> Done:
+        def attempt(crew: StepRunner, table: str, days: Sequence[dt.date], began: float) -> StepOutcome:
             ending = endings[min(self.made, len(endings) - 1)]
             self.made += 1
             if ending is not None:
                 raise ending
-            return Done(began=began, report=StepReport(table=table, version=1))
+            return StepOutcome(began=began, report=StepReport(table=table, version=1))
 
         def renew() -> None:
             self.renewed += 1
 
-        monkeypatch.setattr(Crew, "_attempt", attempt)
-        self.crew = Crew(
+        monkeypatch.setattr(StepRunner, "_attempt", attempt)
+        self.crew = StepRunner(
             settings=settings,
             session=no_session,
             renew=renew,
@@ -350,7 +350,7 @@ class Attempts:
             leaving=lambda: False,
         )
 
-    def done(self) -> Done:
+    def done(self) -> StepOutcome:
         return self.crew.run("raw_events", [DAY])
 
 

@@ -16,8 +16,8 @@ from dagster._core.test_utils import create_run_for_test
 from etl_assets import tags
 from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.follow.lease import lease
-from etl_assets.placement.memory import Standing
-from etl_assets.sensors.landing import MOST_ATTEMPTS_LOOKED_AT, landing_sensor
+from etl_assets.placement.domain_registry import AdminState
+from etl_assets.sensors.landing import MAX_ATTEMPTS_LOOKED_AT, landing_sensor
 from etl_assets.settings import LandingSettings, RunSettings, Settings
 
 TODAY = dt.datetime.now(dt.UTC).date()
@@ -128,9 +128,9 @@ def test_a_failed_run_is_asked_for_again_under_a_new_key_after_a_pause(settings,
 def test_it_asks_on_under_new_keys_however_often_it_was_in_vain(settings, tick, instance):
     land(settings, TODAY)
     first = tick()
-    for _ in range(2 * MOST_ATTEMPTS_LOOKED_AT):
+    for _ in range(2 * MAX_ATTEMPTS_LOOKED_AT):
         lose(instance, first, dg.DagsterRunStatus.SUCCESS)
-    assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#{2 * MOST_ATTEMPTS_LOOKED_AT}"]
+    assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#{2 * MAX_ATTEMPTS_LOOKED_AT}"]
 
 
 def test_without_files_the_reason_names_the_folder(settings, tick):
@@ -141,7 +141,7 @@ def test_without_files_the_reason_names_the_folder(settings, tick):
 def test_where_no_domain_may_and_can_ingest_the_reason_names_each(settings, tick):
     land(settings, TODAY)
     domain = settings.placement().domains[0].name
-    settings.placement().memory.set_standing(domain, Standing.DRAINED)
+    settings.placement().memory.set_standing(domain, AdminState.DRAINED)
     assert (
         f"no failure domain can run stage ingest of raw_events: {domain}: drained by an operator"
         in reason(tick())

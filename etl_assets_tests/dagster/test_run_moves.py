@@ -16,10 +16,10 @@ from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.pipelines.placement_class import PlacementClass
-from etl_assets.placement.memory import Standing
+from etl_assets.placement.domain_registry import AdminState
+from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.runs import materialize_days
 from etl_assets.settings import load_settings
-from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.step import ReadMode, platform_table
 from etl_assets_tests.pipeline import DAY, Pipeline, event
 
@@ -53,8 +53,8 @@ def test_a_run_goes_on_elsewhere_when_its_domain_is_drained_and_the_next_one_los
 
     def drained() -> None:
         """What an operator does, and then the sensor, before the commit of this run is acknowledged."""
-        placement.memory.set_standing("rack/a", Standing.DRAINED)
-        keep_replicas(placement)
+        placement.memory.set_standing("rack/a", AdminState.DRAINED)
+        reconcile_replicas(placement)
 
     def lost() -> None:
         (tmp_path / "b").rename(tmp_path / "b-lost")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.engine.handing import status
+from etl_assets.engine.ipc import status
 from etl_assets.processes import started_at
 from etl_assets_tests.e2e.dagster_ui import DagsterApi, dagster_ui, wait
 from etl_assets_tests.e2e.installation import FIRST, SECOND, land, rows_by_day

@@ -23,8 +23,8 @@ from etl_assets.effects.process import is_gone, this_process
 from etl_assets.effects.store import Completed, EffectsLog, EffectStore, Reserved, fingerprint
 from etl_assets.effects.table import EffectsTable
 from etl_assets.errors import EffectInProgress, EffectKeyReused, EffectTakenOver, Fenced, QuorumUnavailable
+from etl_assets.failpoints import Failpoint
 from etl_assets.placement.domains import FailureDomain
-from etl_assets.testing.failpoints import Failpoint
 from etl_assets.testing.memory_effects import MemoryEffectsTable
 from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.three_domains import A, B, C, root_of, three_domains

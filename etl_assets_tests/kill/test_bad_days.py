@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from etl_assets.testing.failpoints import Failpoint
+from etl_assets.failpoints import Failpoint
 from etl_assets_tests.pipeline import event
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]

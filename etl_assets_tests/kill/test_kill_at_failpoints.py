@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from etl_assets.failpoints import Failpoint
 from etl_assets.steps.compact import Compact, extent
-from etl_assets.testing.failpoints import Failpoint
 from etl_assets_tests.kill import dying_run
 from etl_assets_tests.kill.test_kill_of_upkeep import UPKEEP
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event

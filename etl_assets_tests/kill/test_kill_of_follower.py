@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 from etl_assets.assets.stage_asset import stage_asset
+from etl_assets.failpoints import Failpoint
 from etl_assets.follow.lease import following
 from etl_assets.instance import open_instance
 from etl_assets.observability.pending import days_behind, unread_days
 from etl_assets.sensors.landing import landing_sensor
 from etl_assets.settings import Settings, load_settings
-from etl_assets.testing.failpoints import Failpoint
 from etl_assets_tests.kill.dying_run import Gateway
 from etl_assets_tests.kill.follower_process import follow
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event

@@ -16,7 +16,7 @@ import dagster as dg
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.testing.failpoints import Failpoint
+from etl_assets.failpoints import Failpoint
 from etl_assets_tests.kill import own_assets
 from etl_assets_tests.kill.dying_run import Gateway
 

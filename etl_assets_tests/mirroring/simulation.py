@@ -22,20 +22,20 @@ from etl_assets.errors import MirrorError, Unanswered
 from etl_assets.mirroring.bootstrap import bootstrap
 from etl_assets.mirroring.chain import GENESIS, extend, extend_all
 from etl_assets.mirroring.checkpoints import Checkpoint, digest
-from etl_assets.mirroring.clean_up import clean, move_base
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.mirroring.locator import Locator, Role
+from etl_assets.mirroring.log_cleanup import clean, move_base
 from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.mirror import Mirror
 from etl_assets.mirroring.named_files import NamedFile, files_named, files_removed
 from etl_assets.mirroring.reading import Reading
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Record, State
 from etl_assets.mirroring.record_codec import decode
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.mirroring.table import MirroredTable
-from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import CONVERSION
 
 T = TypeVar("T")
@@ -138,20 +138,22 @@ class World:
 
     # Weather: called by the stores; what an operation is about to take away is looked at first
 
-    def before(self, store: str, operation: str, key: str) -> Fault | None:
+    def before(self, store: str, operation: str, key: str) -> StoreFault | None:
         process = self._baton()
         if process is None:
             return None
         if store in self.down:
-            return Fault.LOST
+            return StoreFault.LOST
         if operation in ("delete", "replace", "put") and "/_delta_log/" in key:
             self.oracle.about_to_lose(store, key)
         if not self.calm and self.profile.blink and self.random.random() < self.profile.blink:
-            self.met.add(Fault.ABSENT.value)
-            return Fault.ABSENT
+            self.met.add(StoreFault.ABSENT.value)
+            return StoreFault.ABSENT
         if self.calm or self.random.random() >= self.profile.fault:
             return None
-        fault = self._one_of([Fault.LOST, Fault.UNANSWERED, Fault.UNANSWERED, Fault.LATE, Fault.TWICE])
+        fault = self._one_of(
+            [StoreFault.LOST, StoreFault.UNANSWERED, StoreFault.UNANSWERED, StoreFault.LATE, StoreFault.TWICE]
+        )
         self.met.add(fault.value)
         return fault
 
@@ -643,7 +645,7 @@ class Oracle:
                 continue
             if record is None or record.published.version != newest:
                 raise Violation(f"{domain} has not caught up to {newest}")
-            replica = Replica(self._world.stores[domain], table=TABLE, domain=domain)
+            replica = ReplicaStore(self._world.stores[domain], table=TABLE, domain=domain)
             self._expect_log(
                 self._world.stores[domain].files, replica.folder(record.published.folder), newest, domain
             )
@@ -660,7 +662,7 @@ class Oracle:
         entry = self._world.stores[domain].files.get(key)
         if record is None or entry is None:
             return
-        folder = Replica(self._world.stores[domain], table=TABLE, domain=domain).folder(
+        folder = ReplicaStore(self._world.stores[domain], table=TABLE, domain=domain).folder(
             record.published.folder
         )
         if not key.startswith(f"{folder}/") or key.endswith("_last_checkpoint"):
@@ -680,7 +682,7 @@ class Oracle:
         pointer = files.get(key)
         if pointer is None or record is None:
             return  # the operation comes late, or into a root that was emptied meanwhile, whose folders are not used again
-        folder = Replica(store, table=TABLE, domain=domain).folder(record.published.folder)
+        folder = ReplicaStore(store, table=TABLE, domain=domain).folder(record.published.folder)
         if not key.startswith(f"{folder}/"):
             return
         hint = json.loads(pointer)
@@ -700,7 +702,7 @@ class Oracle:
         if state.version < 0:
             return
         store = self._world.stores[domain]
-        replica = Replica(store, table=TABLE, domain=domain)
+        replica = ReplicaStore(store, table=TABLE, domain=domain)
         folder = record.published.folder
         held = [
             store.files.get(replica.entry_key(folder, state.version)),
@@ -773,7 +775,7 @@ class Oracle:
 
     def _begins_later(self, domain: str, record: Record) -> bool:
         store = self._world.stores[domain]
-        first = Replica(store, table=TABLE, domain=domain).entry_key(record.published.folder, 0)
+        first = ReplicaStore(store, table=TABLE, domain=domain).entry_key(record.published.folder, 0)
         return record.published.version >= 0 and first not in store.files
 
     def _expect_log_from_a_base(self, domain: str, record: Record, before: Record | None) -> None:
@@ -799,7 +801,7 @@ class Oracle:
     def _expect_base(self, domain: str, record: Record, base: Base) -> None:
         """Whoever has voted for a base holds the log from there on, and its checkpoint."""
         store = self._world.stores[domain]
-        folder = Replica(store, table=TABLE, domain=domain).folder(record.published.folder)
+        folder = ReplicaStore(store, table=TABLE, domain=domain).folder(record.published.folder)
         for version in range(base.first, record.published.version + 1):
             if f"{folder}/_delta_log/{version:020d}.json" not in store.files:
                 raise Violation(f"{domain} is to hold the log from {base.first} on and lacks {version}")

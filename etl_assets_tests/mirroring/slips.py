@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from etl_assets.mirroring import clean_up, reading
+from etl_assets.mirroring import log_cleanup as clean_up
+from etl_assets.mirroring import reading
 from etl_assets.mirroring.ballot import fenced
 from etl_assets.mirroring.checkpoints import Checkpoint
 from etl_assets.mirroring.epochs import Epoch
@@ -25,7 +26,7 @@ from etl_assets.mirroring.reading import Reading
 from etl_assets.mirroring.record import Base, Published, Record, State
 from etl_assets.mirroring.record_codec import encode
 from etl_assets.mirroring.register import Held, Register
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.voter import Voter
 
@@ -94,7 +95,7 @@ def checking_before_moving() -> Generator[None]:
 def replacing_a_foreign_entry() -> Generator[None]:
     """An entry in the way is looked at in one operation, removed in the next, and written in a third."""
 
-    def put_if_absent(self: Replica, folder: int, version: int, entry: bytes) -> bool:
+    def put_if_absent(self: ReplicaStore, folder: int, version: int, entry: bytes) -> bool:
         key = self.entry_key(folder, version)
         if self.store.create(key, entry):
             return True
@@ -104,7 +105,7 @@ def replacing_a_foreign_entry() -> Generator[None]:
             self.store.create(key, entry)
         return True
 
-    with patch.object(Replica, "_put_if_absent", put_if_absent):
+    with patch.object(ReplicaStore, "_put_if_absent", put_if_absent):
         yield
 
 
@@ -228,11 +229,11 @@ def voting_without_the_checkpoint() -> Generator[None]:
 def trusting_a_peer_for_the_chain() -> Generator[None]:
     """What a peer has from the base on is taken for the history; its chain is not compared with the agreed one."""
 
-    def history(self: Replica, folder: int, after: Published, upto: State) -> list[bytes] | None:
+    def history(self: ReplicaStore, folder: int, after: Published, upto: State) -> list[bytes] | None:
         entries = [self.entry(folder, version) for version in range(after.version + 1, upto.version + 1)]
         return None if None in entries else [entry for entry in entries if entry is not None]
 
-    with patch.object(Replica, "history", history):
+    with patch.object(ReplicaStore, "history", history):
         yield
 
 

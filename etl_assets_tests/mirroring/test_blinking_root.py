@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from etl_assets.error_policy import Decision, decide
 from etl_assets.errors import QuorumUnavailable
-from etl_assets.retry_policy import Decision, decide
-from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import Platform
 
 
@@ -22,7 +22,7 @@ class Blink:
     def before(self, store, operation, key):
         if self.at is not None and self.at[0] == store and key.endswith(self.at[1]):
             self.at = None
-            return Fault.ABSENT
+            return StoreFault.ABSENT
         return None
 
     def after(self, store, operation, key):

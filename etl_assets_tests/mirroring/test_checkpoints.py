@@ -24,8 +24,8 @@ from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS, extend_all
 from etl_assets.mirroring.checkpoints import EVERY, Checkpoint, Checkpoints, checkpoint_replicas, due
 from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.replica import Replica
-from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets.mirroring.replica import ReplicaStore
+from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import Platform
 from etl_assets_tests.reference.mirrored_log import (
     all_that_it_says,
@@ -87,13 +87,13 @@ def test_the_next_one_is_made_of_the_last_and_what_came_since(tmp_path, monkeypa
     mirrored.checkpoint()
     newest = commit_entries(mirrored, EVERY)
     read = []
-    entry = Replica.entry
+    entry = ReplicaStore.entry
 
     def counted(self, folder, version):
         read.append(version)
         return entry(self, folder, version)
 
-    monkeypatch.setattr(Replica, "entry", counted)
+    monkeypatch.setattr(ReplicaStore, "entry", counted)
     mirrored.follow()
     assert sorted(mirrored.checkpoint()) == list(DOMAINS)
     assert min(read) > EVERY
@@ -203,7 +203,7 @@ class KillAt:
         self.at: tuple[int, bool] | None = None
         self.seen = 0
 
-    def before(self, store, operation, key) -> Fault | None:
+    def before(self, store, operation, key) -> StoreFault | None:
         self._pass(after=False)
         return None
 
@@ -394,7 +394,7 @@ def checkpoints_with(root: Path, content: bytes) -> Checkpoints:
     path = checkpoint_path(root / "tables" / "events" / "g000001", EVERY)
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    return Checkpoints(Replica(LocalStore(root), table="events", domain="a"), 1)
+    return Checkpoints(ReplicaStore(LocalStore(root), table="events", domain="a"), 1)
 
 
 def test_a_file_of_somebody_else_that_says_something_else_is_never_named(tmp_path):
@@ -424,7 +424,7 @@ def unmarked(pointer: bytes) -> dict:
 
 def test_a_pointer_that_is_not_the_platforms_is_damage(tmp_path):
     made = make_checkpoint(None, list(log_entries(EVERY + 1)))
-    there = Checkpoints(Replica(LocalStore(tmp_path), table="events", domain="a"), 1)
+    there = Checkpoints(ReplicaStore(LocalStore(tmp_path), table="events", domain="a"), 1)
     assert there.problem() is None
     assert there.put(made, says_the_same)
     assert there.problem() is None
@@ -526,7 +526,7 @@ def test_what_a_killed_process_left_in_the_making_goes_with_a_later_one(tmp_path
 
 
 def test_the_pointer_only_moves_on(tmp_path):
-    there = Checkpoints(Replica(LocalStore(tmp_path), table="events", domain="a"), 1)
+    there = Checkpoints(ReplicaStore(LocalStore(tmp_path), table="events", domain="a"), 1)
     entries = list(log_entries(2 * EVERY + 1))
     older = make_checkpoint(None, entries[: EVERY + 1])
     newer = make_checkpoint(older, entries[EVERY + 1 :])

@@ -17,12 +17,12 @@ from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_pa
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import ReplicaCorrupt, Unanswered
 from etl_assets.mirroring.checkpoints import EVERY, Checkpoints
-from etl_assets.mirroring.clean_up import clean, move_base
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.log_cleanup import clean, move_base
 from etl_assets.mirroring.record import WHOLE_LOG
 from etl_assets.mirroring.record_codec import encode
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.testing.memory_store import MemoryStore
 from etl_assets_tests.mirroring.platform import Platform, Process
 from etl_assets_tests.mirroring.simulation import live_files, make_checkpoint
@@ -139,7 +139,7 @@ def test_a_store_that_did_not_answer_has_no_other_file_in_its_place():
         def create(self, key: str, content: bytes) -> bool:
             raise Unanswered("no answer", fix="try again", store=self.name, key=key)
 
-    here = Checkpoints(Replica(Silent("s"), table="events", domain="s"), folder=1)
+    here = Checkpoints(ReplicaStore(Silent("s"), table="events", domain="s"), folder=1)
     with pytest.raises(Unanswered):
         here.keep(WHOLE_LOG, b"content")
 
@@ -248,7 +248,7 @@ def test_a_log_never_begins_where_a_replica_may_have_a_checkpoint_for_its_reader
         pq.write_table(content, other, compression="gzip")
         theirs = other.getvalue().to_pybytes()
     made = make_checkpoint_of_entries(None, list(log_entries(EVERY + 1)))
-    b = Replica(LocalStore(tmp_path / "b"), table="events", domain="b")
+    b = ReplicaStore(LocalStore(tmp_path / "b"), table="events", domain="b")
     assert Checkpoints(b, 1).put(replace(made, content=theirs), says_the_same)
     begins, _ = mirrored.shorten(NEWEST - EVERY)
     assert begins == EVERY - 1

@@ -14,10 +14,10 @@ from etl_assets.delta.log import entry_path
 from etl_assets.delta.new_entry import NewEntry
 from etl_assets.delta.replication import TABLE_PROPERTIES, Replication
 from etl_assets.delta.table import Table
+from etl_assets.error_policy import Decision, decide
 from etl_assets.errors import CommitUnverified, DomainUnavailable, Fenced
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
-from etl_assets.retry_policy import Decision, decide
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.three_domains import A, B, C, three_domains

@@ -18,16 +18,16 @@ from click.testing import CliRunner
 from etl_assets.cli.domains import domains as command
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, MembershipRefused, QuorumUnavailable, Unanswered
+from etl_assets.mirroring.circuit_breaker import ask
+from etl_assets.mirroring.circuit_breaker import hanging as calls_that_hang
 from etl_assets.mirroring.opening import open_store
-from etl_assets.mirroring.time_limit import ask
-from etl_assets.mirroring.time_limit import hanging as calls_that_hang
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.health import Health, HealthState, Sighting
+from etl_assets.placement.health import Health, HealthState, ProbeResult
 from etl_assets.placement.observations import Observations
-from etl_assets.placement.watch import PROBE_KEY
+from etl_assets.placement.probes import PROBE_KEY
+from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.settings import load_settings
-from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets_tests.reference.three_domains import (
     TABLE,
     A,
@@ -126,11 +126,11 @@ def test_a_root_that_hangs_costs_one_time_limit_and_one_thread(placement):
 
 def test_a_root_that_hangs_keeps_nobody_from_the_tables_of_the_others(placement):
     commit(placement, A)
-    keep_replicas(placement)  # waits for C, whose vote the commit did not wait for
+    reconcile_replicas(placement)  # waits for C, whose vote the commit did not wait for
     with hanging(root_of(placement, C), f"register/{TABLE}.json"):
         assert placement.watch.probe_all(placement.sites)[C].state is HealthState.UNAVAILABLE
         began = time.monotonic()
-        assert keep_replicas(placement) == []
+        assert reconcile_replicas(placement) == []
         assert time.monotonic() - began < 3
         # A process that started while it hung, and has not looked at it itself.
         (domain,) = (each for each in placement.domains if each.name == B)
@@ -181,7 +181,7 @@ def test_a_stale_healthy_is_not_trusted(placement):
 
 
 def test_a_degraded_domain_is_taken_after_the_others_but_keeps_what_it_leads(placement):
-    slow = Sighting(began=time.monotonic(), ended=time.monotonic(), slow=True)
+    slow = ProbeResult(began=time.monotonic(), ended=time.monotonic(), slow=True)
     placement.watch.observations.add(A, slow)
     assert placement.place(PlacementClass.INGEST).name == B
     assert placement.place(PlacementClass.INGEST, leader=A).name == A
@@ -225,7 +225,7 @@ def test_what_another_boot_wrote_is_forgotten(tmp_path):
     observations = Observations(tmp_path / "health.json")
     now = time.monotonic()
     for _ in range(3):
-        observations.add(A, Sighting(began=now, ended=now, problem="no answer"))
+        observations.add(A, ProbeResult(began=now, ended=now, problem="no answer"))
     assert observations.of(A).failures == 3
     content = json.loads(observations.file.read_text())
     observations.file.write_text(json.dumps({**content, "boot": "another"}))
@@ -239,7 +239,7 @@ def test_observations_that_cannot_be_read_or_written_stop_nobody(tmp_path):
     observations = Observations(tmp_path / "health.json")
     observations.file.write_text("[]")
     now = time.monotonic()
-    failed = Sighting(began=now, ended=now, problem="no answer")
+    failed = ProbeResult(began=now, ended=now, problem="no answer")
     assert observations.add(A, failed).failures == 1
     (tmp_path / "file").write_text("")
     nowhere = Observations(tmp_path / "file" / "health.json")
@@ -249,7 +249,7 @@ def test_observations_that_cannot_be_read_or_written_stop_nobody(tmp_path):
 
 def test_one_of_several_processes_probes_what_is_due(tmp_path):
     observations = Observations(tmp_path / "health.json")
-    observations.add(A, Sighting(began=0.0, ended=0.0, problem="no answer"))
+    observations.add(A, ProbeResult(began=0.0, ended=0.0, problem="no answer"))
     claims = [Observations(observations.file).claim(A, time.monotonic() + 5) for _ in range(3)]
     assert claims == [True, False, False]
 
@@ -324,7 +324,7 @@ def test_a_platform_whose_domains_have_other_names_does_not_take_the_tables_unde
     placement, tmp_path, monkeypatch, shared
 ):
     commit(placement, A)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     before = {name: tree(root_of(placement, name)) for name in (A, B, C)}
     other = tmp_path / "other"
     other.mkdir()
@@ -339,7 +339,7 @@ def test_a_platform_whose_domains_have_other_names_does_not_take_the_tables_unde
     with pytest.raises(MembershipRefused, match="another platform, with the failure domains local/a") as no:
         Replication(TABLE, domain).create()
     assert no.value.fix.startswith("give each platform roots of its own")
-    told = {each.problem for each in keep_replicas(second) if each.table == TABLE}
+    told = {each.problem for each in reconcile_replicas(second) if each.table == TABLE}
     assert told == {no.value.message}
     assert {name: tree(root_of(placement, name)) for name in (A, B, C)} == before
     assert commit(placement, A) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import Platform
 
 REGISTER = "register/events.json"
@@ -24,7 +24,7 @@ class Notes:
         self.asked.append((operation, key))
         if operation == "create" and key == self.lost:
             self.lost = ""
-            return Fault.UNANSWERED
+            return StoreFault.UNANSWERED
         return None
 
     def after(self, store, operation, key):

@@ -18,9 +18,9 @@ from etl_assets.errors import Fenced, QuorumUnavailable, ReplicaCorrupt
 from etl_assets.mirroring.inspection import look
 from etl_assets.mirroring.lead import Lead
 from etl_assets.mirroring.verification import problems
-from etl_assets.steps.keep_replicas import keep_replicas
-from etl_assets.steps.look_over import Survey, look_over
-from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets.replicas.reconcile import reconcile_replicas
+from etl_assets.replicas.scrub import ScrubCursor, scrub
+from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import Platform, Process
 from etl_assets_tests.reference import three_domains
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C
@@ -35,7 +35,7 @@ class Outages:
         self.down: set[str] = set()
 
     def before(self, store, operation, key):
-        return Fault.LOST if store in self.down else None
+        return StoreFault.LOST if store in self.down else None
 
     def after(self, store, operation, key):
         pass
@@ -177,10 +177,10 @@ def test_the_commands_report_it_and_build_it_from_the_others(tmp_path, monkeypat
         True,
     )
     assert f"`etl-assets tables repair {TABLE}`" in found["fix"]
-    (kept,) = keep_replicas(placement)
+    (kept,) = reconcile_replicas(placement)
     assert f"{A} {forked}" in (kept.problem or "")
-    survey = Survey(table=TABLE)
-    survey, told = look_over(placement, survey, seconds=60)
+    survey = ScrubCursor(table=TABLE)
+    survey, told = scrub(placement, survey, seconds=60)
     assert [(each.repaired, forked in (each.problem or "")) for each in told] == [((), True)], (
         "not built anew by itself"
     )

@@ -20,13 +20,13 @@ from etl_assets.cli.domains import domains as command
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import QuorumUnavailable, Unanswered
 from etl_assets.mirroring import object_store
+from etl_assets.mirroring.circuit_breaker import Hangs, hanging
 from etl_assets.mirroring.guarded_store import GuardedStore
 from etl_assets.mirroring.object_store import ObjectStore
-from etl_assets.mirroring.time_limit import Hangs, hanging
+from etl_assets.placement.domain_registry import MARKER
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import HealthState
-from etl_assets.placement.memory import MARKER
-from etl_assets.steps.keep_replicas import keep_replicas
+from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.steps.placing import leader, place
 from etl_assets.testing.hanging_mount import HangingMount
 from etl_assets_tests.reference.hanging_root import hanging_mount, silent_server
@@ -96,7 +96,7 @@ def test_a_voter_that_hangs_costs_every_entry_point_one_time_limit_at_most(place
                 ask(as_seen_from(placement, A))
         assert placement.watch.observations.of(C).state is HealthState.UNAVAILABLE
         with within(SLACK):
-            assert keep_replicas(placement) == []
+            assert reconcile_replicas(placement) == []
             listed = CliRunner().invoke(command, ["list", "--json"])
         health = {each["name"]: (each["health"], each["behind"][TABLE]) for each in json.loads(listed.stdout)}
         assert health == {A: ("healthy", 0), B: ("healthy", 0), C: ("unavailable", None)}
@@ -107,12 +107,12 @@ def test_a_leader_that_hangs_is_followed_by_another_and_catches_up_when_it_is_ba
     commit(placement, A)
     with hanging_mount(root_of(placement, A)):
         with within(2 * LIMIT + SLACK):
-            (kept,) = keep_replicas(placement)
+            (kept,) = reconcile_replicas(placement)
             assert kept.moved == B
             assert commit(placement, B) == 1
         assert place(placement, TABLE).name == B
     is_back(placement, A)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert files(placement, A) == files(placement, B) == files(placement, C)
 
 
@@ -141,7 +141,7 @@ def test_a_commit_whose_own_root_hangs_is_cut_and_the_next_leader_decides_about_
     finally:
         mounts[0].end()
     is_back(placement, A)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert leader(placement, TABLE) == B
     assert files(placement, A) == files(placement, B) == files(placement, C)
 

@@ -16,9 +16,10 @@ NO_CLOCK = [
     *(PACKAGE / "placement").glob("*.py"),
     *(
         PACKAGE / "delta" / f"{name}.py"
-        for name in ("replication", "registration", "standing", "checkpoint", "commit")
+        for name in ("replication", "registration", "replication_status", "checkpoint", "commit")
     ),
-    *(PACKAGE / "steps" / f"{name}.py" for name in ("keep_replicas", "look_over", "members", "placing")),
+    *(PACKAGE / "replicas" / f"{name}.py" for name in ("reconcile", "scrub", "members")),
+    PACKAGE / "steps" / "placing.py",
     *(PACKAGE / "observability" / f"{name}.py" for name in ("domain_states", "domain_changes", "lag")),
 ]
 """Where whatever is decided for several domains is decided. The clocks of their machines may differ by hours."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from etl_assets.error_policy import Decision, decide
 from etl_assets.errors import (
     Fenced,
     MembershipRefused,
@@ -20,8 +21,7 @@ from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.record_codec import encode
-from etl_assets.retry_policy import Decision, decide
-from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import Impatient, Platform
 
 
@@ -32,7 +32,7 @@ class Outages:
         self.down: set[str] = set()
 
     def before(self, store, operation, key):
-        return Fault.LOST if store in self.down else None
+        return StoreFault.LOST if store in self.down else None
 
     def after(self, store, operation, key):
         pass

@@ -16,17 +16,17 @@ from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import NotFound, QuorumUnavailable
+from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS, hanging
 from etl_assets.mirroring.object_store import ObjectStore
 from etl_assets.mirroring.opening import open_store
 from etl_assets.mirroring.reading import Reading
-from etl_assets.mirroring.time_limit import DEFAULT_TIMEOUT_SECONDS, hanging
 from etl_assets.observability.diagnosis import diagnose
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import HealthState
+from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.settings import load_settings
-from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets_tests.reference import azure_server
 from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer, running
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of
@@ -81,7 +81,7 @@ def test_a_container_of_azure_votes_is_rebuilt_and_counts(azure, tmp_path, monke
     assert placement.place(PlacementClass.INGEST).name == A
     for _ in range(3):
         commit(placement, A)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert in_bucket(placement) == in_folder(placement, A)
     open_store(azure).put(f"tables/{TABLE}/g000001/part-1.parquet", [b"ro"])
     repaired = CliRunner().invoke(tables, ["repair", TABLE])
@@ -94,7 +94,7 @@ def test_a_container_of_azure_votes_is_rebuilt_and_counts(azure, tmp_path, monke
 def test_the_bucket_votes_and_holds_the_same_bytes_and_nothing_is_placed_there(placement):
     for _ in range(3):
         commit(placement, A)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert in_bucket(placement) == in_folder(placement, A) == in_folder(placement, B)
     states = {state.name: state for state in domain_states(placement)}
     assert states[C].root == ROOT
@@ -102,7 +102,7 @@ def test_the_bucket_votes_and_holds_the_same_bytes_and_nothing_is_placed_there(p
     assert one_loss(list(states.values())) is None
     # With one local domain gone the bucket is the majority's other half, and its copy is not read from here.
     away = root_of(placement, A).rename(root_of(placement, A).with_name("away"))
-    (kept,) = keep_replicas(placement)
+    (kept,) = reconcile_replicas(placement)
     assert kept.moved == B
     assert commit(placement, B) == 3
     (domain,) = (each for each in placement.domains if each.name == B)
@@ -110,7 +110,7 @@ def test_the_bucket_votes_and_holds_the_same_bytes_and_nothing_is_placed_there(p
     assert bound is not None
     assert (bound.domain, bound.version) == (B, 3)
     away.rename(root_of(placement, A))
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     assert in_bucket(placement) == in_folder(placement, A) == in_folder(placement, B)
     # With both gone nothing is placed anywhere, least of all in the bucket.
     assert {each.name for each in placement.domains} == {A, B}
@@ -146,7 +146,7 @@ def test_a_bucket_whose_server_does_not_look_at_conditions_is_not_taken_into_use
 
 def test_a_version_that_only_the_bucket_has_is_fetched_or_said_to_be_there(placement):
     commit(placement, A)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     (domain,) = (each for each in placement.domains if each.name == B)
     table = Replication(TABLE, domain)._table
     nowhere = Reading(table, can_read=lambda uri: False)
@@ -165,11 +165,11 @@ def test_a_version_that_only_the_bucket_has_is_fetched_or_said_to_be_there(place
 
 def test_a_server_that_is_gone_costs_little_and_an_emptied_bucket_does_not_vote(placement, server):
     commit(placement, A)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     server.kill()
     assert placement.watch.probe_all(placement.sites)[C].state is HealthState.UNAVAILABLE
     assert commit(placement, A) == 1
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     listed = CliRunner().invoke(command, ["list", "--json"])
     assert {each["name"]: each["health"] for each in json.loads(listed.stdout)} == {
         A: "healthy",
@@ -180,7 +180,7 @@ def test_a_server_that_is_gone_costs_little_and_an_emptied_bucket_does_not_vote(
     runner = CliRunner()
     probed = runner.invoke(command, ["probe", C])
     assert "the bucket was emptied" in probed.output
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert list(open_store(ROOT).list("")) == [], "nothing is written before an operator says so"
     # Its blank memory does not make a majority with one that is left.
     away = root_of(placement, B).rename(root_of(placement, B).with_name("away"))
@@ -189,7 +189,7 @@ def test_a_server_that_is_gone_costs_little_and_an_emptied_bucket_does_not_vote(
     away.rename(root_of(placement, B))
     assert runner.invoke(command, ["heal", C, "--new-root"]).output == f"{C}: in use\n"
     assert placement.place(PlacementClass.INGEST).name in (A, B)
-    (kept,) = keep_replicas(placement)
+    (kept,) = reconcile_replicas(placement)
     assert kept.rejoined == (C,)
     assert in_bucket(placement) == in_folder(placement, A)
     shutil.rmtree(root_of(placement, B))
@@ -198,7 +198,7 @@ def test_a_server_that_is_gone_costs_little_and_an_emptied_bucket_does_not_vote(
 
 def test_what_a_stuck_server_was_sent_is_done_late_and_harms_nothing(placement, server):
     commit(placement, A)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     away = root_of(placement, B).rename(root_of(placement, B).with_name("away"))
     server.pause()
     began = time.monotonic()
@@ -218,9 +218,9 @@ def test_what_a_stuck_server_was_sent_is_done_late_and_harms_nothing(placement, 
     assert leading(placement).lead().version == 1, "the entry was in the home log, and is pushed"
     away.rename(root_of(placement, B))
     placement.heal(B)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert commit(placement, A) == 2
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert in_bucket(placement) == in_folder(placement, A) == in_folder(placement, B)
 
 
@@ -233,11 +233,11 @@ def leading(placement: Placement) -> Replication:
 
 def test_a_replica_in_the_bucket_is_verified_and_built_anew_and_never_leads(placement):
     commit(placement, A)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     runner = CliRunner()
     assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
     commit(placement, A)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     open_store(ROOT).put(f"tables/{TABLE}/g000001/part-1.parquet", [b"ro"])
     found = runner.invoke(tables, ["verify", TABLE])
     assert found.exit_code == 1

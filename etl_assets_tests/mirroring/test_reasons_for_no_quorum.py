@@ -8,7 +8,7 @@ import pytest
 
 from etl_assets.errors import QuorumUnavailable
 from etl_assets.mirroring.record_codec import decode, encode
-from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import Platform
 
 REGISTER = "register/events.json"
@@ -23,9 +23,11 @@ class NoSpace:
 
     def before(self, store, operation, key):
         if store in self.down:
-            return Fault.LOST
+            return StoreFault.LOST
         return (
-            Fault.LOST if store in self.full and operation in ("create", "put", "replace", "link") else None
+            StoreFault.LOST
+            if store in self.full and operation in ("create", "put", "replace", "link")
+            else None
         )
 
     def after(self, store, operation, key):

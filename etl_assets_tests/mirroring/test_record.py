@@ -13,13 +13,13 @@ from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS, extend
 from etl_assets.mirroring.checkpoints import digest
 from etl_assets.mirroring.epochs import BEFORE_ALL, Epoch
-from etl_assets.mirroring.locator import Locator, Replica, Role
+from etl_assets.mirroring.locator import Locator, ReplicaConfig, Role
 from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, Record, State
 from etl_assets.mirroring.record_codec import decode, encode, sealed
 
 epochs = st.builds(Epoch, st.integers(1, 5), st.sampled_from("abc"))
 replicas = st.builds(
-    Replica, domain=st.text(), uri=st.text(), role=st.sampled_from(Role), incarnation=st.text()
+    ReplicaConfig, domain=st.text(), uri=st.text(), role=st.sampled_from(Role), incarnation=st.text()
 )
 locators = st.builds(
     Locator,
@@ -85,7 +85,7 @@ LOCATOR = Locator(
     generation=1,
     one_copy=False,
     replicas=tuple(
-        Replica(domain=domain, uri=domain, role=role, incarnation=domain)
+        ReplicaConfig(domain=domain, uri=domain, role=role, incarnation=domain)
         for domain, role in (
             ("a", Role.VOTER),
             ("b", Role.VOTER),

@@ -12,7 +12,7 @@ import pytest
 from etl_assets.errors import MirrorError, ReplicaCorrupt
 from etl_assets.mirroring.chain import GENESIS
 from etl_assets.mirroring.epochs import Epoch
-from etl_assets.mirroring.locator import Locator, Replica, Role
+from etl_assets.mirroring.locator import Locator, ReplicaConfig, Role
 from etl_assets.mirroring.record import Record, State
 from etl_assets.mirroring.record_codec import decode, encode
 from etl_assets.pipelines.placement_class import PlacementClass
@@ -146,7 +146,7 @@ def test_a_register_that_lost_its_checksum_is_none():
 
 
 def test_equal_records_have_equal_registers():
-    replica = Replica(domain="a", uri="/a", role=Role.VOTER, incarnation="1")
+    replica = ReplicaConfig(domain="a", uri="/a", role=Role.VOTER, incarnation="1")
     locator = Locator(generation=1, one_copy=False, replicas=(replica,))
     state = State(epoch=Epoch(1, "a"), version=0, chain=GENESIS, locator=locator)
     record = Record(table="events", incarnation="1", promised=Epoch(1, "a"), accepted=state)

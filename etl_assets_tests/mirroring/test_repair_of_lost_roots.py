@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from etl_assets.placement.domain_registry import MARKER
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.memory import MARKER
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, commit, root_of, three_domains
 
 

@@ -14,13 +14,13 @@ import pytest
 from obstore.store import MemoryStore as ObjectMemory
 
 from etl_assets.errors import SettingsError, Unanswered
+from etl_assets.mirroring.conditional_write_check import broken_promise
 from etl_assets.mirroring.local_store import LocalStore
 from etl_assets.mirroring.object_store import ObjectStore
 from etl_assets.mirroring.opening import open_store
-from etl_assets.mirroring.promise import broken_promise
-from etl_assets.mirroring.replica import Replica
+from etl_assets.mirroring.replica import ReplicaStore
 from etl_assets.mirroring.stores import Store
-from etl_assets.testing.memory_store import Fault, MemoryStore
+from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.reference import azure_server
 
 KEY = "tables/events/g000001/_delta_log/00000000000000000000.json"
@@ -279,7 +279,8 @@ def test_a_file_is_copied_from_the_next_replica_if_one_does_not_answer(tmp_path)
     (tmp_path / "b").mkdir()
     (tmp_path / "c").mkdir()
     here, absent, there = (
-        Replica(LocalStore(tmp_path / domain), table="events", domain=domain) for domain in ("b", "a", "c")
+        ReplicaStore(LocalStore(tmp_path / domain), table="events", domain=domain)
+        for domain in ("b", "a", "c")
     )
     entry = b'{"add": {"path": "part-1.parquet", "size": 4}}'
     there.store.put(f"{there.folder(1)}/part-1.parquet", [b"rows"])
@@ -406,8 +407,8 @@ def test_an_address_of_memory_opens():
 class OneFault:
     """Lets one operation meet a fault."""
 
-    def __init__(self, fault: Fault) -> None:
-        self.fault: Fault | None = fault
+    def __init__(self, fault: StoreFault) -> None:
+        self.fault: StoreFault | None = fault
         self.effects = []
 
     def before(self, store, operation, key):
@@ -424,10 +425,10 @@ class OneFault:
 @pytest.mark.parametrize(
     ("fault", "answered", "done", "done_later"),
     [
-        (Fault.LOST, False, False, False),
-        (Fault.UNANSWERED, False, True, True),
-        (Fault.LATE, False, False, True),
-        (Fault.TWICE, True, True, True),
+        (StoreFault.LOST, False, False, False),
+        (StoreFault.UNANSWERED, False, True, True),
+        (StoreFault.LATE, False, False, True),
+        (StoreFault.TWICE, True, True, True),
     ],
 )
 def test_the_twin_fails_as_a_network_does(fault, answered, done, done_later):

@@ -18,8 +18,8 @@ from etl_assets.delta.log import entry_path
 from etl_assets.delta.replication import TABLE_PROPERTIES, Replication
 from etl_assets.delta.table import Snapshot
 from etl_assets.mirroring.locator import Role
+from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain
-from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
 from etl_assets_tests.reference.tables import CATALOG
 
@@ -148,7 +148,7 @@ def replications(
 ) -> tuple[Replication, ...]:
     """A table as new processes in each of three domains see it, mirrored or not yet."""
     sites = tuple(Site(name=each, root=str(home / each), role=roles.get(each, Role.VOTER)) for each in "abc")
-    memory = DomainsMemory(home / "domains.json")
+    memory = DomainRegistry(home / "domains.json")
     for site in sites:
         memory.take(site.name, site.root)
     return tuple(

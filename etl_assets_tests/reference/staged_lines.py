@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from etl_assets.ingest import stage_lines
+from etl_assets.ingest.located_blocks import LocatedBlock
+from etl_assets.ingest.stage_lines import StagedBlock, _stage, _tasks
 from etl_assets.sources import lines
-from etl_assets.steps import stage_lines
-from etl_assets.steps.placed_blocks import PlacedBlock
-from etl_assets.steps.stage_lines import StagedBlock, _stage, _tasks
 from etl_assets.transforms.line_positions import first_ordinal
 from etl_assets_tests.pipeline import DAY, LIMITS, event
 
@@ -41,7 +41,7 @@ def stage(files: list[tuple[str, int, dt.date]], folder: Path) -> list[StagedBlo
 
 def cut_and_place(
     patch: pytest.MonkeyPatch, files: list[tuple[dt.date, list[str]]], folder: Path, *, task: int, piece: int
-) -> tuple[list[PlacedBlock], tuple[str, ...]]:
+) -> tuple[list[LocatedBlock], tuple[str, ...]]:
     """Landing files of days and kinds of lines, staged in tasks and pieces of about so many bytes, and placed."""
     patch.setattr(stage_lines, "TASK_BYTES", task)
     patch.setattr(stage_lines, "_PIECE_BYTES", piece)
@@ -59,8 +59,8 @@ def placed_block(
     lines_before: int = 0,
     new: int = 0,
     repeated: int = 0,
-) -> PlacedBlock:
-    return PlacedBlock(
+) -> LocatedBlock:
+    return LocatedBlock(
         staged=block,
         day=day,
         source="landing",
@@ -74,7 +74,7 @@ def placed_block(
 
 def place(
     staged: list[StagedBlock], files: list[tuple[dt.date, list[str]]], folder: Path
-) -> tuple[list[PlacedBlock], tuple[str, ...]]:
+) -> tuple[list[LocatedBlock], tuple[str, ...]]:
     """The blocks as `ingest_batch` places them, and the file that names the repeats.
 
     A conflict is with an event of the table; a duplicate is of the new event before it, if there is one.

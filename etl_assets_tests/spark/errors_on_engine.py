@@ -48,7 +48,7 @@ def days_apart(spark: Any, folder: Path) -> dict[str, Any]:
 
 def overtaken(spark: Any, folder: Path) -> dict[str, Any]:
     """A table is altered while rows for it are in the making."""
-    from etl_assets.retry_policy import decide
+    from etl_assets.error_policy import decide
 
     table, made, go = str(folder / "overtaken"), folder / "made", folder / "go"
     spark.range(1).write.format("delta").save(table)

@@ -16,9 +16,10 @@ from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline
 
 
 def main(root: Path, landing: Path, only: Sequence[str]) -> None:
+    from etl_assets.compute import worker_tasks
+    from etl_assets.ingest import ingest_batch
     from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.settings import load_settings
-    from etl_assets.steps import ingest_batch, worker_tasks
 
     resource = SparkResource(spark_config=spark_config(load_settings().spark))
     pipeline = Pipeline(root=root, landing=landing, session=lambda: resource.spark_session)

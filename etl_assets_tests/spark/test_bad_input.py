@@ -14,7 +14,7 @@ import pytest
 from etl_assets.contracts.envelope import KEPT_RECORD_BYTES
 from etl_assets.contracts.reasons import DeadLetterReason as Reason
 from etl_assets.errors import SourceChanged, SourceUnreadable
-from etl_assets.steps import ingest_batch, stage_lines
+from etl_assets.ingest import ingest_batch, stage_lines
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 
 pytestmark = pytest.mark.spark

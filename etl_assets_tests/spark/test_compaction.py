@@ -30,7 +30,7 @@ def ids(pipeline: Pipeline, table: str) -> list[str]:
 @pytest.mark.parametrize("by_delta", [False, True])
 def test_small_files_become_few_and_no_row_is_new_to_anybody(pipeline, monkeypatch, by_delta):
     if by_delta:
-        monkeypatch.setattr(compaction, "MOST_BYTES_HERE", 0)
+        monkeypatch.setattr(compaction, "MAX_BYTES_IN_PROCESS", 0)
     for number in range(3):
         lines = [odd(10 * number), *(event(10 * number + each) for each in range(1, 5))]
         pipeline.land([*lines, "bad"], name=f"{number}.jsonl")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from etl_assets.errors import InputError
-from etl_assets.sources.replays import event_again, hand_in_replays, record_again
+from etl_assets.sources.replays import event_again, record_again, submit_replays
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, event
 
@@ -29,9 +29,9 @@ def test_a_corrected_letter_is_replayed_once_and_one_that_is_still_wrong_stays_o
     assert {row["state"] for row in letters().values()} == {"open"}
 
     domain = pipeline.domain
-    hand_in_replays(domain, [record_again(DAY, first["dead_letter_id"], 2, json.dumps(event(2)).encode())])
-    hand_in_replays(domain, [record_again(DAY, second["dead_letter_id"], 2, b"still bad")])
-    hand_in_replays(
+    submit_replays(domain, [record_again(DAY, first["dead_letter_id"], 2, json.dumps(event(2)).encode())])
+    submit_replays(domain, [record_again(DAY, second["dead_letter_id"], 2, b"still bad")])
+    submit_replays(
         domain,
         [event_again(DAY, third["dead_letter_id"], 2, "event-3", b'{"customer_id": "c", "amount": "1.50"}')],
     )
@@ -65,14 +65,14 @@ def test_a_letter_of_normalize_that_is_refused_again_tells_the_new_reason_under_
     pipeline.run(only=STEPS)
     (first,) = pipeline.rows("dead_letters")
     letter_id = first["dead_letter_id"]
-    hand_in_replays(pipeline.domain, [event_again(DAY, letter_id, 2, "event-1", b'{"customer_id": "c"}')])
+    submit_replays(pipeline.domain, [event_again(DAY, letter_id, 2, "event-1", b'{"customer_id": "c"}')])
     for mode in (ReadMode.WHOLE, ReadMode.INCREMENTAL):
         pipeline.run(mode=mode, only=STEPS)
         (second,) = pipeline.rows("dead_letters")
         assert (second["dead_letter_id"], second["attempts"], second["state"]) == (letter_id, 2, "open")
         assert second["reason"] == "InvalidPayload" != first["reason"]
         assert second["record"] == '{"customer_id":"c"}'
-    hand_in_replays(
+    submit_replays(
         pipeline.domain, [event_again(DAY, letter_id, 3, "event-1", b'{"customer_id": "c", "amount": "1"}')]
     )
     pipeline.run(mode=ReadMode.WHOLE, only=STEPS)
@@ -87,7 +87,7 @@ def test_a_letter_whose_event_came_by_another_way_is_closed_when_it_is_handed_in
     pipeline.land([event(1), "bad"])
     pipeline.run(only=STEPS)
     (letter,) = pipeline.rows("dead_letters")
-    hand_in_replays(
+    submit_replays(
         pipeline.domain, [record_again(DAY, letter["dead_letter_id"], 2, json.dumps(event(1)).encode())]
     )
     pipeline.run(only=STEPS)
@@ -99,9 +99,9 @@ def test_a_letter_whose_event_came_by_another_way_is_closed_when_it_is_handed_in
 @pytest.mark.parametrize("payload", [b"not json", b"[]", b'{"a": 1, "a": 2}', b'{"a": 1e5}'])
 def test_a_correction_that_has_no_meaning_is_refused_at_once(pipeline, payload):
     with pytest.raises(InputError, match="the corrected payload"):
-        hand_in_replays(pipeline.domain, [event_again(DAY, "0" * 64, 2, "event-1", payload)])
+        submit_replays(pipeline.domain, [event_again(DAY, "0" * 64, 2, "event-1", payload)])
 
 
 def test_a_corrected_record_is_one_line(pipeline):
     with pytest.raises(InputError, match="one line"):
-        hand_in_replays(pipeline.domain, [record_again(DAY, "0" * 64, 2, b'{"a":\n1}')])
+        submit_replays(pipeline.domain, [record_again(DAY, "0" * 64, 2, b'{"a":\n1}')])

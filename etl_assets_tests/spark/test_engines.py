@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from etl_assets.contracts.tables import EFFECTS, REPLAYS
+from etl_assets.ingest.stage_lines import TASK_BYTES
 from etl_assets.runtime.classes import archive_file
 from etl_assets.runtime.jars import delta_jars
 from etl_assets.runtime.java import find_java
-from etl_assets.steps.stage_lines import TASK_BYTES
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.reference.tables import ALL_TABLES
 from etl_assets_tests.spark.engines import connect_server, parents_of_who_maps, standalone_cluster

@@ -12,8 +12,8 @@ from etl_assets.delta.table import Table
 from etl_assets.delta.write_spec import SchemaChanges, WriteMode, WriteSpec
 from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.mirroring.locator import Role
+from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain
-from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
 
 pytestmark = pytest.mark.spark
@@ -25,7 +25,7 @@ DAY, OTHER = "2026-01-01", "2026-01-02"
 def tables(tmp_path: Path) -> list[Table]:
     """One table, seen from each of three domains."""
     sites = tuple(Site(name=name, root=str(tmp_path / name), role=Role.VOTER) for name in "abc")
-    memory = DomainsMemory(tmp_path / "domains.json")
+    memory = DomainRegistry(tmp_path / "domains.json")
     for site in sites:
         memory.take(site.name, site.root)
     return [

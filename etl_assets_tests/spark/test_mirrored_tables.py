@@ -20,8 +20,8 @@ from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable
 from etl_assets.mirroring import checkpoints
 from etl_assets.mirroring.locator import Role
 from etl_assets.mirroring.mirror import Mirror
+from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain
-from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
 from etl_assets.steps.compact import Compact
 from etl_assets.steps.step import ReadMode
@@ -38,7 +38,7 @@ STEPS = ["raw_events", "normalized_orders", "warehouse_rows"]
 def domains(pipeline: Pipeline) -> tuple[Pipeline, ...]:
     """The same platform, seen from each of three domains."""
     sites = tuple(Site(name=name, root=str(pipeline.root / name[-1]), role=Role.VOTER) for name in NAMES)
-    memory = DomainsMemory(pipeline.root / "domains.json")
+    memory = DomainRegistry(pipeline.root / "domains.json")
     for site in sites:
         memory.take(site.name, site.root)
     return tuple(

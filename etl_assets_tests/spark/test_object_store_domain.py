@@ -13,8 +13,8 @@ from etl_assets.mirroring.opening import open_store
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import HealthState
+from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.settings import load_settings
-from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets_tests.pipeline import DAY, Pipeline, event
 from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer, running
 from etl_assets_tests.reference.tables import ALL_TABLES
@@ -77,7 +77,7 @@ def test_each_of_two_folders_and_a_bucket_is_lost_in_turn_and_everything_is_whol
     ids = [f"event-{number}" for number in range(5)]
     first.land([event(number) for number in range(5)])
     first.run(only=STEPS)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     expect_whole(placement, ids, (first, second))
 
     # A folder is lost: the other one and the bucket are a majority.
@@ -91,7 +91,7 @@ def test_each_of_two_folders_and_a_bucket_is_lost_in_turn_and_everything_is_whol
     away.rename(root)
     for _ in range(3):
         placement.watch.probe(placement.site(A))
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     expect_whole(placement, ids, (first, second))
 
     # The object store is killed: the two folders are.
@@ -107,14 +107,14 @@ def test_each_of_two_folders_and_a_bucket_is_lost_in_turn_and_everything_is_whol
     for _ in range(3):
         placement.watch.probe(placement.site(STORE))
     assert "emptied" in (placement.problem(placement.site(STORE)) or "")
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert list(open_store(placement.site(STORE).root).list("")) == []
     placement.heal(STORE, new_root=True)
     placement.place(PlacementClass.INGEST)
-    kept = {each.table: each for each in keep_replicas(placement)}
+    kept = {each.table: each for each in reconcile_replicas(placement)}
     assert all(each.problem is None for each in kept.values())
     assert all(kept[table].rejoined == (STORE,) for table in STEPS)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     expect_whole(placement, ids, (first, second))
 
     # And it counts again.

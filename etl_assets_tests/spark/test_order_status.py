@@ -127,8 +127,8 @@ def folded_here(pipeline):
 
 def test_workers_fold_as_this_process_does(pipeline, folded_here, monkeypatch):
     elsewhere = dataclasses.replace(pipeline, root=pipeline.root / "elsewhere")
-    monkeypatch.setattr(fold_files, "ROWS_A_PART", 1)
-    monkeypatch.setattr(fold_files, "MOST_ROWS_HERE", 0)
+    monkeypatch.setattr(fold_files, "ROWS_PER_PART", 1)
+    monkeypatch.setattr(fold_files, "MAX_ROWS_IN_PROCESS", 0)
     for name in ("a.jsonl", "b.jsonl"):
         elsewhere = dataclasses.replace(elsewhere, landing=pipeline.root / "landing" / name)
         folder = elsewhere.landing / DAY.isoformat()

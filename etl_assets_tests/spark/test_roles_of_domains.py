@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, Sighting
-from etl_assets.steps.keep_replicas import keep_replicas
+from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, ProbeResult
+from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.steps.placing import place
 from etl_assets_tests.pipeline import NOW, Pipeline, event
 from etl_assets_tests.reference.three_domains import named_domains, root_of
@@ -58,7 +58,7 @@ def test_a_witness_lets_one_voter_go_on_and_a_learner_holds_what_both_acknowledg
     placement = named_domains(tmp_path, roles)
     pipeline.land([event(number) for number in range(4)])
     assert run(pipeline, placement, clock_off_by_hours=7) == {A}
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     expected = {table: [f"event-{number}" for number in range(4)] for table in STEPS}
     assert ids(pipeline, placement, LEARNER) == ids(pipeline, placement, B) == expected
     assert held(placement, WITNESS, "*.json") == held(placement, A, "*.json")
@@ -67,23 +67,23 @@ def test_a_witness_lets_one_voter_go_on_and_a_learner_holds_what_both_acknowledg
     away = root_of(placement, A).rename(tmp_path / "away")
     for _ in range(FAILURES_TO_UNAVAILABLE):
         now = time.monotonic()
-        placement.watch.observations.add(A, Sighting(began=now, ended=now, problem="its disk is gone"))
-    assert {each.table: each.one_copy for each in keep_replicas(placement)}.items() >= dict.fromkeys(
+        placement.watch.observations.add(A, ProbeResult(began=now, ended=now, problem="its disk is gone"))
+    assert {each.table: each.one_copy for each in reconcile_replicas(placement)}.items() >= dict.fromkeys(
         STEPS, True
     ).items()
     pipeline.land([event(number) for number in range(2, 6)], name="b.jsonl")
     # The machine that goes on has a clock that is hours behind that of the one that is lost.
     assert run(pipeline, placement, clock_off_by_hours=-7) == {B}
     expected = {table: [f"event-{number}" for number in range(6)] for table in STEPS}
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     assert ids(pipeline, placement, B) == ids(pipeline, placement, LEARNER) == expected
 
     away.rename(root_of(placement, A))
     placement.heal(A)
-    assert {each.table: each.one_copy for each in keep_replicas(placement)}.items() >= dict.fromkeys(
+    assert {each.table: each.one_copy for each in reconcile_replicas(placement)}.items() >= dict.fromkeys(
         STEPS, False
     ).items()
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert ids(pipeline, placement, A) == expected
     for kind in ("*.json", "*.parquet"):
         assert held(placement, A, kind) == held(placement, B, kind) == held(placement, LEARNER, kind)

@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 
 from etl_assets.delta.commit import Transaction, Write, commit
 from etl_assets.delta.create import ensure_table
+from etl_assets.error_policy import Decision, decide
 from etl_assets.errors import CommitConflict
-from etl_assets.retry_policy import Decision, decide
 from etl_assets_tests.kill.dying_run import Gateway
 from etl_assets_tests.spark import frame_writer, writer_process
 

@@ -21,13 +21,13 @@ from etl_assets.orders.event_contracts import (
 )
 from etl_assets.orders.order_status import OrderStatus
 from etl_assets.orders.steps import normalize
+from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain
-from etl_assets.placement.memory import DomainsMemory
 from etl_assets.placement.site import Site
-from etl_assets.sources.replays import event_again, hand_in_replays
+from etl_assets.sources.replays import event_again, submit_replays
 from etl_assets.steps import changes
-from etl_assets.steps.discard_letters import DiscardLetters
-from etl_assets.steps.plan_undo import plan_days, plan_restore
+from etl_assets.steps.discard_dead_letters import DiscardDeadLetters
+from etl_assets.undo.plan import plan_days, plan_restore
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.reference.tables import ALL_TABLES, CATALOG
 
@@ -207,12 +207,12 @@ def test_what_operators_decided_stands_when_a_day_is_made_again(pipeline):
     steps = ["raw_events", "normalized_orders", "dead_letters"]
     pipeline.run(only=steps)
     first, second = sorted(pipeline.rows("dead_letters"), key=lambda row: row["event_id"])
-    hand_in_replays(
+    submit_replays(
         pipeline.domain,
         [event_again(DAY, first["dead_letter_id"], 2, "event-1", b'{"customer_id":"c","amount":"1"}')],
     )
     letters = [_Letter(second["dead_letter_id"])]
-    DiscardLetters(context=pipeline.context, letters=letters, reason="test").run()  # ty: ignore[invalid-argument-type] - only these two fields are looked at
+    DiscardDeadLetters(context=pipeline.context, letters=letters, reason="test").run()  # ty: ignore[invalid-argument-type] - only these two fields are looked at
     for _ in range(2):
         plan_days(everywhere(pipeline), ["normalized_orders"], [DAY]).carry_out()
         pipeline.run(only=steps)
@@ -231,7 +231,7 @@ def test_a_mirrored_table_is_restored_to_the_same_bytes_in_all_domains(pipeline)
     sites = tuple(
         Site(name=f"local/{name}", root=str(pipeline.root / name), role=Role.VOTER) for name in "abc"
     )
-    memory = DomainsMemory(pipeline.root / "domains.json")
+    memory = DomainRegistry(pipeline.root / "domains.json")
     for site in sites:
         memory.take(site.name, site.root)
     first, second, third = (

@@ -24,9 +24,9 @@ from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.steps.changes import Changes, read_changes
-from etl_assets.steps.plan_undo import plan_days, plan_restore
 from etl_assets.steps.step import ReadMode, platform_table
-from etl_assets.steps.undo import Undo
+from etl_assets.undo.plan import plan_days, plan_restore
+from etl_assets.undo.undo import Undo
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
 from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.written_tables import write_table

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_assets.contracts.arrow_rules import breaking, violations_here
+from etl_assets.contracts.arrow_rules import breaking, violations_in_process
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.rules import AtLeast, NotEmpty, NotNull, OneOf, Rule
 from etl_assets_tests.reference.column_rules import RULES, amounts, edge_texts, holds, numbers, texts
@@ -53,12 +53,12 @@ def orders(*rows: tuple) -> pa.Table:
 
 
 def test_good_rows_and_no_rows_break_nothing():
-    assert violations_here(ORDERS, orders()) == ()
-    assert violations_here(ORDERS, orders(("o1", None, "paid"), ("o2", Decimal("1.00"), "paid"))) == ()
+    assert violations_in_process(ORDERS, orders()) == ()
+    assert violations_in_process(ORDERS, orders(("o1", None, "paid"), ("o2", Decimal("1.00"), "paid"))) == ()
 
 
 def test_what_is_broken_is_counted_and_no_value_is_shown():
-    found = violations_here(
+    found = violations_in_process(
         ORDERS,
         orders(
             ("o1", Decimal("1.00"), "paid"),

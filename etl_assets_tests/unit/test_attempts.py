@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_assets.sensors.attempts import LONGEST_PAUSE_SECONDS, Attempt, next_attempt
+from etl_assets.sensors.attempts import MAX_PAUSE_SECONDS, Attempt, next_attempt
 
 RUNNING = Attempt(ended=False, succeeded=False)
 
@@ -50,5 +50,5 @@ def test_a_number_is_never_given_twice_and_a_long_wait_ends_every_pause(newest, 
     number = len(newest) + older
     decision = next_attempt(newest, number)
     assert decision.number in (None, number)
-    if all(attempt.ended and attempt.ended_seconds_ago >= LONGEST_PAUSE_SECONDS for attempt in newest):
+    if all(attempt.ended and attempt.ended_seconds_ago >= MAX_PAUSE_SECONDS for attempt in newest):
         assert decision.number == number

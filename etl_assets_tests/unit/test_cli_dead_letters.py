@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from etl_assets.cli import dead_letters as cli
 from etl_assets.cli import replay
 from etl_assets.errors import EtlAssetsError, InputError, NotFound
-from etl_assets.observability.hand_in import ReplayResult, hand_in, outcomes
-from etl_assets.observability.letters import find_letters
+from etl_assets.observability.dead_letters import find_letters
+from etl_assets.observability.submit_replays import ReplayResult, hand_in, outcomes
 from etl_assets.settings import load_settings
-from etl_assets.sources.replays import event_again, hand_in_replays, handed_in_events
+from etl_assets.sources.replays import event_again, replayed_events, submit_replays
 from etl_assets_tests.reference.written_tables import DAY, NOON, write_table
 
 A, B, C = "a" * 64, "ab" * 32, "c" * 64
@@ -158,15 +158,15 @@ def test_a_corrected_record_takes_the_place_of_the_refused_one(domain):
 def test_a_corrected_payload_may_be_written_over_many_lines(domain):
     write_letters(domain, {"dead_letter_id": A, "stage": "normalize", "event_id": "e"})
     hand_in_one(domain, letter_of(domain), b'{\n "b": 1,\n "a": 2\n}\n')
-    (event,) = handed_in_events(domain, [DAY])
+    (event,) = replayed_events(domain, [DAY])
     assert (event.event_id, event.payload) == ("e", '{"a":2,"b":1}')
     assert event.source_position == f"{DAY}/{A}.2.jsonl:1"
 
 
 def test_the_last_correction_holds_for_an_attempt_without_one(domain):
-    hand_in_replays(domain, [event_again(DAY, A, 9, "e", b'{"a": 1}')])
-    hand_in_replays(domain, [event_again(DAY, A, 10, "e", None)])
-    (event,) = handed_in_events(domain, [DAY])
+    submit_replays(domain, [event_again(DAY, A, 9, "e", b'{"a": 1}')])
+    submit_replays(domain, [event_again(DAY, A, 10, "e", None)])
+    (event,) = replayed_events(domain, [DAY])
     assert (event.payload, event.source_position) == ('{"a":1}', f"{DAY}/{A}.10.jsonl:1")
 
 

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from etl_assets.cli.tables import tables
 from etl_assets.delta import compaction
 from etl_assets.delta.compaction import (
-    DAYS_A_COMMIT,
+    MAX_DAYS_PER_COMMIT,
     TIERS,
     Compaction,
     commit_compaction,
@@ -36,7 +36,7 @@ from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.steps import compact
 from etl_assets.steps.step import StepContext, platform_table
-from etl_assets.steps.turns import Turns
+from etl_assets.steps.table_queue import TableQueue
 from etl_assets_tests.reference.mirrored_log import DATA, commit_entries, log_entries, three_replications
 from etl_assets_tests.reference.tables import CATALOG, local_domain
 from etl_assets_tests.reference.written_tables import write_table
@@ -111,12 +111,12 @@ class ManyDays(Snapshot):
 
 
 def test_many_days_are_several_commits_so_that_a_kill_loses_little():
-    days = [len(plan.days) for plan in plan_compactions(ManyDays(2 * DAYS_A_COMMIT + 1), TODAY)]
-    assert days == [DAYS_A_COMMIT, DAYS_A_COMMIT, 1]
+    days = [len(plan.days) for plan in plan_compactions(ManyDays(2 * MAX_DAYS_PER_COMMIT + 1), TODAY)]
+    assert days == [MAX_DAYS_PER_COMMIT, MAX_DAYS_PER_COMMIT, 1]
 
 
 def test_days_of_many_bytes_are_several_commits_so_that_nobody_waits_long_for_the_table(monkeypatch):
-    monkeypatch.setattr(compaction, "BYTES_A_COMMIT", 45)
+    monkeypatch.setattr(compaction, "MAX_BYTES_PER_COMMIT", 45)
     assert [len(plan.days) for plan in plan_compactions(ManyDays(5), TODAY)] == [2, 2, 1]
     larger = ManyDays(3, file_bytes=100)
     assert [len(plan.days) for plan in plan_compactions(larger, TODAY)] == [1, 1, 1]
@@ -154,7 +154,7 @@ def test_a_writer_that_waits_gets_the_table_between_two_commits(domain, monkeypa
 def test_a_run_waits_for_one_commit_and_not_for_all_of_them(domain, monkeypatch):
     order: list[str] = []
     waits = threading.Event()
-    turns = Turns(folder=domain.root / "turns", waiting=waits.set)
+    turns = TableQueue(folder=domain.root / "turns", waiting=waits.set)
 
     def commit(_spark: Any, _table: Table, compaction: Any, **_options: Any) -> None:
         order.append(compaction)
@@ -247,7 +247,7 @@ def test_few_bytes_are_written_anew_without_spark(domain):
 def test_many_bytes_are_left_to_spark(domain, monkeypatch):
     for _ in range(2):
         write_table(domain, "raw_events", rows_of(1))
-    monkeypatch.setattr(compaction, "MOST_BYTES_HERE", 0)
+    monkeypatch.setattr(compaction, "MAX_BYTES_IN_PROCESS", 0)
     table = platform_table("raw_events", domain)
     with pytest.raises(AssertionError, match="it wants Spark"):
         commit_compaction(_no_session, table, planned(table)[0])

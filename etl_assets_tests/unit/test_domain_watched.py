@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import pytest
 
+from etl_assets.error_policy import Decision, decide
 from etl_assets.errors import DomainUnavailable
 from etl_assets.placement.domains import FailureDomain
-from etl_assets.retry_policy import Decision, decide
 from etl_assets.steps.step import StepContext, domain_watched
 
 

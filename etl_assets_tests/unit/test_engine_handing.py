@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.engine.freshness import loaded_state, variables
-from etl_assets.engine.handing import (
+from etl_assets.engine.code_version import loaded_state, variables
+from etl_assets.engine.ipc import (
     GO,
     SOCKET,
     Asked,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_assets.contracts.envelope import KEPT_RECORD_BYTES, Judged, judge
+from etl_assets.contracts.envelope import KEPT_RECORD_BYTES, ValidatedLine, judge
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets_tests.pipeline import LIMITS, event
 
@@ -18,7 +18,7 @@ LATEST = 1_767_744_000_000_000 + LIMITS.skew_micros
 """The end of 2026-01-06 and the allowed skew."""
 
 
-def judged(line: dict[str, Any] | bytes) -> Judged:
+def judged(line: dict[str, Any] | bytes) -> ValidatedLine:
     return judge(
         line if isinstance(line, bytes) else json.dumps(line).encode(), latest_micros=LATEST, limits=LIMITS
     )

@@ -23,8 +23,8 @@ from etl_assets.delta.vacuum import DEFAULT_RETENTION, find_unneeded
 from etl_assets.errors import FeatureUnsupported
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import load_settings
-from etl_assets.steps.plan_undo import plan_days, plan_restore
 from etl_assets.steps.step import platform_table
+from etl_assets.undo.plan import plan_days, plan_restore
 from etl_assets_tests.reference.written_tables import write_table
 
 DAY = dt.date(2026, 3, 1)

@@ -9,10 +9,10 @@ import pytest
 from etl_assets.placement.health import (
     BELIEVED_SECONDS,
     FIRST_PAUSE_SECONDS,
-    LONGEST_PAUSE_SECONDS,
+    MAX_PAUSE_SECONDS,
     Health,
     HealthState,
-    Sighting,
+    ProbeResult,
 )
 
 HEALTHY, DEGRADED, UNAVAILABLE = HealthState
@@ -24,7 +24,7 @@ def seen(signs: str, health: Health | None = None, *, start: float = 1.0) -> Hea
     for number, sign in enumerate(signs):
         began = start + number
         problem = "no answer" if sign == "x" else None
-        health = health.after(Sighting(began=began, ended=began + 0.5, problem=problem, slow=sign == "~"))
+        health = health.after(ProbeResult(began=began, ended=began + 0.5, problem=problem, slow=sign == "~"))
     return health
 
 
@@ -61,7 +61,7 @@ def test_what_overlaps_is_seen_once():
     # Three processes meet one hiccup of a second.
     health = Health()
     for began in (1.0, 1.2, 1.4):
-        health = health.after(Sighting(began=began, ended=began + 1.0, problem="no answer"))
+        health = health.after(ProbeResult(began=began, ended=began + 1.0, problem="no answer"))
     assert (health.state, health.failures) == (DEGRADED, 1)
 
 
@@ -74,8 +74,8 @@ def test_pauses_between_probes_grow_and_are_bounded():
     assert pauses[0] == FIRST_PAUSE_SECONDS
     assert all(later >= earlier for earlier, later in itertools.pairwise(pauses))
     assert pauses[1] > pauses[0]
-    assert pauses[-1] == LONGEST_PAUSE_SECONDS
-    assert seen("x" * 5_000).next_probe < 5_001 + LONGEST_PAUSE_SECONDS + 1
+    assert pauses[-1] == MAX_PAUSE_SECONDS
+    assert seen("x" * 5_000).next_probe < 5_001 + MAX_PAUSE_SECONDS + 1
 
 
 def test_a_domain_that_was_given_up_is_not_asked_until_it_answers_or_nobody_looks_any_more():

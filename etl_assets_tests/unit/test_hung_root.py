@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from etl_assets.placement.domains import Placement
-from etl_assets.steps import hung_root
-from etl_assets.steps.hung_root import ended_with
+from etl_assets.replicas import watchdog as hung_root
+from etl_assets.replicas.watchdog import killed_on_hang
 from etl_assets_tests.reference.hanging_root import hanging_mount
 from etl_assets_tests.reference.three_domains import A, root_of, three_domains
 
@@ -98,7 +98,7 @@ def test_a_process_whose_root_hung_for_a_moment_goes_on(placement, step):
 def test_a_root_that_is_gone_ends_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(hung_root, "EVERY_SECONDS", 0.01)
     ended: list[bool] = []
-    with ended_with(tmp_path / "gone", timeout_seconds=LIMIT, end=lambda: ended.append(True)):
+    with killed_on_hang(tmp_path / "gone", timeout_seconds=LIMIT, end=lambda: ended.append(True)):
         time.sleep(0.3)
     assert not ended
 

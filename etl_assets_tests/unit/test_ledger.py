@@ -12,11 +12,11 @@ import pytest
 
 from etl_assets.delta import log
 from etl_assets.delta.log import entry_path
+from etl_assets.ingest import step as ingest
+from etl_assets.ingest.step import batches_of
 from etl_assets.sources import ledger as ledgers
 from etl_assets.sources.batch_plan import BatchPlan, plan_of
 from etl_assets.sources.landing import LANDING, REPLAYS, SourceFile
-from etl_assets.steps import ingest
-from etl_assets.steps.ingest import batches_of
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
 from etl_assets_tests.reference.read_files import ReadFiles
 
@@ -235,5 +235,5 @@ def test_batches_keep_source_order_and_their_limits(monkeypatch):
     files = [file(f"{n}.jsonl", size=size) for n, size in enumerate((4, 4, 4, 100, 1))]
     assert [[f.size for f in batch] for batch in batches_of(reversed(files), 8)] == [[4, 4], [4], [100], [1]]
     assert list(batches_of([], 8)) == []
-    monkeypatch.setattr(ingest, "MOST_FILES_A_BATCH", 2)
+    monkeypatch.setattr(ingest, "MAX_FILES_PER_BATCH", 2)
     assert [len(batch) for batch in batches_of(files, 1_000)] == [2, 2, 1]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from etl_assets.steps.long_work import LongWork
+from etl_assets.replicas.long_work import LongWork
 
 
 def test_work_that_is_quick_gives_its_answer_and_is_begun_anew_the_next_time():

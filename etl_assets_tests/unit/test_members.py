@@ -23,11 +23,11 @@ from etl_assets.mirroring.membership import Membership
 from etl_assets.mirroring.record_codec import sealed
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.placement.domain_registry import AdminState
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, HealthState, Sighting
-from etl_assets.placement.memory import Standing
-from etl_assets.steps.keep_replicas import Kept, keep_replicas
-from etl_assets.steps.members import plan_members
+from etl_assets.placement.health import FAILURES_TO_UNAVAILABLE, HealthState, ProbeResult
+from etl_assets.replicas.members import plan_members
+from etl_assets.replicas.reconcile import ReconcileResult, reconcile_replicas
 from etl_assets.steps.placing import leader, place
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.mirroring.platform import Impatient
@@ -48,7 +48,7 @@ def begun(home: Path, roles: dict[str, str]) -> Placement:
     placement = named_domains(home, roles)
     placement.place(PlacementClass.INGEST)
     commit(placement, A)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     return placement
 
 
@@ -80,7 +80,7 @@ def gone(placement: Placement, name: str) -> Path:
 
 def fails_once(placement: Placement, name: str) -> None:
     now = time.monotonic()
-    placement.watch.observations.add(name, Sighting(began=now, ended=now, problem="away"))
+    placement.watch.observations.add(name, ProbeResult(began=now, ended=now, problem="away"))
 
 
 def back(placement: Placement, name: str) -> None:
@@ -89,8 +89,8 @@ def back(placement: Placement, name: str) -> None:
     placement.heal(name)
 
 
-def kept(placement: Placement) -> Kept:
-    (found,) = keep_replicas(placement)
+def kept(placement: Placement) -> ReconcileResult:
+    (found,) = reconcile_replicas(placement)
     return found
 
 
@@ -107,8 +107,8 @@ def test_what_the_file_asks_for_is_compared_with_what_was_agreed_on():
 def test_a_domain_that_is_added_to_the_platform_file_joins_in_its_role(home, role):
     begun(home, VOTERS)
     placement = named_domains(home, {**VOTERS, D: role})
-    assert kept(placement) == Kept(table=TABLE, joined=(D,))
-    assert keep_replicas(placement) == []
+    assert kept(placement) == ReconcileResult(table=TABLE, joined=(D,))
+    assert reconcile_replicas(placement) == []
     assert roles(placement) == {**VOTERS, D: role}
     held = {path.name for path in (home / "d" / "tables" / TABLE).rglob("part-*")}
     assert held == (set() if role == "witness" else {"part-0.parquet"})
@@ -129,7 +129,7 @@ def test_a_round_that_died_while_a_domain_joined_is_taken_up_by_the_next(home, m
 
     monkeypatch.setattr(Membership, "_change", dies)
     with pytest.raises(KeyboardInterrupt):
-        keep_replicas(placement)
+        reconcile_replicas(placement)
     monkeypatch.undo()
     monkeypatch.setenv("ETL_ASSETS_HOME", str(home))
     assert kept(placement).joined == (D,)
@@ -146,13 +146,13 @@ def test_a_lost_memory_rejoins_in_the_role_it_had_also_after_a_crash_on_the_way(
     promote = Membership.promote
     monkeypatch.setattr(Membership, "promote", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     if role == "learner":
-        keep_replicas(placement)
+        reconcile_replicas(placement)
     else:
         with pytest.raises(KeyboardInterrupt):
-            keep_replicas(placement)
+            reconcile_replicas(placement)
         assert roles(placement)[D] == "learner"
     monkeypatch.setattr(Membership, "promote", promote)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     assert roles(placement) == was
 
 
@@ -204,7 +204,7 @@ def test_a_domain_is_removed_once_the_platform_file_does_not_name_it(home):
         done = runner.invoke(command, ["remove", D])
         assert (done.exit_code, done.output) == (0, said)
     assert roles(placement) == VOTERS
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
 
 
 def test_a_leader_is_removed_after_another_domain_leads(home):
@@ -284,7 +284,7 @@ def test_two_voters_and_a_witness_go_on_without_one_voter_and_say_so(home):
     assert leader(placement, TABLE) == B
     assert commit(placement, B) == 1
     assert "only in local/b" in (one_loss(domain_states(placement)) or "")
-    assert keep_replicas(placement) == [], "nothing is done twice"
+    assert reconcile_replicas(placement) == [], "nothing is done twice"
     back(placement, A)
     assert kept(placement).one_copy is False
     assert one_loss(domain_states(placement)) is None
@@ -300,7 +300,7 @@ def test_two_voters_and_a_witness_go_on_after_the_disk_of_a_voter_was_replaced(h
     root_of(placement, lost).mkdir()
     placement.heal(lost, new_root=True)
     if failed:
-        placement.memory.set_standing(lost, Standing.FAILED)
+        placement.memory.set_standing(lost, AdminState.FAILED)
     found = kept(placement)
     assert (found.rejoined, found.problem) == ((lost,), None)
     assert leader(placement, TABLE) == other
@@ -334,7 +334,7 @@ def test_a_voter_whose_disk_is_not_mounted_is_not_taken_for_one_that_lost_its_me
     assert "has no register" in (found.problem or "")
     root.rmdir()
     back(placement, B)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert commit(placement, A) == 1
 
 
@@ -351,9 +351,9 @@ def test_one_copy_is_not_enough_while_the_other_voter_may_only_be_slow(home):
 def test_two_voters_without_a_witness_do_not_go_on_with_one(home):
     placement = begun(home, {A: "voter", B: "voter"})
     gone(placement, A)
-    assert all(each.problem and not each.one_copy for each in keep_replicas(placement))
+    assert all(each.problem and not each.one_copy for each in reconcile_replicas(placement))
     back(placement, A)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert commit(placement, A) == 1
 
 
@@ -386,7 +386,7 @@ def test_a_register_that_was_edited_or_cut_stops_nothing_and_is_made_anew_by_an_
     assert repaired.exit_code == 0, repaired.output
     assert runner.invoke(tables, ["verify", TABLE]).exit_code == 0
     assert roles(placement) == VOTERS
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
 
 
 def test_the_register_of_another_table_is_named_and_left_as_it_is(home):
@@ -421,13 +421,13 @@ def test_a_domain_that_copies_long_keeps_a_round_from_no_other_table_and_joins_o
     began = time.monotonic()
     for _ in range(2):
         # Long enough for the other tables' domains on a busy machine.
-        first, *others = keep_replicas(placement, begin=TABLE, wait_seconds=3)
-        assert first == Kept(table=TABLE, left=True)
+        first, *others = reconcile_replicas(placement, begin=TABLE, wait_seconds=3)
+        assert first == ReconcileResult(table=TABLE, left=True)
         assert not any(each.left for each in others)
     assert time.monotonic() - began < DEFAULT_PATIENCE_SECONDS
     let_go.set()
     deadline = time.monotonic() + 30
     while roles(placement).get(D) != "voter":
         assert time.monotonic() < deadline
-        keep_replicas(placement, begin=TABLE, wait_seconds=0.5)
+        reconcile_replicas(placement, begin=TABLE, wait_seconds=0.5)
     assert not mirrored(placement).broken()[D]

@@ -189,10 +189,10 @@ def test_files_have_each_order_once_however_they_are_cut(
 ):
     view, seen = View(tmp_path_factory.mktemp("view")), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_files, "ROWS_A_FILE", large)
-        patch.setattr(fold_files, "ROWS_A_PART", part)
-        patch.setattr(fold_files, "MOST_EVENTS_LOOKED_FOR", looked_for)
-        patch.setattr(fold_files, "MOST_ROWS_HERE", here)
+        patch.setattr(fold_files, "ROWS_PER_FILE", large)
+        patch.setattr(fold_files, "ROWS_PER_PART", part)
+        patch.setattr(fold_files, "MAX_EVENTS_LOOKED_FOR", looked_for)
+        patch.setattr(fold_files, "MAX_ROWS_IN_PROCESS", here)
         patch.setattr(fold_files, "figures_of", _work_here)
         for number, batch in enumerate(batches):
             offset = 100 * number
@@ -233,7 +233,7 @@ def event(order: str, offset: int) -> dict[str, Any]:
 
 
 def test_only_files_with_an_order_of_the_events_are_touched(tmp_path, monkeypatch):
-    monkeypatch.setattr(fold_files, "ROWS_A_FILE", 3)
+    monkeypatch.setattr(fold_files, "ROWS_PER_FILE", 3)
     view = View(tmp_path)
     view.fold([[event(order, number) for number, order in enumerate("abc")]])
     (large,) = view.files
@@ -249,7 +249,7 @@ def test_only_files_with_an_order_of_the_events_are_touched(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("part", [1, 100])
 def test_events_that_the_view_has_change_no_file(tmp_path, monkeypatch, part):
-    monkeypatch.setattr(fold_files, "ROWS_A_PART", part)
+    monkeypatch.setattr(fold_files, "ROWS_PER_PART", part)
     view = View(tmp_path)
     rows = [event(order, number) for number, order in enumerate("abc")]
     view.fold([rows])
@@ -259,7 +259,7 @@ def test_events_that_the_view_has_change_no_file(tmp_path, monkeypatch, part):
 
 
 def test_an_order_of_another_tenant_with_the_same_id_is_not_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(fold_files, "ROWS_A_FILE", 1)
+    monkeypatch.setattr(fold_files, "ROWS_PER_FILE", 1)
     view = View(tmp_path)
     view.fold([[event("1", 1) | {"tenant_id": tenant} for tenant in "abc"]])
     before = view.files
@@ -270,8 +270,8 @@ def test_an_order_of_another_tenant_with_the_same_id_is_not_looked_at(tmp_path, 
 def test_many_rows_that_stay_are_written_by_workers(tmp_path, monkeypatch):
     view = View(tmp_path)
     view.fold([[event(order, number) for number, order in enumerate("abcdef")]])
-    monkeypatch.setattr(fold_files, "ROWS_A_FILE", 2)
-    monkeypatch.setattr(fold_files, "MOST_ROWS_HERE", 5)
+    monkeypatch.setattr(fold_files, "ROWS_PER_FILE", 2)
+    monkeypatch.setattr(fold_files, "MAX_ROWS_IN_PROCESS", 5)
     shared: list[int] = []
 
     def work(spark: Any, tasks: Any, *args: Any) -> list[dict[str, Any]]:

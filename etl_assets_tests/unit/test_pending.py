@@ -22,7 +22,7 @@ from etl_assets.orders.checks import all_committed, nothing_lost
 from etl_assets.settings import Settings, load_settings, platform_file
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import SourceFile
-from etl_assets.sources.replays import event_again, hand_in_replays
+from etl_assets.sources.replays import event_again, submit_replays
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import write_table
 
@@ -230,7 +230,7 @@ def test_a_letter_that_was_handed_in_to_normalize_and_not_judged_is_left_undone(
     }
     write_table(domain, "dead_letters", [letter], {f"raw_events/{DAY}": 0, f"normalized_orders/{DAY}": 0})
     assert list(unfinished(settings).sentences()) == []
-    hand_in_replays(domain, [event_again(DAY, "a" * 64, 2, "event-1", None)])
+    submit_replays(domain, [event_again(DAY, "a" * 64, 2, "event-1", None)])
     asked: list = []
     monkeypatch.setattr(command, "_materialize", lambda settings, days, replays: asked.append(replays) or {})
     result = CliRunner().invoke(command.run, catch_exceptions=False)

@@ -11,13 +11,13 @@ import pytest
 from etl_assets.delta.content import content_of
 from etl_assets.delta.log import entry_path, latest_version
 from etl_assets.delta.records import commit_rows, read_files
+from etl_assets.ingest.pending_plan import FILES, pending_plan, settled_version, take_back
+from etl_assets.ingest.step import Ingest
 from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import SourceFile
 from etl_assets.steps.changes import read_changes
-from etl_assets.steps.ingest import Ingest
-from etl_assets.steps.pending_plan import FILES, pending_plan, settled_version, take_back
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, NOW, Pipeline, event
 from etl_assets_tests.reference.written_tables import write_table

@@ -12,7 +12,7 @@ import yaml
 
 from etl_assets.errors import DomainUnavailable, SettingsError, Unanswered
 from etl_assets.pipelines.placement_class import PlacementClass
-from etl_assets.placement.memory import DomainsMemory, Standing
+from etl_assets.placement.domain_registry import AdminState, DomainRegistry
 from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.settings import Settings, load_settings
 from etl_assets.steps.placing import place
@@ -59,13 +59,13 @@ def test_a_stage_stays_where_it_is_led_and_moves_only_where_it_may(home):
     assert placement.place(PlacementClass.INGEST).name == "aws/eu-1/b"
     assert placement.place(PlacementClass.INGEST, leader="aws/eu-1/c").name == "aws/eu-1/c"
     assert placement.place(PlacementClass.INGEST, leader="aws/eu-1/a").name == "aws/eu-1/b"
-    placement.memory.set_standing("aws/eu-1/c", Standing.FAILED)
+    placement.memory.set_standing("aws/eu-1/c", AdminState.FAILED)
     assert placement.place(PlacementClass.INGEST, leader="aws/eu-1/c").name == "aws/eu-1/b"
 
 
 def test_a_domain_that_may_but_cannot_is_not_replaced_by_one_that_may_not(home):
     placement = settings(home, placement_policy={"sink": ["aws/eu-1/b"]}).placement()
-    placement.memory.set_standing("aws/eu-1/b", Standing.DRAINED)
+    placement.memory.set_standing("aws/eu-1/b", AdminState.DRAINED)
     with pytest.raises(DomainUnavailable, match="aws/eu-1/b: drained by an operator") as refused:
         placement.place(PlacementClass.SINK)
     assert refused.value.allowed == ("aws/eu-1/b",)
@@ -89,7 +89,7 @@ def test_a_stage_asked_to_run_where_it_may_not_is_refused_with_what_is_allowed(h
 
 def test_a_table_whose_stage_can_run_nowhere_is_named_with_what_is_wrong(home):
     placement = settings(home, placement_policy={"sink": ["aws/eu-1/b"]}).placement()
-    placement.memory.set_standing("aws/eu-1/b", Standing.FAILED)
+    placement.memory.set_standing("aws/eu-1/b", AdminState.FAILED)
     with pytest.raises(
         DomainUnavailable, match="stage sink of warehouse_rows: aws/eu-1/b: failed by"
     ) as refused:
@@ -188,7 +188,7 @@ def test_a_new_home_folder_takes_the_roots_of_a_platform_over_and_makes_none_tha
 
 
 def test_a_root_that_is_expected_to_be_marked_is_not_marked_anew(home):
-    memory, root = DomainsMemory(home / "domains.json"), home / "a"
+    memory, root = DomainRegistry(home / "domains.json"), home / "a"
     memory.take_over({"rack/a": None, "rack/b": "its id"})
     with pytest.raises(Unanswered):
         memory.take("rack/a", str(root))
@@ -214,9 +214,9 @@ def test_a_lost_disk_of_a_platform_that_was_taken_over_is_replaced_by_an_operato
 def test_a_stage_is_stopped_only_when_none_that_may_can(home):
     placement = settings(home, placement_policy={"sink": ["aws/eu-1/b", "aws/eu-1/c"]}).placement()
     assert placement.stopped(PlacementClass.SINK) is None
-    placement.memory.set_standing("aws/eu-1/b", Standing.FAILED)
+    placement.memory.set_standing("aws/eu-1/b", AdminState.FAILED)
     assert placement.stopped(PlacementClass.SINK) is None
-    placement.memory.set_standing("aws/eu-1/c", Standing.DRAINED)
+    placement.memory.set_standing("aws/eu-1/c", AdminState.DRAINED)
     assert "aws/eu-1/b: failed by an operator" in (placement.stopped(PlacementClass.SINK) or "")
     assert placement.stopped(PlacementClass.INGEST) is None
     assert not (home / "a").exists(), "looking makes nothing"
@@ -273,7 +273,7 @@ def test_two_that_use_a_root_for_the_first_time_at_once_agree_on_it(home):
     # A sensor and a run may both be the first.
     for number in range(20):
         root = home / f"root-{number}"
-        memory = DomainsMemory(home / f"domains-{number}.json")
+        memory = DomainRegistry(home / f"domains-{number}.json")
         with ThreadPoolExecutor(8) as threads:
             done = [threads.submit(memory.take, "rack/a", str(root)) for _ in range(8)]
         assert all(each.exception() is None for each in done)
@@ -281,13 +281,13 @@ def test_two_that_use_a_root_for_the_first_time_at_once_agree_on_it(home):
 
 
 def test_what_an_operator_says_is_not_lost_to_a_root_that_is_taken_at_that_moment(home):
-    memory = DomainsMemory(home / "domains.json")
+    memory = DomainRegistry(home / "domains.json")
     names = [f"rack/{number}" for number in range(16)]
     with ThreadPoolExecutor(8) as threads:
-        said = [threads.submit(memory.set_standing, name, Standing.FAILED) for name in names]
+        said = [threads.submit(memory.set_standing, name, AdminState.FAILED) for name in names]
         taken = [threads.submit(memory.take, name, str(home / name)) for name in names]
     assert all(done.exception() is None for done in (*said, *taken))
-    assert {memory.of(name).standing for name in names} == {Standing.FAILED}
+    assert {memory.of(name).standing for name in names} == {AdminState.FAILED}
     assert [memory.strange(name, str(home / name)) for name in names] == [None] * len(names)
 
 

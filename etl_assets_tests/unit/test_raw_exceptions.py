@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from etl_assets.contracts.reasons import DeadLetterReason, RecordEncoding
 from etl_assets.delta.append import _Footer
 from etl_assets.delta.rows import day_folder
+from etl_assets.ingest import raw_exceptions, stage_lines
+from etl_assets.ingest.ingest_batch import Repeats
+from etl_assets.ingest.located_blocks import LocatedBlock
+from etl_assets.ingest.original_offsets import offsets_of, read_offsets, write_offsets
+from etl_assets.ingest.raw_exceptions import _ExceptionMaker, exceptions_tasks
+from etl_assets.ingest.raw_rows import repeated_ordinals
 from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
 from etl_assets.sources import lines
-from etl_assets.steps import raw_exceptions, stage_lines
-from etl_assets.steps.ingest_batch import Repeats
-from etl_assets.steps.original_offsets import offsets_of, read_offsets, write_offsets
-from etl_assets.steps.placed_blocks import PlacedBlock
-from etl_assets.steps.raw_exceptions import _ExceptionMaker, exceptions_tasks
-from etl_assets.steps.raw_rows import repeated_ordinals
 from etl_assets_tests.pipeline import DAY, LIMITS, NEXT_DAY
 from etl_assets_tests.reference.staged_lines import (
     KINDS,
@@ -149,7 +149,7 @@ def test_a_conflict_whose_line_is_not_what_it_was_stops_the_task(tmp_path):
         list(maker_of(tmp_path, repeats, placed).rows_of(task))
 
 
-def maker_of(folder: Path, repeats: tuple[str, ...], blocks: list[PlacedBlock]) -> _ExceptionMaker:
+def maker_of(folder: Path, repeats: tuple[str, ...], blocks: list[LocatedBlock]) -> _ExceptionMaker:
     """What a worker is given, with the offsets of events that others of the batch repeat."""
     found = Repeats(folder=folder if repeats else None)
     originals = None

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
+from etl_assets.compute import worker_tasks
 from etl_assets.delta.append import _data_files, _Footer
+from etl_assets.ingest import raw_rows, stage_lines
+from etl_assets.ingest.raw_rows import RawRows, RowsTask, _RowMaker, rows_tasks
 from etl_assets.sources import lines
-from etl_assets.steps import raw_rows, stage_lines, worker_tasks
-from etl_assets.steps.raw_rows import RawRows, RowsTask, _RowMaker, rows_tasks
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 from etl_assets_tests.reference.staged_lines import (
     KINDS,

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from etl_assets.error_policy import advice
 from etl_assets.errors import SourceUnreadable
-from etl_assets.retry_policy import advice
+from etl_assets.ingest import ingest_batch
+from etl_assets.ingest.ingest_batch import IngestBatch
 from etl_assets.sources import lines
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import LANDING, Folders
-from etl_assets.steps import ingest_batch
-from etl_assets.steps.ingest_batch import IngestBatch
 from etl_assets_tests.pipeline import DAY, LIMITS, Pipeline, event
 
 

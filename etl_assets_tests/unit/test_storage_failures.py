@@ -18,12 +18,12 @@ from etl_assets.delta.table import Table
 from etl_assets.delta.writing import storage_named
 from etl_assets.effects.store import EffectStore, Reserved
 from etl_assets.effects.table import EffectsTable
+from etl_assets.error_policy import Decision, advice, decide
 from etl_assets.errors import FilesGone, ReplicaCorrupt, StorageFailed
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain, Placement
-from etl_assets.retry_policy import Decision, advice, decide
 from etl_assets.settings import load_settings
-from etl_assets.sources.replays import hand_in_replays, record_again
+from etl_assets.sources.replays import record_again, submit_replays
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.three_domains import A, B, C, three_domains
 
@@ -61,7 +61,7 @@ def an_effect(domain: FailureDomain, key: str = "k") -> None:
 
 
 def a_replay(domain: FailureDomain) -> None:
-    hand_in_replays(domain, [record_again(DAY, "a" * 64, 2, b"{}")], wait_seconds=1)
+    submit_replays(domain, [record_again(DAY, "a" * 64, 2, b"{}")], wait_seconds=1)
 
 
 def an_undo(domain: FailureDomain) -> None:

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from etl_assets.errors import Unanswered
-from etl_assets.mirroring import time_limit
-from etl_assets.mirroring.time_limit import Hangs, Pulse, ask, hanging
+from etl_assets.mirroring import circuit_breaker as time_limit
+from etl_assets.mirroring.circuit_breaker import Hangs, Heartbeat, ask, hanging
 
 LIMIT, PAUSE = 0.1, 0.4
 
@@ -144,7 +144,7 @@ def test_a_call_whose_root_answers_nothing_is_given_up_within_the_limit(root, st
 def test_a_call_that_takes_for_ever_is_given_up_and_the_root_stays_in_use_until_there_are_many(
     root, stuck, monkeypatch
 ):
-    monkeypatch.setattr(time_limit, "MOST_SLOW", 2)
+    monkeypatch.setattr(time_limit, "MAX_SLOW", 2)
     for _ in range(2):
         with pytest.raises(Unanswered) as slow:
             ask(root, stuck, LIMIT, small=lambda: None, slow_seconds=2 * LIMIT)
@@ -162,13 +162,13 @@ def test_the_time_of_whoever_brings_the_bytes_does_not_count(root):
             time.sleep(1.5 * LIMIT)
             yield b"chunk"
 
-    pulse = Pulse()
+    pulse = Heartbeat()
     chunks = ask(root, lambda: list(pulse.of(brought())), LIMIT, pulse=pulse)
     assert chunks == [b"chunk"] * 3
 
 
 def test_a_call_that_hangs_between_two_chunks_is_given_up(root, stuck):
-    pulse = Pulse()
+    pulse = Heartbeat()
 
     def put() -> None:
         for _ in pulse.of([b"one", b"two"]):

@@ -44,6 +44,7 @@ from etl_assets.errors import (
     RuntimeMissing,
     TableBusy,
 )
+from etl_assets.failpoints import Failpoint
 from etl_assets.mirroring.locator import Role
 from etl_assets.observability.pending import find_unfinished
 from etl_assets.observability.rows import find_rows
@@ -53,13 +54,12 @@ from etl_assets.orders.steps.load_customers import file_read_last
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
-from etl_assets.sources.replays import event_again, hand_in_replays
-from etl_assets.steps.discard_letters import DISCARDED
-from etl_assets.steps.plan_undo import plan_days, plan_restore, version_at
+from etl_assets.sources.replays import event_again, submit_replays
+from etl_assets.steps.discard_dead_letters import DISCARDED
 from etl_assets.steps.step import platform_table
-from etl_assets.steps.turns import Turns
-from etl_assets.steps.undo import Undo
-from etl_assets.testing.failpoints import Failpoint
+from etl_assets.steps.table_queue import TableQueue
+from etl_assets.undo.plan import plan_days, plan_restore, version_at
+from etl_assets.undo.undo import Undo
 from etl_assets_tests.reference.mirrored_log import commit_entries, three_replications
 from etl_assets_tests.reference.tables import CATALOG
 from etl_assets_tests.reference.written_tables import write_table
@@ -140,7 +140,7 @@ def version(domain: FailureDomain, table: str) -> int:
 
 
 @contextmanager
-def committing(table: Table, turns: Turns) -> Generator[None]:
+def committing(table: Table, turns: TableQueue) -> Generator[None]:
     """Somebody who commits to a table all the time, in turns with whoever asks for one, as the follower does."""
     began, end = threading.Event(), threading.Event()
 
@@ -191,7 +191,7 @@ def test_an_undo_takes_turns_with_somebody_who_commits_to_one_of_its_tables_all_
         return carry_out(undo, **more)
 
     monkeypatch.setattr(Undo, "carry_out", slowly)
-    with committing(platform_table(busy, domain), Turns(folder=load_settings().turns_path)):
+    with committing(platform_table(busy, domain), TableQueue(folder=load_settings().turns_path)):
         call(command, *options, "--yes")
     assert days(domain, "normalized_orders") == {FIRST: 2}
 
@@ -306,7 +306,7 @@ def test_days_that_were_read_and_gave_no_row_are_read_again(domain):
 
 
 def test_what_operators_decided_stands(domain):
-    hand_in_replays(domain, [event_again(SECOND, "a" * 64, 2, f"{SECOND}-0", None)])
+    submit_replays(domain, [event_again(SECOND, "a" * 64, 2, f"{SECOND}-0", None)])
     call(restore, "normalized_orders", "--to-version", "0", "--yes", "--no-run")
     letters = {row["dead_letter_id"] for row in rows(domain, "dead_letters")}
     assert letters == {f"{FIRST}-open", f"{FIRST}-discarded", f"{SECOND}-discarded"}

@@ -16,15 +16,15 @@ from etl_assets.build import platform_resources
 from etl_assets.cli.tables import tables
 from etl_assets.delta.replication import Replication
 from etl_assets.errors import DomainUnavailable, Leaderless, MembershipRefused, QuorumUnavailable
-from etl_assets.follow.crew import Crew
+from etl_assets.follow.crew import StepRunner
 from etl_assets.mirroring.ballot import Ballot
 from etl_assets.mirroring.epochs import Epoch
 from etl_assets.mirroring.leadership import Leadership
 from etl_assets.orders.steps.load_customers import LoadCustomers
+from etl_assets.placement.domain_registry import AdminState
 from etl_assets.placement.domains import Placement
-from etl_assets.placement.memory import Standing
+from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.settings import load_settings
-from etl_assets.steps.keep_replicas import keep_replicas
 from etl_assets.steps.placing import leader, once_led, place
 from etl_assets.steps.step import StepReport, platform_table
 from etl_assets_tests.reference.mirrored_log import commit_entries
@@ -75,7 +75,7 @@ def begin_to_lead(placement: Placement, name: str) -> None:
 def claimed_halfway(placement: Placement) -> None:
     """C is away, A has voted for a version that B has not, and B has claimed the lead at both: all of them were killed."""
     commit(placement, A)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     away(placement, C)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Ballot, "settle", killed)
@@ -101,17 +101,17 @@ def test_readers_say_that_nobody_leads_and_who_claimed_last(placement):
 
 def test_the_next_round_ends_it_where_it_was_begun(placement):
     claimed_halfway(placement)
-    (kept,) = keep_replicas(placement)
+    (kept,) = reconcile_replicas(placement)
     assert (kept.table, kept.moved, kept.problem) == (TABLE, B, None)
     assert leader(placement, TABLE) == B
     assert commit(placement, B) == 2, "the version that A voted for lives on"
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
 
 
 def test_a_domain_that_may_not_run_the_stage_is_not_helped_to_lead(placement):
     claimed_halfway(placement)
-    placement.memory.set_standing(B, Standing.DRAINED)
-    assert keep_replicas(placement) == [], "A led it before"
+    placement.memory.set_standing(B, AdminState.DRAINED)
+    assert reconcile_replicas(placement) == [], "A led it before"
     assert leader(placement, TABLE) == A
 
 
@@ -119,8 +119,8 @@ def test_where_nobody_may_lead_nothing_is_claimed(placement):
     claimed_halfway(placement)
     before = [promised(placement, name) for name in (A, B)]
     for name in (A, B):
-        placement.memory.set_standing(name, Standing.FAILED)
-    (kept,) = keep_replicas(placement)
+        placement.memory.set_standing(name, AdminState.FAILED)
+    (kept,) = reconcile_replicas(placement)
     assert kept.problem is not None
     assert "failed by an operator" in kept.problem
     assert [promised(placement, name) for name in (A, B)] == before
@@ -130,7 +130,7 @@ def test_without_a_majority_nothing_is_claimed(placement):
     claimed_halfway(placement)
     before = promised(placement, A)
     away(placement, B)
-    (kept,) = (each for each in keep_replicas(placement) if each.table == TABLE)
+    (kept,) = (each for each in reconcile_replicas(placement) if each.table == TABLE)
     assert kept.problem is not None
     assert "too few voters" in kept.problem
     with pytest.raises(QuorumUnavailable) as error:
@@ -143,16 +143,16 @@ def test_two_rounds_at_once_end_it_in_one_domain(placement):
     """Whoever helps helps the one that claimed last, so that they do not take the lead from each other."""
     claimed_halfway(placement)
     assert {place(placement, TABLE).name for _ in range(2)} == {B}
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     epoch = promised(placement, B)
-    assert keep_replicas(placement) == []
+    assert reconcile_replicas(placement) == []
     assert promised(placement, B) == epoch == promised(placement, A)
 
 
 def test_a_claim_under_way_is_not_taken_for_one_that_ended(placement):
     """Readers that meet one while all voters are there can tell what was acknowledged."""
     commit(placement, A)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     begin_to_lead(placement, B)
     assert seen_from(placement, A).acknowledged() is not None
 
@@ -186,7 +186,7 @@ def run_of_dagster(placement: Placement) -> bool:
 
 
 def run_of_the_follower(placement: Placement) -> bool:
-    crew = Crew(
+    crew = StepRunner(
         settings=load_settings(),
         session=killed,
         renew=killed,
@@ -222,14 +222,14 @@ def test_a_run_that_meets_it_leads_by_itself(
 
 def test_a_run_in_a_domain_that_may_not_lead_its_table_any_more_is_placed_elsewhere(placement):
     claimed_halfway(placement)
-    placement.memory.set_standing(B, Standing.DRAINED)
+    placement.memory.set_standing(B, AdminState.DRAINED)
     assert place(placement, TABLE).name == A
 
 
 def put_back(placement: Placement, tmp_path: Path) -> Placement:
     """C was taken out of the platform file and of every table; now the file names it again, and no round has come yet."""
     commit(placement, A)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     mirrored = seen_from(placement, A)
     mirrored.membership.remove(C)
     commit(placement, A)
@@ -251,7 +251,7 @@ def test_a_domain_that_is_no_voter_any_more_is_refused_the_lead_before_anything_
 
 def test_so_is_one_whose_memory_was_lost(placement):
     commit(placement, A)
-    keep_replicas(placement)
+    reconcile_replicas(placement)
     shutil.rmtree(root_of(placement, C) / "register")
     before = [promised(placement, name) for name in (A, B)]
     refused = CliRunner().invoke(tables, ["relocate", TABLE, "--to", C])
@@ -265,6 +265,6 @@ def test_by_hand_a_table_whose_change_of_leader_was_left_is_relocated_all_the_sa
     done = CliRunner().invoke(tables, ["relocate", TABLE, "--to", A])
     assert done.exit_code == 0, done.exception
     assert leader(placement, TABLE) == A
-    placement.memory.set_standing(B, Standing.DRAINED)
+    placement.memory.set_standing(B, AdminState.DRAINED)
     refused = CliRunner().invoke(tables, ["relocate", TABLE, "--to", B])
     assert isinstance(refused.exception, DomainUnavailable)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_assets.sources import watch as watching
+from etl_assets.sources import unread_days as watching
 from etl_assets.sources.landing import LANDING, Folders
-from etl_assets.sources.watch import Unread, WatchCursor, Watched
+from etl_assets.sources.unread_days import Unread, WatchCursor, Watched
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
 from etl_assets_tests.reference.read_files import ReadFiles
 

@@ -24,9 +24,9 @@ from etl_assets.orders.generator.summary import EventsSummary, Tally
 from etl_assets.orders.generator.wire import DAY_MS, WireEvent, epoch_ms_of, time_ordered_id
 from etl_assets.orders.generator.writer import LandingWriter
 
-_MOST_DAYS_LATE = 5
+_MAX_DAYS_LATE = 5
 _USUAL_DAYS = 20
-_EVENTS_A_REPORT = 5_000
+_EVENTS_PER_REPORT = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +150,14 @@ class _Production:
     def run(self, on_progress: Callable[[int], None] | None) -> None:
         start_ms, end_ms = self._arrivals.start_ms, self._arrivals.end_ms
         pace = min(1.0, self._spec.days / _USUAL_DAYS)
-        report_at = _EVENTS_A_REPORT
+        report_at = _EVENTS_PER_REPORT
         while self._made < self._spec.events:
             created_ms = start_ms + (end_ms - start_ms) * self._made // self._spec.events
             self._arrivals.land_before(created_ms)
             self._send(Order.drawn(self._rng, self._tenants, created_ms, end_ms, pace))
             if on_progress and (self._made >= report_at or self._made == self._spec.events):
                 on_progress(self._made)
-                report_at = self._made + _EVENTS_A_REPORT
+                report_at = self._made + _EVENTS_PER_REPORT
 
     def _send(self, order: Order) -> None:
         """Send the events of an order, as many as are still wanted."""
@@ -190,7 +190,7 @@ class _Production:
 
     def _late(self, occurred_ms: int) -> tuple[int, int]:
         """Happened and arrived, days apart: it arrives later, or happened earlier where the days end."""
-        delay_ms = (1 + int(self._rng.random() * _MOST_DAYS_LATE)) * DAY_MS
+        delay_ms = (1 + int(self._rng.random() * _MAX_DAYS_LATE)) * DAY_MS
         if occurred_ms + delay_ms <= self._arrivals.end_ms:
             return occurred_ms, occurred_ms + delay_ms
         return occurred_ms - delay_ms, occurred_ms

@@ -47,7 +47,7 @@ _TIME_COLUMNS: Mapping[EventType, str] = {
     EventType.ORDER_DELIVERED: "order_delivered_customer_date",
 }
 _RANKS = {event_type: rank for rank, event_type in enumerate(EventType)}
-_ORDERS_A_REPORT = 1_000
+_ORDERS_PER_REPORT = 1_000
 
 
 class Arrival(NamedTuple):
@@ -142,7 +142,7 @@ def _arrivals(
         times = _times(row, zone)
         tally.order(times)
         yield from _order_arrivals(row, times, states, parts)
-        if on_progress and count % _ORDERS_A_REPORT == 0:
+        if on_progress and count % _ORDERS_PER_REPORT == 0:
             on_progress(count)
 
 

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from etl_assets.errors import LandingFileDiffers, LandingNotWritten
 
-_LINES_A_WRITE = 4096
+_LINES_PER_WRITE = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ def _refusals_named(path: Path) -> Generator[None]:
 
 def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
     iterator = iter(lines)
-    while batch := list(islice(iterator, _LINES_A_WRITE)):
+    while batch := list(islice(iterator, _LINES_PER_WRITE)):
         batch.append(b"")
         yield b"\n".join(batch)
 

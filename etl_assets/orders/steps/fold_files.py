@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from etl_assets.compute.worker_tasks import attempt_name, figures_in_process, figures_of
 from etl_assets.delta.data_files import new_data_file, pieces_of
 from etl_assets.delta.key_index import hashes_of
 from etl_assets.orders.transforms.order_status import (
@@ -31,20 +32,19 @@ from etl_assets.orders.transforms.order_status import (
     fold_orders,
     view_schema,
 )
-from etl_assets.steps.worker_tasks import attempt_name, figures_here, figures_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark.sql import SparkSession
 
-ROWS_A_FILE = 100_000
+ROWS_PER_FILE = 100_000
 """Files of the view with so many rows are large; and as many are read at a time."""
-ROWS_A_PART = 250_000
+ROWS_PER_PART = 250_000
 """About so many rows are folded at once, and written as one file."""
-MOST_ROWS_HERE = 2_000_000
+MAX_ROWS_IN_PROCESS = 2_000_000
 """So many rows this process reads by itself: it takes some seconds to write them again, and less than one to look for orders."""
-MOST_EVENTS_LOOKED_FOR = 5_000_000
+MAX_EVENTS_LOOKED_FOR = 5_000_000
 """Orders of more events are not looked for: any file may have one."""
 _KEYS_AT_ONCE = 1_000_000
 _READERS = 2
@@ -60,7 +60,9 @@ class EventFile:
     path: str
     after: int | None = None
 
-    def read(self, columns: Sequence[str] = EVENT_COLUMNS, at_once: int = ROWS_A_FILE) -> Iterator[pa.Table]:
+    def read(
+        self, columns: Sequence[str] = EVENT_COLUMNS, at_once: int = ROWS_PER_FILE
+    ) -> Iterator[pa.Table]:
         """Some columns of the new ones, some rows at a time."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -87,11 +89,11 @@ class ViewFile:
     @property
     def is_large(self) -> bool:
         """Whether the rows that stay as they are get a file of their own."""
-        return self.rows >= ROWS_A_FILE
+        return self.rows >= ROWS_PER_FILE
 
     def read(self) -> Iterator[pa.Table]:
         """Its rows with the view's columns, some at a time."""
-        return pieces_of(self.path, view_schema(), at_once=ROWS_A_FILE)
+        return pieces_of(self.path, view_schema(), at_once=ROWS_PER_FILE)
 
     def may_have(self, orders: Orders) -> bool:
         """Whether it may have one of some orders, by its bounds."""
@@ -188,7 +190,7 @@ class _Plan:
     @property
     def parts(self) -> int:
         """Parts to fold."""
-        return max(1, ceil((self.events + self.moved) / ROWS_A_PART))
+        return max(1, ceil((self.events + self.moved) / ROWS_PER_PART))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +220,7 @@ class FoldFiles:
         """
         folder.mkdir(parents=True)
         plan = self._plan(folder)
-        if plan.parts == 1 and plan.rows <= MOST_ROWS_HERE:
+        if plan.parts == 1 and plan.rows <= MAX_ROWS_IN_PROCESS:
             counts = self._fold_at_once(plan, folder)
         else:
             counts = self._fold_parts(plan, folder)
@@ -253,14 +255,14 @@ class FoldFiles:
         events, found = 0, [event_schema().empty_table().select(KEY)]
         for file in self.events:
             for rows in file.read(KEY, at_once=_KEYS_AT_ONCE):
-                if (events := events + rows.num_rows) > MOST_EVENTS_LOOKED_FOR:
+                if (events := events + rows.num_rows) > MAX_EVENTS_LOOKED_FOR:
                     return None
                 found.append(_distinct(rows))
         return Orders(_distinct(pa.concat_tables(found))), events
 
     def _count(self, view: Sequence[ViewFile], orders: Orders, keys: str) -> dict[str, int]:
         """How many of the orders each of some files has."""
-        if (rows := sum(file.rows for file in view)) <= MOST_ROWS_HERE:
+        if (rows := sum(file.rows for file in view)) <= MAX_ROWS_IN_PROCESS:
             with ThreadPoolExecutor(_READERS) as readers:
                 counts = readers.map(lambda file: file.count(orders), view)
                 return dict(zip((file.path for file in view), counts, strict=True))
@@ -328,8 +330,8 @@ class FoldFiles:
         self, rows: int, tasks: Sequence[Any], work: Callable[[Any], Iterable[pa.RecordBatch]], schema: str
     ) -> list[dict[str, Any]]:
         """What `work` says of each task, for tasks on so many rows."""
-        if rows <= MOST_ROWS_HERE or len(tasks) < 2:
-            return figures_here(tasks, work)
+        if rows <= MAX_ROWS_IN_PROCESS or len(tasks) < 2:
+            return figures_in_process(tasks, work)
         return figures_of(self.session(), tasks, work, schema)
 
 
@@ -374,7 +376,7 @@ class _Maker:
             rows = pa.concat_tables([rows.filter(~has_news), folded.rows])
         if rows.num_rows:
             with self._new_file() as writer:
-                writer.write_table(rows, ROWS_A_FILE)
+                writer.write_table(rows, ROWS_PER_FILE)
         return Counts(read=folded.read, inserted=folded.inserted, updated=folded.updated)
 
     def _new_file(self) -> pq.ParquetWriter:

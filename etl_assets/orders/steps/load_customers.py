@@ -29,7 +29,7 @@ FILE = "file"
 """Fact of a commit: size and modification time of the file it took."""
 
 COLUMNS = ("customer_id", "customer_region")
-_LONGEST_LINE_BYTES = 1 << 20
+_MAX_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def _first_line(file: Path) -> str:
     """The first line of a file all of whose lines can be held, as Spark holds them."""
     header, before = b"", 0
     try:
-        for lines in read_lines(Block(path=str(file), start=0, end=None), _LONGEST_LINE_BYTES):
+        for lines in read_lines(Block(path=str(file), start=0, end=None), _MAX_LINE_BYTES):
             for number, line in enumerate(lines, start=before + 1):
                 if isinstance(line, CutLine):
                     raise SourceUnreadable(

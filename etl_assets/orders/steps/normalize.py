@@ -13,16 +13,17 @@ from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.commit import Commit, Write, commit
 from etl_assets.delta.create import base_of, ensure_table
 from etl_assets.delta.offsets import (
-    ONE_PARTITION_A_FILE,
+    ONE_PARTITION_PER_FILE,
     Run,
     count_runs,
-    count_runs_here,
+    count_runs_in_process,
     deal_offsets,
     next_offset,
 )
 from etl_assets.delta.rows import files_with, whole_days
 from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.staged import StagedRows
+from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.orders.event_contracts import EVENT_CONTRACTS
 from etl_assets.orders.tables.customers import CUSTOMERS
 from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS
@@ -30,7 +31,7 @@ from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.transforms.normalize_orders import Contracts, normalize_orders
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.replays import handed_in_events
+from etl_assets.sources.replays import replayed_events
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.exceptions import Exceptions, commit_exceptions
 from etl_assets.steps.step import (
@@ -43,7 +44,6 @@ from etl_assets.steps.step import (
     StepReport,
     staging_folder,
 )
-from etl_assets.testing.failpoints import Failpoint, failpoint
 from etl_assets.transforms.exceptions import normalize_exceptions
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Normalize:
         """The events; those that were handed in again with their corrected payload, if any, and where that stands."""
         from pyspark.sql import functions as F
 
-        handed_in = handed_in_events(self.context.domain, days)
+        handed_in = replayed_events(self.context.domain, days)
         if not handed_in:
             return events
         replays = frame_of(
@@ -154,7 +154,7 @@ class Normalize:
         first_offset = next_offset(table.snapshot(base))
         transaction, cursors = changes.consumed()
         good = staged.frame.where(_NEW)
-        with scoped_settings(self.context.spark, ONE_PARTITION_A_FILE):
+        with scoped_settings(self.context.spark, ONE_PARTITION_PER_FILE):
             rows = (
                 deal_offsets(good, _count_new_runs(staged, good), (), first_offset)
                 .select(
@@ -196,6 +196,6 @@ def _count_new_runs(staged: StagedRows, new: DataFrame) -> tuple[Run, ...]:
 
     if not staged.is_little:
         return count_runs(new, ())
-    return count_runs_here(
+    return count_runs_in_process(
         staged.here(["reason", "known"]).filter(pc.field("reason").is_null() & ~pc.field("known")), ()
     )

@@ -1,0 +1,59 @@
+"""What the commands on dead letters share: their options, and how they choose and count letters."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from etl_assets.contracts.reasons import DeadLetterReason, DeadLetterState
+
+if TYPE_CHECKING:
+    from etl_assets.observability.dead_letters import DeadLetter, DeadLetterFilter
+    from etl_assets.placement.domains import FailureDomain
+    from etl_assets.settings import Settings
+
+SHOWN_OF_ID = 12
+REASON = click.Choice([reason.value for reason in DeadLetterReason], case_sensitive=False)
+STAGE = click.Choice(["ingest", "normalize"])
+DAY = click.DateTime(["%Y-%m-%d"])
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+
+
+def settings_and_domain() -> tuple[Settings, FailureDomain]:
+    """The platform file, and the domain whose tables are looked at."""
+    from etl_assets.settings import load_installation
+
+    settings = load_installation()
+    return settings, settings.placement().reader()
+
+
+def letter_filter(
+    state: DeadLetterState | None, stage: str | None, reason: str | None, day: dt.datetime | None
+) -> DeadLetterFilter:
+    """The options as a filter."""
+    from etl_assets.observability.dead_letters import DeadLetterFilter
+
+    return DeadLetterFilter(
+        state=state,
+        stage=stage,
+        reason=None if reason is None else DeadLetterReason(reason),
+        day=None if day is None else day.date(),
+    )
+
+
+def short(letter: DeadLetter) -> str:
+    """The id as people are shown it."""
+    return letter.dead_letter_id[:SHOWN_OF_ID]
+
+
+def counted(letters: Sequence[object]) -> str:
+    """Their number in words."""
+    return f"{len(letters):,} dead {'letter' if len(letters) == 1 else 'letters'}"
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    click.echo(f"==> {text}", err=True)

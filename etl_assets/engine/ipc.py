@@ -1,0 +1,161 @@
+"""Handing a run to the engine: the socket, what is asked and answered, and the word to go.
+
+A run must be executed once, also if one of the two sides dies in between. So the engine answers with a child that waits; it
+begins when it is told to go, by the launcher, over the same connection, and ends if the connection does. Before that word the
+launcher may launch the run otherwise; after it, it does not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+SOCKET = "engine.sock"
+_LOCK = "engine.lock"
+GO = b"go\n"
+_CONNECT_SECONDS = 1.0
+_ANSWER_SECONDS = 10.0
+_MAX_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A run to execute.
+
+    Attributes:
+        run_id: Dagster's.
+        instance: Dagster's reference to the instance that has the run, serialized.
+        executable: The Python that the code location runs with.
+        environment: Environment of the run's process.
+    """
+
+    run_id: str
+    instance: str
+    executable: str
+    environment: Mapping[str, str]
+
+
+def hand_over(
+    home: Path,
+    asked: Asked,
+    before: Callable[[int], None],
+    refused: Callable[[str], object] = lambda why: None,
+) -> bool:
+    """Have the engine of an installation execute a run. Whether it does; if not, nobody does.
+
+    Args:
+        home: The installation's home folder.
+        asked: The run.
+        before: Called with the id of the process that will execute it, before it begins.
+        refused: Called with the engine's reason not to take it.
+    """
+    try:
+        with _connected(home) as connection:
+            answer = _ask(connection, {"run": asdict(asked)})
+            if (pid := answer.get("pid")) is not None:
+                before(pid)
+                connection.sendall(GO)
+                return True
+    except (OSError, ValueError):
+        return False
+    refused(str(answer.get("refused", "it did not say why")))
+    return False
+
+
+def status(home: Path) -> dict[str, Any] | None:
+    """What the engine says of itself; None where there is none."""
+    try:
+        with _connected(home) as connection:
+            return _ask(connection, {"status": True})
+    except (OSError, ValueError):
+        return None
+
+
+@contextmanager
+def listening(home: Path) -> Generator[socket.socket]:
+    """The socket of an installation, for this user only; gone afterwards.
+
+    Raises:
+        FileExistsError: another engine listens there.
+    """
+    with (
+        _only_one(home),
+        _short_path(home) as path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
+        path.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        listener.listen(16)
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _only_one(home: Path) -> Generator[None]:
+    with (home / _LOCK).open("w") as file:
+        try:
+            # Not `flock`, which the engine's children would hold as well, for the moment they outlive it.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise FileExistsError(home / SOCKET) from None
+        yield
+
+
+def read_message(connection: socket.socket) -> dict[str, Any]:
+    """One line of JSON.
+
+    Raises:
+        OSError, ValueError: the other side said nothing in time, or nothing that is a message.
+    """
+    received = b""
+    while not received.endswith(b"\n"):
+        part = connection.recv(1 << 16)
+        if not part or len(received) > _MAX_BYTES:
+            raise ValueError("the connection ended within a message")
+        received += part
+    message = json.loads(received)
+    if not isinstance(message, dict):
+        raise ValueError("a message is an object")
+    return message
+
+
+def send_message(connection: socket.socket, message: Mapping[str, Any]) -> None:
+    """One line of JSON."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _ask(connection: socket.socket, message: Mapping[str, Any]) -> dict[str, Any]:
+    send_message(connection, message)
+    connection.settimeout(_ANSWER_SECONDS)
+    return read_message(connection)
+
+
+@contextmanager
+def _connected(home: Path) -> Generator[socket.socket]:
+    with _short_path(home) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_CONNECT_SECONDS)
+        connection.connect(str(path))
+        yield connection
+
+
+@contextmanager
+def _short_path(home: Path) -> Generator[Path]:
+    """The socket's path by way of an open folder: the address of a socket has 108 bytes, a home folder may have more."""
+    folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield Path(f"/proc/self/fd/{folder}") / SOCKET
+    finally:
+        os.close(folder)

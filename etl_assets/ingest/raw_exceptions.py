@@ -1,0 +1,353 @@
+"""The lines of a batch that do not become rows of raw_events: as a frame, or written by workers as data files.
+
+They are written as the rows are (`raw_rows.py`): each task reads the staged lines of its blocks, as few columns as tell, holds a
+bounded part of them, and checks that it comes to as many exceptions as were counted.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etl_assets.compute.worker_tasks import Written, attempt_name, in_workers, write_in_workers
+from etl_assets.contracts.arrow_types import data_file_schema
+from etl_assets.contracts.envelope import Limits
+from etl_assets.contracts.reasons import Outcome
+from etl_assets.delta.data_files import new_data_file
+from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.ingest.located_blocks import Lines, LocatedBlock, RowGroup, row_groups
+from etl_assets.ingest.original_offsets import read_offsets
+from etl_assets.ingest.source_lines import SourceLines
+from etl_assets.ingest.stage_lines import Kind
+from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
+from etl_assets.steps.exceptions import Stamps
+from etl_assets.transforms.exceptions import rejected_lines, repeated_events
+from etl_assets.transforms.line_positions import first_ordinal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame, SparkSession
+
+LINES_PER_TASK = 100_000
+"""After so many lines in blocks with exceptions a task ends with its day: few more files than days, and work to share out."""
+EXCEPTIONS_PER_FILE = 500_000
+"""About so many exceptions a task, also of one day."""
+_ROWS_AT_ONCE = 100_000
+_BYTES_AT_ONCE = 16 << 20
+"""As many exceptions, or bytes of them, a worker holds before it writes them: records may be long."""
+_REPEATING = ("stage", "reason", "error", "record_encoding", "source", "domain", "failed_at", "batch_id")
+_OUTCOME = "outcome"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionsTask:
+    """Blocks with exceptions, one after another in source order."""
+
+    blocks: tuple[LocatedBlock, ...]
+
+    @property
+    def exceptions(self) -> int:
+        """Exceptions that the blocks come to."""
+        return sum(block.exceptions for block in self.blocks)
+
+
+def exceptions_tasks(
+    blocks: Iterable[LocatedBlock],
+    lines_a_task: int = LINES_PER_TASK,
+    exceptions_a_file: int = EXCEPTIONS_PER_FILE,
+) -> Iterator[ExceptionsTask]:
+    """Cut blocks, in source order, into tasks of whole days, or of a part of one with very many; those without exceptions
+    are left out.
+    """
+    held: list[LocatedBlock] = []
+    lines = exceptions = 0
+    for block in blocks:
+        if not block.exceptions:
+            continue
+        ends = bool(held) and block.day != held[-1].day and lines >= lines_a_task
+        if ends or (held and exceptions + block.exceptions > exceptions_a_file):
+            yield ExceptionsTask(blocks=tuple(held))
+            held, lines, exceptions = [], 0, 0
+        held.append(block)
+        lines += block.staged.lines
+        exceptions += block.exceptions
+    if held:
+        yield ExceptionsTask(blocks=tuple(held))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawExceptions:
+    """The exceptions of a batch.
+
+    Attributes:
+        spark: The session.
+        tasks: Their parts.
+        staging: Folder of the staged lines.
+        repeats: Parquet files with what `find_duplicates` found; empty for nothing.
+        originals: The file of `write_offsets`, of events of the batch that others repeat; None where there are none.
+        limits: What a record may be.
+        stamps: Columns with one value for all.
+    """
+
+    spark: SparkSession
+    tasks: tuple[ExceptionsTask, ...]
+    staging: Path
+    repeats: tuple[str, ...]
+    originals: str | None
+    limits: Limits
+    stamps: Stamps
+
+    def frame(self) -> DataFrame:
+        """They with the columns of raw_events_exceptions, for a table that is written by Delta."""
+        import pyarrow as pa
+
+        def work(task: ExceptionsTask) -> Iterator[pa.RecordBatch]:
+            for day, rows in make.rows_of(task):
+                days = pa.array([day] * rows.num_rows, pa.date32())
+                whole = rows.append_column(DAY_COLUMN, days).select(RAW_EVENTS_EXCEPTIONS.names)
+                yield from whole.combine_chunks().to_batches()
+
+        make = self._maker()
+        columns = ", ".join(f"{column.name} {column.type}" for column in RAW_EVENTS_EXCEPTIONS.columns)
+        return in_workers(self.spark, self.tasks, work, columns)
+
+    def write(self, folder: Path, known: KnownFiles) -> int:
+        """Write those that are not known as Parquet files into a new folder, laid out as Delta has it: `Write.files`."""
+
+        def write(task: ExceptionsTask, attempts: Path) -> Iterator[Written]:
+            return make.write(task, attempts, known)
+
+        make = self._maker()
+        return write_in_workers(self.spark, self.tasks, write, folder)
+
+    def _maker(self) -> _ExceptionMaker:
+        return _ExceptionMaker(
+            staging=self.staging,
+            repeats=self.repeats,
+            originals=self.originals,
+            limits=self.limits,
+            stamps=asdict(self.stamps),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ExceptionMaker:
+    """What a worker does for a task. `stamps` are columns with one value for all exceptions."""
+
+    staging: Path
+    repeats: tuple[str, ...]
+    originals: str | None
+    limits: Limits
+    stamps: Mapping[str, Any]
+
+    def write(self, task: ExceptionsTask, folder: Path, known: KnownFiles) -> Iterator[Written]:
+        """Write the exceptions of a task that are not known into files of this attempt's own, one for each day and outcome."""
+        for day, found in groupby(self.rows_of(task), key=lambda pair: pair[0]):
+            left_out = 0
+            with _Files(folder) as files:
+                for _, rows in found:
+                    new = _unknown(rows, known.get(day, ()))
+                    left_out += rows.num_rows - new.num_rows
+                    files.add(new)
+            for outcome, name in files.names.items():
+                yield Written(partition=f"{day_folder(day)}/{_OUTCOME}={outcome}", name=name)
+            if left_out:
+                yield Written(partition=day_folder(day), name=None, left_out=left_out)
+
+    def rows_of(self, task: ExceptionsTask) -> Iterator[tuple[dt.date, pa.Table]]:
+        """The exceptions of a task, with the day of each table and without it in there; no table is empty."""
+        import pyarrow as pa
+
+        repeats = self._repeats_of(task)
+        made = 0
+        for day, blocks in groupby(task.blocks, key=lambda block: block.day):
+            held: list[pa.Table] = []
+            rows = size = 0
+            for found in self._of_day(tuple(blocks), repeats):
+                held.append(found)
+                made += found.num_rows
+                rows += found.num_rows
+                size += found.nbytes
+                if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+                    yield day, pa.concat_tables(held)
+                    held, rows, size = [], 0, 0
+            if held:
+                yield day, pa.concat_tables(held)
+        if made != task.exceptions:
+            raise RuntimeError(f"staged blocks came to {made} exceptions, not the {task.exceptions} counted")
+
+    def _of_day(self, blocks: Sequence[LocatedBlock], repeats: _Repeats) -> Iterator[pa.Table]:
+        """Those of some blocks, by row groups: the rejected lines first."""
+        with_rejected = (block for block in blocks if block.staged.rejected)
+        for group in row_groups(self.staging, Kind.REJECTED, with_rejected):
+            yield self._rejected(group)
+        with_repeats = (block for block in blocks if block.repeated)
+        with closing(SourceLines(self.limits)) as source:
+            for group in row_groups(self.staging, Kind.EVENTS, with_repeats):
+                found = self._repeated(group, repeats, source)
+                if found.num_rows:
+                    yield found
+
+    def _rejected(self, group: RowGroup) -> pa.Table:
+        import pyarrow as pa
+
+        staged = group.read()
+        lines = group.lines(staged.column("block_line"))
+        taken = staged.take(pa.array(lines.row))
+        return self._table(rejected_lines(taken, lines.sources(), lines.source_positions()), taken.num_rows)
+
+    def _repeated(self, group: RowGroup, repeats: _Repeats, source: SourceLines) -> pa.Table:
+        """Most row groups have few repeats, and of most repeats few columns are wanted."""
+        import pyarrow as pa
+
+        lines = group.lines(group.read(["block_line"]).column(0))
+        lines = lines.where(np.isin(lines.ordinals(), repeats.ordinals))
+        if not len(lines.row):
+            return _schema().empty_table()
+        place = np.searchsorted(repeats.ordinals, lines.ordinals())
+        events = group.read(["event_id", "fingerprint", "trace_id"]).take(pa.array(lines.row))
+        made = repeated_events(
+            events,
+            lines.sources(),
+            lines.source_positions(),
+            repeats.original_offset.take(pa.array(place)),
+            _records(events, lines, np.flatnonzero(repeats.conflict[place]), source),
+        )
+        return self._table(made, events.num_rows)
+
+    def _table(self, made: Mapping[str, Any], rows: int) -> pa.Table:
+        import pyarrow as pa
+
+        def column(field: pa.Field) -> pa.ChunkedArray | pa.Array:
+            if field.name in self.stamps:
+                return pa.repeat(pa.scalar(self.stamps[field.name], field.type), rows)
+            return made[field.name] if field.name in made else pa.nulls(rows, field.type)
+
+        schema = _schema()
+        return pa.Table.from_arrays([column(field) for field in schema], names=schema.names).cast(schema)
+
+    def _repeats_of(self, task: ExceptionsTask) -> _Repeats:
+        """The repeats that may be in a task, but for rows that are in the table already."""
+        import pyarrow as pa
+        import pyarrow.dataset
+
+        if not any(block.repeated for block in task.blocks):
+            return _Repeats(
+                ordinals=np.empty(0, dtype=np.int64),
+                conflict=np.empty(0, dtype=bool),
+                original_offset=pa.array([], pa.int64()),
+            )
+        field = pyarrow.dataset.field
+        first = task.blocks[0].first_ordinal
+        end = first_ordinal(task.blocks[-1].staged.file_index + 1, 0)
+        wanted = (field("ordinal") >= first) & (field("ordinal") < end)
+        found = pyarrow.dataset.dataset(list(self.repeats), format="parquet").to_table(
+            columns={
+                "ordinal": field("ordinal"),
+                "conflict": field(_OUTCOME) == Outcome.CONFLICT.value,
+                "original_offset": field("original_offset"),
+                "original_ordinal": field("original_ordinal"),
+            },
+            filter=wanted & (field(_OUTCOME) != Outcome.ACCEPTED.value),
+        )
+        found = found.sort_by("ordinal").combine_chunks()
+        return _Repeats(
+            ordinals=found.column("ordinal").to_numpy(),
+            conflict=found.column("conflict").to_numpy(),
+            original_offset=self._original_offset(found),
+        )
+
+    def _original_offset(self, repeats: pa.Table) -> pa.ChunkedArray:
+        """The offset of the event that each repeats: one in the table, or one of the batch."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        in_table, in_batch = repeats.column("original_offset"), repeats.column("original_ordinal")
+        if in_table.null_count == 0:
+            return in_table
+        ordinals, offsets = read_offsets(self.originals)
+        is_in_table = in_batch.is_null().to_numpy()
+        place = np.searchsorted(ordinals, in_batch.fill_null(0).to_numpy())
+        place[is_in_table] = 0
+        dealt = pa.chunked_array([pa.array(offsets[place], mask=is_in_table)])
+        return pc.call_function("coalesce", [in_table, dealt])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Repeats:
+    """Duplicates and conflicts, sorted by their ordinals."""
+
+    ordinals: np.ndarray
+    conflict: np.ndarray
+    original_offset: pa.ChunkedArray | pa.Array
+
+
+class _Files:
+    """The files of a day that one attempt writes; `names` are theirs by outcome."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self.names: dict[str, str] = {}
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def add(self, rows: pa.Table) -> None:
+        """Write exceptions, each into the file of its outcome."""
+        import pyarrow.compute as pc
+
+        for outcome in rows.column(_OUTCOME).unique().to_pylist():
+            of_outcome = rows.filter(pc.field(_OUTCOME) == outcome).drop_columns([_OUTCOME])
+            self._writer(outcome, of_outcome.schema).write_table(of_outcome)
+
+    def _writer(self, outcome: str, schema: pa.Schema) -> pq.ParquetWriter:
+        if outcome not in self._writers:
+            name = self.names[outcome] = f"part-{attempt_name()}.zstd.parquet"
+            self._writers[outcome] = new_data_file(self._folder / name, schema, repeating=_REPEATING)
+        return self._writers[outcome]
+
+
+def _records(events: pa.Table, lines: Lines, conflicts: np.ndarray, source: SourceLines) -> dict[int, str]:
+    """The records of conflicts as they came, by their rows among repeated events."""
+    return {
+        row: source.record(
+            lines.blocks[lines.block[row]], int(lines.number[row]), events.column("fingerprint")[row].as_py()
+        )
+        for row in conflicts.tolist()
+    }
+
+
+def _unknown(rows: pa.Table, known: Sequence[str]) -> pa.Table:
+    """The exceptions that are in none of some data files.
+
+    The ids there are read, all for each time, and those held that are the same: a day may have any number of them.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.dataset
+
+    if not known:
+        return rows
+    key = "exception_id"
+    ids = rows.column(key).combine_chunks()
+    found = pyarrow.dataset.dataset(list(known), format="parquet").to_table(
+        columns=[key], filter=pyarrow.dataset.field(key).isin(ids), batch_readahead=1, fragment_readahead=1
+    )
+    return rows.filter(~pc.field(key).isin(found.column(key).combine_chunks()))
+
+
+def _schema() -> pa.Schema:
+    """The columns of raw_events_exceptions but the day."""
+    return data_file_schema(RAW_EVENTS_EXCEPTIONS, without=[DAY_COLUMN])

@@ -1,0 +1,229 @@
+"""The events of a batch that become rows of raw_events, with their offsets: as a frame, or written by workers as data files.
+
+Offsets are dense from the first one, in source order. How many rows each staged block gives is known, so each task is told
+its first offset, and checks that it comes to as many rows as planned.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etl_assets.compute.worker_tasks import Written, attempt_name, in_workers, write_in_workers
+from etl_assets.contracts.arrow_types import data_file_schema
+from etl_assets.delta.data_files import new_data_file
+from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.ingest.located_blocks import LocatedBlock, RowGroup, row_groups
+from etl_assets.ingest.stage_lines import Kind
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.transforms.line_positions import first_ordinal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_PER_FILE = 500_000
+"""About so many rows a data file; a day has at least one of its own."""
+_ROWS_AT_ONCE = 100_000
+_BYTES_AT_ONCE = 64 << 20
+"""As many rows, or bytes of them, a worker holds before it writes them: records may be long."""
+_REPEATING = (
+    "tenant_id",
+    "event_type",
+    "schema_version",
+    "source",
+    "ingest_domain",
+    "ingested_at",
+    "batch_id",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsTask:
+    """Blocks of one day that follow each other in source order, and the offset of their first row."""
+
+    first_offset: int
+    blocks: tuple[LocatedBlock, ...]
+
+    @property
+    def day(self) -> dt.date:
+        """Their day."""
+        return self.blocks[0].day
+
+    @property
+    def rows(self) -> int:
+        """Rows the blocks come to."""
+        return sum(block.new for block in self.blocks)
+
+
+def rows_tasks(
+    blocks: Iterable[LocatedBlock], first_offset: int, rows_a_file: int = ROWS_PER_FILE
+) -> Iterator[RowsTask]:
+    """Cut blocks, in source order, into tasks of one day and not too many rows; those without rows are left out."""
+    held: list[LocatedBlock] = []
+    rows = 0
+    for block in blocks:
+        if not block.new:
+            continue
+        if held and (block.day != held[0].day or rows + block.new > rows_a_file):
+            yield RowsTask(first_offset=first_offset, blocks=tuple(held))
+            first_offset += rows
+            held, rows = [], 0
+        held.append(block)
+        rows += block.new
+    if held:
+        yield RowsTask(first_offset=first_offset, blocks=tuple(held))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRows:
+    """The rows of a batch.
+
+    Attributes:
+        spark: The session.
+        tasks: Their parts.
+        staging: Folder of the staged events.
+        repeats: Parquet files with the `ordinal` of each event that does not become a row; empty for none.
+        ingest_domain: For the column of that name.
+        ingested_at: For the column of that name.
+        batch_id: For the column of that name.
+    """
+
+    spark: SparkSession
+    tasks: tuple[RowsTask, ...]
+    staging: Path
+    repeats: tuple[str, ...]
+    ingest_domain: str
+    ingested_at: dt.datetime
+    batch_id: int
+
+    def frame(self) -> DataFrame:
+        """The rows with the columns of raw_events."""
+        import pyarrow as pa
+
+        def work(task: RowsTask) -> Iterator[pa.RecordBatch]:
+            for rows in make.rows_of(task):
+                day = pa.array([task.day] * rows.num_rows, pa.date32())
+                whole = rows.append_column(DAY_COLUMN, day).select(RAW_EVENTS.names)
+                yield from whole.combine_chunks().to_batches()
+
+        make = self._maker()
+        columns = ", ".join(f"{column.name} {column.type}" for column in RAW_EVENTS.columns)
+        return in_workers(self.spark, self.tasks, work, columns)
+
+    def write(self, folder: Path, known: KnownFiles) -> int:
+        """Write the rows as Parquet files into a new folder, laid out by day as Delta has it: `Write.files`.
+
+        None are left out: offsets are new.
+        """
+        assert not known
+
+        def write(task: RowsTask, attempts: Path) -> Iterator[Written]:
+            yield Written(partition=day_folder(task.day), name=make.write(task, attempts))
+
+        make = self._maker()
+        return write_in_workers(self.spark, self.tasks, write, folder)
+
+    def _maker(self) -> _RowMaker:
+        return _RowMaker(
+            staging=self.staging,
+            repeats=self.repeats,
+            stamps={
+                "ingest_domain": self.ingest_domain,
+                "ingested_at": self.ingested_at,
+                "batch_id": self.batch_id,
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowMaker:
+    """What a worker does for a task. `stamps` are columns with one value for all rows."""
+
+    staging: Path
+    repeats: tuple[str, ...]
+    stamps: Mapping[str, Any]
+
+    def write(self, task: RowsTask, folder: Path) -> str:
+        """Write the rows of a task into a file of this attempt's own; returns its name."""
+        name = f"part-{attempt_name()}.zstd.parquet"
+        with new_data_file(folder / name, _data_schema(), repeating=_REPEATING) as writer:
+            for rows in self.rows_of(task):
+                writer.write_table(rows)
+        return name
+
+    def rows_of(self, task: RowsTask) -> Iterator[pa.Table]:
+        """The rows of a task without their day, in order of their offsets; no table is empty."""
+        import pyarrow as pa
+
+        held: list[pa.Table] = []
+        rows = size = dealt = 0
+        for group in row_groups(self.staging, Kind.EVENTS, task.blocks):
+            found = self._rows(group, task.first_offset + dealt)
+            # Only repeats: a row group without rows would cost the file its statistics.
+            if not found.num_rows:
+                continue
+            held.append(found)
+            rows += found.num_rows
+            size += found.nbytes
+            dealt += found.num_rows
+            if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+                yield pa.concat_tables(held)
+                held, rows, size = [], 0, 0
+        if dealt != task.rows:
+            raise RuntimeError(
+                f"staged blocks of {task.day} came to {dealt} rows, not the {task.rows} counted"
+            )
+        if held:
+            yield pa.concat_tables(held)
+
+    def _rows(self, group: RowGroup, offset: int) -> pa.Table:
+        """The rows that a row group comes to."""
+        import pyarrow as pa
+
+        staged = group.read()
+        lines = group.lines(staged.column("block_line"))
+        lines = lines.where(~np.isin(lines.ordinals(), self._repeated(group.blocks)))
+        made = {
+            "offset": pa.array(np.arange(offset, offset + len(lines.row))),
+            "source": lines.sources(),
+            "source_position": lines.source_positions(),
+            **{name: pa.repeat(value, len(lines.row)) for name, value in self._scalars().items()},
+        }
+        kept = staged.take(pa.array(lines.row)) if len(lines.row) < staged.num_rows else staged
+        schema = _data_schema()
+        columns = [made[name] if name in made else kept.column(name) for name in schema.names]
+        return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
+
+    def _scalars(self) -> dict[str, pa.Scalar]:
+        import pyarrow as pa
+
+        schema = _data_schema()
+        return {name: pa.scalar(value, schema.field(name).type) for name, value in self.stamps.items()}
+
+    def _repeated(self, blocks: Sequence[LocatedBlock]) -> np.ndarray:
+        """Ordinals of the repeats that may be in some blocks."""
+        ordinals = repeated_ordinals(self.repeats)
+        begin = np.searchsorted(ordinals, blocks[0].first_ordinal)
+        end = np.searchsorted(ordinals, first_ordinal(blocks[-1].staged.file_index + 1, 0))
+        return ordinals[begin:end]
+
+
+@lru_cache(maxsize=1)
+def repeated_ordinals(files: tuple[str, ...]) -> np.ndarray:
+    """The `ordinal` column of files, sorted. Read once for each batch that a process works on."""
+    import pyarrow.parquet as pq
+
+    parts = [pq.read_table(file, columns=["ordinal"]).column(0).to_numpy() for file in files]
+    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+
+
+def _data_schema() -> pa.Schema:
+    """The columns of raw_events but the day."""
+    return data_file_schema(RAW_EVENTS, without=[DAY_COLUMN])

@@ -1,0 +1,288 @@
+"""Source files to staged Parquet files: every line judged once, events and rejected lines apart, all that follows reads them.
+
+Spark's Python workers read the files and write the staged ones themselves; through Spark come only figures of each block.
+The staging folder must be on a disk that all workers and this process have, as tables are.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets.compute.worker_tasks import attempt_name, figures_of
+from etl_assets.contracts.envelope import Limits
+from etl_assets.delta.key_index import hashes_of
+from etl_assets.delta.session import frame_of
+from etl_assets.delta.sorted_runs import Hashes
+from etl_assets.sources.lines import Block, blocks_of, read_lines
+from etl_assets.transforms.parse_events import (
+    EVENTS_SCHEMA,
+    JudgedLines,
+    events_to_arrow,
+    judge_lines,
+    rejected_to_arrow,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame, SparkSession
+
+TASK_BYTES = 8 << 20
+"""Input of one task; a larger file that is not compressed is cut into blocks of that size."""
+STAGED_EVENTS_SCHEMA = f"{EVENTS_SCHEMA}, id_hash BIGINT"
+"""`id_hash` is `hashes_of` the event id, its highest bit the sign."""
+_PIECE_BYTES = 4 << 20
+_PIECE_LINES = 1 << 16
+"""Lines of about so many bytes, or so many short ones, are held as Python objects by a worker, and make a row group."""
+_REPEATING = [
+    "file_index",
+    "block_start",
+    "partition_date",
+    "tenant_id",
+    "event_type",
+    "schema_version",
+    "reason",
+]
+"""Columns with few values, for which a dictionary pays."""
+
+
+class Kind(StrEnum):
+    """What is staged apart from each other."""
+
+    EVENTS = "events"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceBlock:
+    """A block of a file with the file's place in source order and its day."""
+
+    file_index: int
+    day: dt.date
+    block: Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedBlock:
+    """What became of a block: its lines, and where the events among them are staged.
+
+    Attributes:
+        file_index: The file, by its place in source order.
+        block_start: The block's first byte.
+        lines: Its lines: blank, rejected and events.
+        blank: Lines of white space.
+        rejected: Lines that are no events.
+        events: Lines that are.
+        part: Which staged files it is in.
+        first_row: The row of its first event there.
+        first_rejected: The row of its first rejected line there.
+        lowest_id: Least of its event ids.
+        highest_id: Greatest of its event ids.
+    """
+
+    file_index: int
+    block_start: int
+    lines: int
+    blank: int
+    rejected: int
+    events: int
+    part: str
+    first_row: int
+    first_rejected: int
+    lowest_id: str | None
+    highest_id: str | None
+
+    def span(self, kind: Kind) -> tuple[int, int]:
+        """The row of its first line of a kind in the staged file, and the row after its last one."""
+        if kind is Kind.EVENTS:
+            return self.first_row, self.first_row + self.events
+        return self.first_rejected, self.first_rejected + self.rejected
+
+
+_FIGURES = tuple(each.name for each in fields(StagedBlock))
+_TEXTS = ("part", "lowest_id", "highest_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A batch's lines, judged. `blocks` are in source order."""
+
+    folder: Path
+    blocks: tuple[StagedBlock, ...]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Of which staged files the batch is."""
+        return tuple(dict.fromkeys(each.part for each in self.blocks))
+
+    def events(self, spark: SparkSession) -> DataFrame:
+        """The events: `STAGED_EVENTS_SCHEMA`."""
+        files = [str(staged_file(self.folder, Kind.EVENTS, part)) for part in self.parts]
+        reader = spark.read.schema(STAGED_EVENTS_SCHEMA)
+        return reader.parquet(*files) if files else frame_of(spark, [], STAGED_EVENTS_SCHEMA)
+
+    def id_hashes(self) -> Hashes:
+        """`hashes_of` the ids of the events, without Spark."""
+        import numpy as np
+
+        signed = (piece.column(0).to_numpy() for piece in self.columns(["id_hash"]))
+        return np.concatenate([np.empty(0, dtype=np.int64), *signed]).view(np.uint64)
+
+    def columns(self, names: Sequence[str], among: Hashes | None = None) -> Iterator[pa.RecordBatch]:
+        """Some columns of the events, or of those with some values of `id_hash`, without Spark."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.dataset
+
+        if not self.parts:
+            return
+        files = [str(staged_file(self.folder, Kind.EVENTS, part)) for part in self.parts]
+        wanted = (
+            None if among is None else pyarrow.dataset.field("id_hash").isin(pa.array(among.view(np.int64)))
+        )
+        yield from pyarrow.dataset.dataset(files, format="parquet").to_batches(
+            columns=list(names), filter=wanted
+        )
+
+
+def staged_file(folder: Path, kind: Kind, part: str) -> Path:
+    """Where a part's events or rejected lines are."""
+    return folder / f"{kind}-{part}.parquet"
+
+
+def stage_lines(
+    spark: SparkSession, files: Iterable[tuple[str, int, dt.date]], limits: Limits, folder: Path
+) -> Staged:
+    """Judge every line of files and keep the result.
+
+    Args:
+        spark: The session.
+        files: Path, size in bytes and day of each, in source order.
+        limits: What the platform takes.
+        folder: Where to; it is there and empty.
+    """
+    tasks = list(_tasks(files))
+
+    def work(task: Sequence[SourceBlock]) -> Iterator[pa.RecordBatch]:
+        yield from _stage(task, limits, folder)
+
+    schema = ", ".join(f"{name} {'STRING' if name in _TEXTS else 'BIGINT'}" for name in _FIGURES)
+    blocks = (StagedBlock(**figures) for figures in figures_of(spark, tasks, work, schema))
+    return Staged(
+        folder=folder,
+        blocks=tuple(sorted(blocks, key=lambda block: (block.file_index, block.block_start))),
+    )
+
+
+def _tasks(files: Iterable[tuple[str, int, dt.date]]) -> Iterator[list[SourceBlock]]:
+    """Blocks in source order, as many for each task as `TASK_BYTES` hold."""
+    task: list[SourceBlock] = []
+    held = 0
+    for index, (path, size, day) in enumerate(files):
+        for block in blocks_of(path, size, TASK_BYTES):
+            block_bytes = size if block.end is None else block.end - block.start
+            if task and held + block_bytes > TASK_BYTES:
+                yield task
+                task, held = [], 0
+            task.append(SourceBlock(file_index=index, day=day, block=block))
+            held += block_bytes
+    if task:
+        yield task
+
+
+def _stage(task: Sequence[SourceBlock], limits: Limits, folder: Path) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    part = _Part(folder, limits)
+    blocks = [part.add(source) for source in task]
+    part.close()
+    types = {name: pa.string() if name in _TEXTS else pa.int64() for name in _FIGURES}
+    yield pa.RecordBatch.from_pylist([asdict(block) for block in blocks], schema=pa.schema(types.items()))
+
+
+class _Part:
+    """The staged files that one attempt writes. Events come in the order of the lines they are."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self._folder, self._limits, self._name = folder, limits, attempt_name()
+        self._writers: dict[Kind, pq.ParquetWriter] = {}
+        self._held: list[JudgedLines] = []
+        self._held_lines = self._held_bytes = 0
+        self._events = self._rejected = 0
+
+    def add(self, source: SourceBlock) -> StagedBlock:
+        """Judge the lines of a block and keep them."""
+        first_row, first_rejected = self._events, self._rejected
+        lines = blank = 0
+        lowest, highest = [], []
+        for some in read_lines(source.block, self._limits.held_bytes):
+            judged = judge_lines(
+                some,
+                first=lines,
+                file_index=source.file_index,
+                block_start=source.block.start,
+                day=source.day,
+                limits=self._limits,
+            )
+            lines += len(some)
+            blank += len(some) - len(judged.rejected) - len(judged.events)
+            if ids := [event.event_id or "" for event in judged.events]:
+                lowest.append(min(ids))
+                highest.append(max(ids))
+            self._hold(judged, len(some), sum(map(len, some)))
+        return StagedBlock(
+            file_index=source.file_index,
+            block_start=source.block.start,
+            lines=lines,
+            blank=blank,
+            rejected=self._rejected - first_rejected,
+            events=self._events - first_row,
+            part=self._name,
+            first_row=first_row,
+            first_rejected=first_rejected,
+            lowest_id=min(lowest, default=None),
+            highest_id=max(highest, default=None),
+        )
+
+    def close(self) -> None:
+        """Write what is held, and finish the files."""
+        self._write()
+        for writer in self._writers.values():
+            writer.close()
+
+    def _hold(self, judged: JudgedLines, lines: int, line_bytes: int) -> None:
+        self._held.append(judged)
+        self._held_lines += lines
+        self._held_bytes += line_bytes
+        self._events += len(judged.events)
+        self._rejected += len(judged.rejected)
+        if self._held_bytes >= _PIECE_BYTES or self._held_lines >= _PIECE_LINES:
+            self._write()
+
+    def _write(self) -> None:
+        import pyarrow as pa
+
+        events, rejected = events_to_arrow(self._held), rejected_to_arrow(self._held)
+        id_hash = hashes_of(events.column("event_id")).view("int64")
+        # The file of events is there even without any.
+        if events.num_rows or Kind.EVENTS not in self._writers:
+            self._append(Kind.EVENTS, events.append_column("id_hash", pa.array(id_hash, pa.int64())))
+        if rejected.num_rows:
+            self._append(Kind.REJECTED, rejected)
+        self._held = []
+        self._held_lines = self._held_bytes = 0
+
+    def _append(self, kind: Kind, rows: pa.Table) -> None:
+        import pyarrow.parquet as pq
+
+        if kind not in self._writers:
+            file = staged_file(self._folder, kind, self._name)
+            self._writers[kind] = pq.ParquetWriter(
+                file, rows.schema, use_dictionary=_REPEATING, store_schema=False
+            )
+        self._writers[kind].write_table(rows)

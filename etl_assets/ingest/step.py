@@ -1,0 +1,175 @@
+"""Landing files to raw_events: every line judged, each event once, in order of acceptance.
+
+Belongs here: which files there are to read, cut into planned batches, each carried out once. Does not belong here: what
+happens to one batch (`ingest_batch.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from etl_assets.contracts.envelope import Limits
+from etl_assets.delta.create import ensure_table
+from etl_assets.delta.table import Table
+from etl_assets.ingest.ingest_batch import IngestBatch
+from etl_assets.ingest.pending_plan import PendingPlan, pending_plan, take_back
+from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.sources.batch_plan import BatchPlan
+from etl_assets.sources.landing import Folders, Listing, SourceFile, verify
+from etl_assets.sources.ledger import Ledger
+from etl_assets.steps.step import ReadMode, StepContext, StepReport, logger, staging_folder
+from etl_assets.steps.table_queue import give_way
+
+MAX_FILES_PER_BATCH = 10_000
+"""A commit names the files it read, which costs it up to a hundred bytes each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingest:
+    """The step.
+
+    Attributes:
+        context: Its surroundings.
+        folders: Where files are: the landing folder and the replays of dead letters.
+        limits: What a record may be.
+        mode: Read unread files only, or all of a day's.
+        settle_seconds: How long a file must have been unchanged.
+        max_batch_bytes: Input of one batch; a larger file is a batch of its own.
+        most_batches: End after so many batches, whatever is left; None: read all there is.
+    """
+
+    context: StepContext
+    folders: tuple[Folders, ...]
+    limits: Limits
+    mode: ReadMode
+    settle_seconds: float
+    max_batch_bytes: int
+    most_batches: int | None = None
+    table: Table = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", self.context.table(RAW_EVENTS.name))
+
+    def run(self, days: Sequence[dt.date]) -> StepReport:
+        """Read the days' files, batch by batch, until none is left or there were enough.
+
+        Raises:
+            SourceUnreadable: a file cannot be read.
+            SourceChanged: a file changed while it was read; nothing of its batch was written.
+        """
+        version = self._settle(days)
+        report = StepReport(table=self.table.name, version=version, counts={day: Counter() for day in days})
+        if (plan := self._pending(version, days)) is not None:
+            report += self._carry_out(plan)
+        else:
+            self._take_back()
+        files, notes = self._files(days)
+        report += StepReport(table=self.table.name, version=version, notes=notes)
+        batches = list(batches_of(files, self.max_batch_bytes))[: self.most_batches]
+        for number, batch in enumerate(batches, start=1):
+            logger.info("raw_events: batch %d of %d, %d files", number, len(batches), len(batch))
+            if report.commits:
+                give_way()  # what others read meanwhile is read again here, and changes nothing
+            version = ensure_table(self.table, wait_seconds=self.context.lock_wait_seconds)
+            report += self._carry_out(BatchPlan(batch_id=version + 1, files=batch))
+        return report
+
+    def _settle(self, days: Sequence[dt.date]) -> int:
+        """The version to plan on, with the ledger up to it.
+
+        If there is something to read or to take back, a commit that a killed run left unacknowledged is pushed first: planned
+        again, its files could be judged in another way beside others that have come since.
+        """
+        Ledger.of(self.table).keep()
+        version, mirrored = self.table.version(), self.table.replication
+        if version < 0 or mirrored is None or not (self._left() or self._files(days)[0]):
+            return version
+        mirrored.lead()
+        Ledger.of(self.table).keep()
+        return self.table.version()
+
+    def _pending(self, version: int, days: Sequence[dt.date]) -> BatchPlan | None:
+        """The plan of a run that ended between what it refused and its rows, as the next version.
+
+        Only if it is all of these days and its files are as they were; else what it refused is taken back, and they are
+        planned again with their days. Versions that a compaction has taken since do not matter; a batch of files would, which
+        may have read its files.
+        """
+        if self.mode is ReadMode.WHOLE or (left := self._left()) is None:
+            return None
+        plan = left.plan
+        if plan.batch_id > version + 1 or not set(days).issuperset(plan.days):
+            return None
+        there = {file for _, listing in self._listings(plan.days) for file in listing.files}
+        return replace(plan, batch_id=version + 1) if there.issuperset(plan.files) else None
+
+    def _left(self) -> PendingPlan | None:
+        return pending_plan(self.context.table(RAW_EVENTS_EXCEPTIONS.name), self.table)
+
+    def _take_back(self) -> None:
+        """Take back what a plan refused that is not carried out: its lines are judged again, maybe in another way."""
+        if (left := self._left()) is None:
+            return
+        exceptions = self.context.table(RAW_EVENTS_EXCEPTIONS.name)
+        take_back(exceptions, left, wait_seconds=self.context.lock_wait_seconds)
+        logger.warning(
+            "raw_events: a run ended before the rows of its batch of %d files; what it refused was taken back",
+            len(left.plan.files),
+        )
+
+    def _files(self, days: Sequence[dt.date]) -> tuple[list[SourceFile], tuple[str, ...]]:
+        ledger = Ledger.of(self.table)
+        files: list[SourceFile] = []
+        notes: list[str] = []
+        for day, listing in self._listings(days):
+            notes += [f"{day}/{name} is still being written and was not read" for name in listing.unsettled]
+            notes += [f"{day}/{name} is no event file and is never read" for name in listing.ignored]
+            unread = ledger.unread(listing.files)
+            notes += [
+                f"{day}/{file.name} changed after it had been read and was read again"
+                for file in ledger.changed(unread)
+            ]
+            files += listing.files if self.mode is ReadMode.WHOLE else unread
+        return files, tuple(notes)
+
+    def _listings(self, days: Iterable[dt.date]) -> Iterator[tuple[dt.date, Listing]]:
+        now_ns = time.time_ns()
+        for day in sorted(days):
+            for folders in self.folders:
+                yield day, folders.list_day(day, now_ns=now_ns, settle_seconds=self.settle_seconds)
+
+    def _carry_out(self, plan: BatchPlan) -> StepReport:
+        started = time.monotonic()
+        verify(self.folders, plan.files)
+        with staging_folder(self.table, plan.batch_id) as folder:
+            batch = IngestBatch(
+                context=self.context,
+                table=self.table,
+                folders=self.folders,
+                limits=self.limits,
+                plan=plan,
+                staging=folder,
+            )
+            report = batch.write()
+        Ledger.of(self.table).keep()
+        logger.info("raw_events: batch %d committed in %.1f s", plan.batch_id, time.monotonic() - started)
+        return report
+
+
+def batches_of(files: Iterable[SourceFile], max_bytes: int) -> Iterator[tuple[SourceFile, ...]]:
+    """Cut files, in source order, into batches of at most `max_bytes` (a larger file stands alone) and not too many files."""
+    batch: list[SourceFile] = []
+    size = 0
+    for file in sorted(files):
+        if batch and (size + file.size > max_bytes or len(batch) == MAX_FILES_PER_BATCH):
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(file)
+        size += file.size
+    if batch:
+        yield tuple(batch)

@@ -1,0 +1,285 @@
+"""The whole story of one event, put together from the tables. No JVM.
+
+The stages' own tables say what happened, so that the story is right also while audit_log lags; what audit_log says is
+matched to it. The event's day is found by reading one column; everything after is confined to the days it was seen on.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.reasons import Outcome
+from etl_assets.delta.cursor import cursor_name
+from etl_assets.delta.lasting_cursors import REMEMBERED_COMMITS
+from etl_assets.delta.log import UNDO, commit_notes, entry_path
+from etl_assets.errors import NotFound
+from etl_assets.observability import history_entries as happenings
+from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters
+from etl_assets.observability.history_entries import HistoryEntry, SourceFolders
+from etl_assets.observability.rows import find_rows
+from etl_assets.orders.tables.audit_log import AUDIT_LOG
+from etl_assets.orders.tables.exceptions import EXCEPTIONS_TABLES
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
+from etl_assets.sources.landing import REPLAYS
+from etl_assets.sources.replays import INGEST, NORMALIZE, replays_folder
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etl_assets.placement.domains import FailureDomain
+
+_LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
+_EXCEPTION_COLUMNS = tuple(name for name in EXCEPTIONS_TABLES[0].names if name != "record")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventHistory:
+    """Everything known of an event.
+
+    Attributes:
+        event_id: Its id.
+        event: The accepted event: raw_events' columns; None if it was never accepted.
+        file: File the accepted event came from.
+        line: Line in that file.
+        happenings: What happened to it, in order of time.
+        waiting_for: Stages that have not judged it yet.
+        dead_letters: Its dead letters, without their records.
+        order: The row of order_status_view its order has; None while there is none.
+    """
+
+    event_id: str
+    event: dict[str, Any] | None
+    file: str | None
+    line: int | None
+    happenings: tuple[HistoryEntry, ...]
+    waiting_for: tuple[str, ...]
+    dead_letters: tuple[DeadLetter, ...]
+    order: dict[str, Any] | None
+
+    @property
+    def repeats(self) -> tuple[HistoryEntry, ...]:
+        """Where its id was seen again, with the same content or another."""
+        return tuple(
+            each for each in self.happenings if each.outcome in (Outcome.DUPLICATE, Outcome.CONFLICT)
+        )
+
+
+def tell(domain: FailureDomain, landing: Path, event_id: str) -> EventHistory:
+    """Put the story of an event together.
+
+    Args:
+        domain: Where the tables and replays are.
+        landing: The landing folder.
+        event_id: The event's id.
+
+    Raises:
+        NotFound: no table knows the id.
+    """
+    return _Teller(domain, SourceFolders.of(landing, replays_folder(domain, INGEST)), event_id).tell()
+
+
+class _Teller:
+    def __init__(self, domain: FailureDomain, folders: SourceFolders, event_id: str) -> None:
+        self._domain = domain
+        self._folders = folders
+        self._event_id = event_id
+
+    def tell(self) -> EventHistory:
+        event = self._event()
+        exceptions = [
+            (contract.name, row)
+            for contract in EXCEPTIONS_TABLES
+            for row in self._rows(contract.name, _EXCEPTION_COLUMNS, event_id=[self._event_id])
+        ]
+        letters = self._letters([row for row in (event, *(row for _, row in exceptions)) if row is not None])
+        exceptions += self._first_refusals(letters, {row["exception_id"] for _, row in exceptions})
+        if event is None and not exceptions and not letters:
+            raise NotFound(
+                f"no event {self._event_id!r} has been read",
+                fix="check the id, and that the day it arrived on has been materialized; a record that is no JSON has no"
+                " event id: look for it with `etl-assets dead-letters list`",
+                event_id=self._event_id,
+            )
+        told = [happenings.excepted(row, table, self._folders) for table, row in exceptions]
+        told += self._handings_in(letters)
+        if event is not None:
+            told += [
+                happenings.accepted(event, self._folders),
+                *self._orders(event, told),
+                *self._commits(event),
+                *self._undone(event),
+            ]
+        days = {row["partition_date"] for row in (event, *(row for _, row in exceptions)) if row is not None}
+        accepted = next((each for each in told if each.table == RAW_EVENTS.name), None)
+        return EventHistory(
+            event_id=self._event_id,
+            event=event,
+            file=None if accepted is None else accepted.file,
+            line=None if accepted is None else accepted.line,
+            happenings=tuple(_in_order(self._audited(told, days), accepted)),
+            waiting_for=_waiting_for({(each.stage, each.outcome) for each in told}),
+            dead_letters=tuple(letters),
+            order=self._order(event),
+        )
+
+    def _event(self) -> dict[str, Any] | None:
+        found = self._rows(RAW_EVENTS.name, ("partition_date",), event_id=[self._event_id])
+        days = [row["partition_date"] for row in found]
+        rows = self._rows(RAW_EVENTS.name, RAW_EVENTS.names, partition_date=days, event_id=[self._event_id])
+        return rows[0] if rows else None
+
+    def _letters(self, rows: Sequence[dict[str, Any]]) -> list[DeadLetter]:
+        """The letters that name the event, and those it was corrected from, which may name none, or another."""
+        replayed = {
+            happenings.replay_of(row["source_position"])[0] for row in rows if row["source"] == REPLAYS
+        }
+        found = [
+            *read_dead_letters(self._domain, event_id=[self._event_id]),
+            *read_dead_letters(self._domain, dead_letter_id=replayed),
+        ]
+        by_id = {letter.dead_letter_id: letter for letter in found}
+        return sorted(by_id.values(), key=lambda letter: letter.failed_at)
+
+    def _first_refusals(
+        self, letters: Sequence[DeadLetter], known: set[str]
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """The exceptions that the letters began with, and that do not name the event."""
+        days = {letter.partition_date for letter in letters}
+        missing = {letter.dead_letter_id for letter in letters} - known
+        return [
+            (contract.name, row)
+            for contract in EXCEPTIONS_TABLES
+            for row in self._rows(
+                contract.name, _EXCEPTION_COLUMNS, partition_date=days, exception_id=missing
+            )
+        ]
+
+    def _handings_in(self, letters: Sequence[DeadLetter]) -> list[HistoryEntry]:
+        return [
+            happenings.handed_in(stage, file)
+            for letter in letters
+            for stage in (INGEST, NORMALIZE)
+            for file in (replays_folder(self._domain, stage) / letter.partition_date.isoformat()).glob(
+                f"{letter.dead_letter_id}.*.jsonl"
+            )
+        ]
+
+    def _orders(self, event: dict[str, Any], told: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+        columns = ("raw_offset", "offset", "transform_domain", "batch_id")
+        refused = [
+            each.attempt for each in told if each.stage == NORMALIZE and each.outcome == Outcome.REJECTED
+        ]
+        return [
+            happenings.normalized(
+                row,
+                self._committed_at(NORMALIZED_ORDERS.name, row["batch_id"]),
+                attempt=max(refused, default=0) + 1,
+            )
+            for row in self._rows_of(event, NORMALIZED_ORDERS.name, columns)
+        ]
+
+    def _commits(self, event: dict[str, Any]) -> list[HistoryEntry]:
+        columns = ("normalized_offset", "sink_domain", "committed_at")
+        return [happenings.committed(row) for row in self._rows_of(event, WAREHOUSE_ROWS.name, columns)]
+
+    def _undone(self, event: dict[str, Any]) -> list[HistoryEntry]:
+        """Undos that took the event's day out of a table since it was accepted, as far as commits are remembered."""
+        found = []
+        for table, stage, position in (
+            (NORMALIZED_ORDERS.name, NORMALIZE, event["offset"]),
+            (WAREHOUSE_ROWS.name, happenings.COMMIT, event["offset"]),
+        ):
+            there = platform_table(table, self._domain)
+            version = there.version()  # before the path: that is where this look finds it
+            rewound = {
+                cursor_name(source, day)
+                for source in self._domain.catalog.inputs_of(table)
+                for day in (event["partition_date"], None)
+            }
+            found += [
+                happenings.taken_back(note, table, stage, str(position))
+                for note in islice(commit_notes(there.path, version), REMEMBERED_COMMITS)
+                if UNDO in note.user_metadata
+                and any((note.user_metadata.get("cursors") or {}).get(name) == -1 for name in rewound)
+                and note.at >= event["ingested_at"]
+            ]
+        return found
+
+    def _audited(self, told: Sequence[HistoryEntry], days: Iterable[dt.date]) -> list[HistoryEntry]:
+        """Each happening with whether audit_log has it by now; where its time is not known, with audit_log's."""
+        columns = ("stage", "source_position", "outcome", "recorded_at")
+        positions = {each.position for each in told}
+        rows = self._rows(AUDIT_LOG.name, columns, partition_date=days, source_position=positions)
+        recorded = {
+            (row["stage"], row["source_position"], row["outcome"]): row["recorded_at"] for row in rows
+        }
+        return [
+            each
+            if each.outcome in (happenings.HANDED_IN, happenings.TAKEN_BACK)
+            else replace(each, audited=each.audit_key in recorded, at=each.at or recorded.get(each.audit_key))
+            for each in told
+        ]
+
+    def _order(self, event: dict[str, Any] | None) -> dict[str, Any] | None:
+        if event is None:
+            return None
+        columns = [name for name in ORDER_STATUS_VIEW.names if not name.endswith("_amounts")]
+        rows = self._rows(
+            ORDER_STATUS_VIEW.name, columns, tenant_id=[event["tenant_id"]], order_id=[event["aggregate_id"]]
+        )
+        return rows[0] if rows else None
+
+    def _rows_of(self, event: dict[str, Any], table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
+        return self._rows(
+            table, columns, partition_date=[event["partition_date"]], event_id=[event["event_id"]]
+        )
+
+    def _rows(self, table: str, columns: Iterable[str], **where: Iterable[Any]) -> list[dict[str, Any]]:
+        values = {name: list(some) for name, some in where.items()}
+        return list(find_rows(platform_table(table, self._domain), columns=tuple(columns), where=values))
+
+    def _committed_at(self, table: str, version: int) -> dt.datetime | None:
+        """When a version was committed, by its log entry's file; None once that has been cleaned up."""
+        try:
+            modified = entry_path(platform_table(table, self._domain).path, version).stat().st_mtime
+        except FileNotFoundError:
+            return None
+        return dt.datetime.fromtimestamp(modified, dt.UTC)
+
+
+def _in_order(told: Iterable[HistoryEntry], accepted: HistoryEntry | None) -> list[HistoryEntry]:
+    """As they happened: a repeat is one of what was accepted, though a batch writes down its repeats first."""
+    if accepted is None or accepted.at is None:
+        return sorted(told, key=lambda each: each.order(_LATEST))
+    began = accepted.at
+    known = [
+        replace(
+            each,
+            at=max(each.at or began, began),
+            offset=accepted.offset if each.offset is None else each.offset,
+        )
+        if each.outcome in (Outcome.DUPLICATE, Outcome.CONFLICT)
+        else each
+        for each in told
+    ]
+    return sorted(known, key=lambda each: each.order(began))
+
+
+def _waiting_for(told: set[tuple[str, str]]) -> tuple[str, ...]:
+    """Stages that the event has reached and that have said nothing of it."""
+    if not told & {(INGEST, Outcome.ACCEPTED.value), (INGEST, Outcome.REPLAYED.value)}:
+        return ()
+    if (NORMALIZE, Outcome.NORMALIZED.value) in told:
+        done = (happenings.COMMIT, Outcome.COMMITTED.value) in told
+        return () if done else (happenings.COMMIT,)
+    refused = (NORMALIZE, Outcome.REJECTED.value) in told
+    again = (NORMALIZE, happenings.HANDED_IN) in told
+    return () if refused and not again else (NORMALIZE, happenings.COMMIT)

@@ -1,0 +1,200 @@
+"""What can happen to an event at a stage, each told by one row of a stage's table. Pure: rows in, happenings out."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from etl_assets.contracts.reasons import Outcome
+from etl_assets.delta.log import UNDO, CommitNote
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
+from etl_assets.sources.landing import LANDING, REPLAYS
+from etl_assets.sources.replays import INGEST, NORMALIZE
+
+COMMIT = "commit"
+HANDED_IN = "handed in"
+TAKEN_BACK = "taken back"
+_IN_ONE_INSTANT = (
+    HANDED_IN,
+    Outcome.ACCEPTED,
+    Outcome.REPLAYED,
+    Outcome.DUPLICATE,
+    Outcome.CONFLICT,
+    Outcome.REJECTED,
+    Outcome.NORMALIZED,
+    Outcome.COMMITTED,
+    TAKEN_BACK,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFolders:
+    """Folders of the sources that are files, by the source's name."""
+
+    by_source: Mapping[str, Path]
+
+    @classmethod
+    def of(cls, landing: Path, replays: Path) -> SourceFolders:
+        """The landing folder, and that of dead letters handed in to ingest again."""
+        return cls(by_source={LANDING: landing, REPLAYS: replays})
+
+    def file_and_line(self, source: str, position: str) -> tuple[str | None, int | None]:
+        """File and line that a source position means; none for sources that are no files."""
+        file, _, line = position.rpartition(":")
+        if source not in self.by_source or not file or not line.isdigit():
+            return None, None
+        return str(self.by_source[source] / file), int(line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One thing that happened to an event.
+
+    Attributes:
+        at: When, by the platform's clock (UTC); None where it is not known any more.
+        stage: `ingest`, `normalize`, `commit`.
+        outcome: One of `contracts.reasons.Outcome`, or `handed in` for a dead letter put before a stage again, or `taken
+            back` for an undo of the event's day.
+        position: What the stage read: source position at ingest, else the offset in its input table.
+        table: Table that tells it; None for a handing-in.
+        offset: Offset of the row the event became there; of the accepted event for a duplicate or conflict.
+        file: File it came from; None where the stage reads a table.
+        line: Line in that file, from 1.
+        reason: Why it was refused.
+        error: What exactly is wrong; of an undo, what was asked for.
+        attempt: 1, and 1 more for each replay.
+        domain: Failure domain in which the stage ran.
+        audited: Whether audit_log says the same by now; None where it does not speak of it.
+    """
+
+    at: dt.datetime | None
+    stage: str
+    outcome: str
+    position: str
+    table: str | None = None
+    offset: int | None = None
+    file: str | None = None
+    line: int | None = None
+    reason: str | None = None
+    error: str | None = None
+    attempt: int = 1
+    domain: str | None = None
+    audited: bool | None = None
+
+    @property
+    def audit_key(self) -> tuple[str, str, str]:
+        """By what it is found in audit_log."""
+        return self.stage, self.position, self.outcome
+
+    def order(self, otherwise: dt.datetime) -> tuple[dt.datetime, int, int]:
+        """Sorts happenings as they happened, those of an unknown time by another; one batch's have the same time."""
+        return self.at or otherwise, self.attempt, _IN_ONE_INSTANT.index(self.outcome)
+
+    def as_json(self) -> dict[str, Any]:
+        """The happening as JSON has it."""
+        return {**dataclasses.asdict(self), "at": None if self.at is None else self.at.isoformat()}
+
+
+def accepted(event: Mapping[str, Any], folders: SourceFolders) -> HistoryEntry:
+    """From a row of raw_events."""
+    again = event["source"] == REPLAYS
+    file, line = folders.file_and_line(event["source"], event["source_position"])
+    return HistoryEntry(
+        at=event["ingested_at"],
+        stage=INGEST,
+        outcome=(Outcome.REPLAYED if again else Outcome.ACCEPTED).value,
+        position=event["source_position"],
+        table=RAW_EVENTS.name,
+        offset=event["offset"],
+        file=file,
+        line=line,
+        attempt=replay_of(event["source_position"])[1] if again else 1,
+        domain=event["ingest_domain"],
+    )
+
+
+def excepted(row: Mapping[str, Any], table: str, folders: SourceFolders) -> HistoryEntry:
+    """From a row of an exceptions table."""
+    at_ingest = row["stage"] == INGEST
+    again = row["source"] == REPLAYS
+    file, line = folders.file_and_line(row["source"], row["source_position"]) if at_ingest else (None, None)
+    return HistoryEntry(
+        at=row["failed_at"],
+        stage=row["stage"],
+        outcome=row["outcome"],
+        position=row["source_position"] if at_ingest else str(row["original_offset"]),
+        table=table,
+        offset=row["original_offset"],
+        file=file,
+        line=line,
+        reason=row["reason"],
+        error=row["error"],
+        attempt=replay_of(row["source_position"])[1] if again else 1,
+        domain=row["domain"],
+    )
+
+
+def normalized(row: Mapping[str, Any], at: dt.datetime | None, attempt: int) -> HistoryEntry:
+    """From a row of normalized_orders, which does not know its time."""
+    return HistoryEntry(
+        at=at,
+        stage=NORMALIZE,
+        outcome=Outcome.NORMALIZED.value,
+        position=str(row["raw_offset"]),
+        table=NORMALIZED_ORDERS.name,
+        offset=row["offset"],
+        attempt=attempt,
+        domain=row["transform_domain"],
+    )
+
+
+def committed(row: Mapping[str, Any]) -> HistoryEntry:
+    """From a row of warehouse_rows."""
+    return HistoryEntry(
+        at=row["committed_at"],
+        stage=COMMIT,
+        outcome=Outcome.COMMITTED.value,
+        position=str(row["normalized_offset"]),
+        table=WAREHOUSE_ROWS.name,
+        offset=row["normalized_offset"],
+        domain=row["sink_domain"],
+    )
+
+
+def handed_in(stage: str, file: Path) -> HistoryEntry:
+    """From a file of the replays."""
+    position = f"{file.parent.name}/{file.name}:1"
+    return HistoryEntry(
+        at=dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC),
+        stage=stage,
+        outcome=HANDED_IN,
+        position=position,
+        file=str(file),
+        line=1,
+        attempt=replay_of(position)[1],
+    )
+
+
+def taken_back(note: CommitNote, table: str, stage: str, position: str) -> HistoryEntry:
+    """From the commit of an undo, which says what was asked for."""
+    undo = note.user_metadata.get(UNDO) or {}
+    return HistoryEntry(
+        at=note.at,
+        stage=stage,
+        outcome=TAKEN_BACK,
+        position=position,
+        table=table,
+        error=f"by {undo.get('kind', 'an undo')} of {undo.get('table') or table}, version {note.version}",
+    )
+
+
+def replay_of(position: str) -> tuple[str, int]:
+    """Dead letter id and attempt that a source position among the replays tells: `<day>/<id>.<attempt>.jsonl:1`."""
+    letter_id, attempt, *_ = position.rpartition("/")[2].split(".")
+    return letter_id, int(attempt)

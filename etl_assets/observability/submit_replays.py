@@ -1,0 +1,247 @@
+"""A dead letter handed in again, and what became of it: the operator's side of a replay. No JVM, no Dagster.
+
+Handing in is a commit to the table of replays (`sources.replays`); the steps that read it are run by whoever calls this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.reasons import DeadLetterState, Outcome
+from etl_assets.errors import InputError
+from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters
+from etl_assets.observability.rows import find_rows
+from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
+from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.sources import replays
+from etl_assets.sources.landing import REPLAYS
+from etl_assets.sources.replays import INGEST, NORMALIZE, Replay, source_position
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Sequence
+
+    from etl_assets.placement.domains import FailureDomain
+
+
+class ReplayResult(StrEnum):
+    """What became of a letter that was handed in.
+
+    REPLAYED: the record is in; the letter is closed.
+    REFUSED: a stage refused it again; the letter stays open.
+    DUPLICATE: the same event had been accepted before, so it is in; the letter is closed.
+    WAITING: no stage has judged it yet; the next run of its day does.
+    """
+
+    REPLAYED = "replayed"
+    REFUSED = "refused"
+    DUPLICATE = "duplicate"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedIn:
+    """A letter as it was handed in. `anew` is False if that attempt had been judged before and was only not recorded."""
+
+    letter: DeadLetter
+    attempt: int
+    anew: bool
+
+    @property
+    def stage(self) -> str:
+        """Stage it was handed in to."""
+        return self.letter.stage
+
+    @property
+    def day(self) -> dt.date:
+        """Day to run."""
+        return self.letter.partition_date
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What became of it. `stage`, `reason` and `error` are those of the last refusal, if it was refused."""
+
+    dead_letter_id: str
+    attempt: int
+    result: ReplayResult
+    stage: str
+    event_id: str | None = None
+    reason: str | None = None
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as JSON has it."""
+        return dataclasses.asdict(self)
+
+
+def check_open(letter: DeadLetter) -> None:
+    """Refuse a letter that is closed.
+
+    Raises:
+        InputError: it is replayed or discarded.
+    """
+    if not letter.is_open:
+        raise InputError(
+            f"the dead letter {letter.dead_letter_id[:12]} is {letter.state}, not open",
+            fix="only open letters can be replayed or discarded; `etl-assets dead-letters list` shows them",
+            dead_letter_id=letter.dead_letter_id,
+        )
+
+
+def check_letter(letter: DeadLetter, *, corrected: bool) -> None:
+    """Refuse a letter that cannot be handed in.
+
+    Raises:
+        InputError: it is not open, its record was not kept whole, or its stage takes no replays.
+    """
+    check_open(letter)
+    short = letter.dead_letter_id[:12]
+    if letter.stage not in (INGEST, NORMALIZE):
+        raise InputError(
+            f"the dead letter {short} is of the stage {letter.stage}, which takes no replays",
+            fix="run the partition again instead",
+            dead_letter_id=letter.dead_letter_id,
+        )
+    if letter.stage == INGEST and letter.is_cut_off and not corrected:
+        raise InputError(
+            f"the dead letter {short} holds only the beginning of a record that was too large",
+            fix="put the whole record, made smaller, into a file and give it by --record FILE; it came from"
+            f" {letter.source_position}",
+            dead_letter_id=letter.dead_letter_id,
+        )
+
+
+def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: bytes | None) -> list[HandedIn]:
+    """Hand letters in, each as its next attempt, all in one commit.
+
+    Doing it twice changes nothing. An attempt that a stage has judged already, in a run that ended before it reached
+    dead_letters, is not handed in again: the next run brings the letter up to date.
+
+    Args:
+        domain: Where the replays are committed.
+        letters: The letters, with their records.
+        correction: What takes the record's place, of one letter: the whole line at ingest, the payload at normalize.
+
+    Raises:
+        InputError: a letter or the correction cannot be handed in; none was.
+        MirrorError: the commit was not acknowledged. Hand in again.
+    """
+    for letter in letters:
+        check_letter(letter, corrected=correction is not None)
+    handed_in = [
+        HandedIn(letter=each, attempt=attempt, anew=not _was_judged(domain, each, attempt))
+        for each in letters
+        for attempt in [each.attempts + 1]
+    ]
+    replays.submit_replays(domain, [_replay(each, correction) for each in handed_in if each.anew])
+    return handed_in
+
+
+def _replay(handed_in: HandedIn, correction: bytes | None) -> Replay:
+    letter, attempt = handed_in.letter, handed_in.attempt
+    day, letter_id = letter.partition_date, letter.dead_letter_id
+    if letter.stage == INGEST:
+        record = letter.record_bytes() if correction is None else correction
+        _check_not_empty(record, letter)
+        return replays.record_again(day, letter_id, attempt, record)
+    if correction is not None:
+        _check_payload(correction)
+    return replays.event_again(day, letter_id, attempt, letter.event_id or "", correction)
+
+
+def _check_not_empty(record: bytes, letter: DeadLetter) -> None:
+    if not record.strip():
+        raise InputError(
+            f"there is no record to hand in for the dead letter {letter.dead_letter_id[:12]}",
+            fix="put the whole event, as one line of JSON, into a file and give it by --record FILE",
+            dead_letter_id=letter.dead_letter_id,
+        )
+
+
+def _check_payload(correction: bytes) -> None:
+    """Refuse a whole event where its payload is wanted, which would be taken for a payload with odd fields."""
+    try:
+        value = json.loads(correction)
+    except ValueError:
+        return  # Handing it in says what is wrong with it.
+    if isinstance(value, dict) and {"event_id", "payload"} <= value.keys():
+        raise InputError(
+            "the corrected record is a whole event, and normalize takes the payload alone",
+            fix="give the object under `payload`; the envelope was accepted and stays as it is",
+        )
+
+
+def outcomes(domain: FailureDomain, handed_in: list[HandedIn]) -> list[Replayed]:
+    """What became of letters, read from the tables."""
+    ids = [each.letter.dead_letter_id for each in handed_in]
+    now = {letter.dead_letter_id: letter for letter in read_dead_letters(domain, dead_letter_id=ids)}
+    return [_outcome(domain, each, now[each.letter.dead_letter_id]) for each in handed_in]
+
+
+def _outcome(domain: FailureDomain, handed_in: HandedIn, now: DeadLetter) -> Replayed:
+    common: dict[str, Any] = {"dead_letter_id": now.dead_letter_id, "attempt": handed_in.attempt}
+    refusal: dict[str, Any] = {
+        "stage": now.stage,
+        "event_id": now.event_id,
+        "reason": now.reason,
+        "error": now.error,
+    }
+    duplicate = _duplicate(domain, handed_in)
+    if now.state == DeadLetterState.REPLAYED and duplicate is None:
+        found = _accepted(domain, now, handed_in.attempt)
+        event_id = found[0]["event_id"] if found else now.event_id
+        return Replayed(**common, result=ReplayResult.REPLAYED, stage=handed_in.stage, event_id=event_id)
+    if duplicate is not None:
+        return Replayed(
+            **common,
+            result=ReplayResult.DUPLICATE,
+            stage=INGEST,
+            event_id=duplicate["event_id"],
+            error=f"the same event was accepted before, under offset {duplicate['original_offset']}",
+        )
+    refused = now.attempts >= handed_in.attempt
+    return Replayed(**common, result=ReplayResult.REFUSED if refused else ReplayResult.WAITING, **refusal)
+
+
+def _duplicate(domain: FailureDomain, handed_in: HandedIn) -> dict[str, Any] | None:
+    """The exception of an attempt at ingest that was a duplicate."""
+    if handed_in.stage != INGEST:
+        return None
+    found = _exceptions(domain, handed_in.letter, handed_in.attempt)
+    return next((row for row in found if row["outcome"] == Outcome.DUPLICATE), None)
+
+
+def _was_judged(domain: FailureDomain, letter: DeadLetter, attempt: int) -> bool:
+    if letter.stage == NORMALIZE:
+        where = {"partition_date": [letter.partition_date], "event_id": [letter.event_id]}
+        table = platform_table(NORMALIZED_ORDERS.name, domain)
+        if any(True for _ in find_rows(table, columns=("event_id",), where=where)):
+            return True
+    return bool(_accepted(domain, letter, attempt) or _exceptions(domain, letter, attempt))
+
+
+def _accepted(domain: FailureDomain, letter: DeadLetter, attempt: int) -> list[dict[str, Any]]:
+    table = platform_table(RAW_EVENTS.name, domain)
+    return list(find_rows(table, columns=("event_id", "offset"), where=_position(letter, attempt)))
+
+
+def _exceptions(domain: FailureDomain, letter: DeadLetter, attempt: int) -> list[dict[str, Any]]:
+    """What the stage that the letter was handed in to wrote down of an attempt."""
+    refused_by = {INGEST: RAW_EVENTS_EXCEPTIONS, NORMALIZE: NORMALIZED_ORDERS_EXCEPTIONS}
+    table = platform_table(refused_by[letter.stage].name, domain)
+    columns = ("outcome", "event_id", "original_offset")
+    return list(find_rows(table, columns=columns, where=_position(letter, attempt)))
+
+
+def _position(letter: DeadLetter, attempt: int) -> dict[str, list[Any]]:
+    """Where an attempt comes from: the one line of its file."""
+    day = letter.partition_date
+    position = source_position(day, letter.dead_letter_id, attempt)
+    return {"partition_date": [day], "source": [REPLAYS], "source_position": [position]}

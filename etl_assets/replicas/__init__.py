@@ -1,0 +1,4 @@
+"""Keeping the replicas of mirrored tables: reconcile them, scrub them, change which domains have one.
+
+Belongs here: rounds over all tables. Does not belong here: the protocol (`mirroring/`), and one table (`delta/`).
+"""

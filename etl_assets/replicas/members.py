@@ -1,0 +1,223 @@
+"""The replicas of a table as the platform file wants them: domains join, are promoted, rejoin after a lost memory, are taken
+out; and how many of them must have the data while others are gone.
+
+Belongs here: what follows from the roles in the platform file, those in the register, and the health of the domains. Does not
+belong here: how a change of the replicas is agreed on (`mirroring/membership.py`). Each step may be repeated, and one that was
+cut short is taken up by the next round, because what is left to do is read from the register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, Unanswered
+from etl_assets.mirroring.locator import Role
+from etl_assets.placement.health import HealthState
+from etl_assets.steps.placing import place
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etl_assets.delta.replication import Replication
+    from etl_assets.mirroring.locator import Locator
+    from etl_assets.placement.domains import Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembersPlan:
+    """What the platform file asks of a table's replicas.
+
+    Attributes:
+        join: Domains that have no replica yet.
+        promote: Learners that are to vote.
+        strays: Domains with a replica that the platform file does not name.
+        fixed: Domains whose role was changed in the file in a way that is not made by itself, and why.
+    """
+
+    join: tuple[str, ...] = ()
+    promote: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
+    fixed: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """What was done to a table's replicas, and what could not be.
+
+    Attributes:
+        rejoined: Domains whose lost memory was replaced.
+        joined: Domains that got the role now that the platform file gives them.
+        problems: What is not as the file wants it, in sentences.
+    """
+
+    rejoined: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def plan_members(agreed: Mapping[str, Role], wanted: Mapping[str, Role]) -> MembersPlan:
+    """Compare the roles that the voters agreed on with those of the platform file.
+
+    A domain that is no longer named is not taken out for that: a slip in the file must not cost a copy.
+    """
+    both = [name for name in wanted if name in agreed]
+    return MembersPlan(
+        join=tuple(name for name in wanted if name not in agreed),
+        promote=tuple(
+            name for name in both if agreed[name] is Role.LEARNER and wanted[name] is not Role.LEARNER
+        ),
+        strays=tuple(name for name in agreed if name not in wanted),
+        fixed={
+            name: f"{name} is a {agreed[name]} and the platform file says {wanted[name]}: take it out of the file, "
+            f"`etl-assets domains remove {name}`, then put it back"
+            for name in both
+            if agreed[name] is not Role.LEARNER and wanted[name] is not agreed[name]
+        },
+    )
+
+
+def reconcile_members(placement: Placement, mirrored: Replication) -> Members:
+    """Bring the replicas of a table that this domain leads closer to what the platform file says.
+
+    Raises:
+        MirrorError: the domain does not lead any more, or too few domains answer.
+    """
+    wanted = {site.name: site.role for site in placement.sites}
+    lost = [name for name in mirrored.membership.forgotten() if name in wanted]
+    plan = plan_members(mirrored.roles(), wanted)
+    rejoined, joined, problems = [], [], [*plan.fixed.values()]
+    for name in (*lost, *plan.join, *(each for each in plan.promote if each not in lost)):
+        if (why := placement.unusable(placement.site(name))) is not None:
+            # Of one that was lost its health tells already.
+            problems += [] if name in lost else [f"{name} waits to join: {why}"]
+            continue
+        try:
+            if _give_role(mirrored, name, wanted[name]):
+                (rejoined if name in lost else joined).append(name)
+        except (MirrorError, Unanswered) as error:
+            problems.append(f"{name} cannot join: {error.message}")
+    problems += [
+        f"{why}: `etl-assets tables repair {mirrored.name}`"
+        for why in mirrored.membership.unreadable().values()
+    ]
+    problems += [
+        f"{name} {why}: `etl-assets tables repair {mirrored.name}`, once it is known which history counts"
+        for name, why in mirrored.forked().items()
+    ]
+    problems += [
+        f"{name} holds a replica and is not in the platform file: put it back, or `etl-assets domains remove {name}`"
+        for name in plan.strays
+    ]
+    return Members(rejoined=tuple(rejoined), joined=tuple(joined), problems=tuple(problems))
+
+
+def _give_role(mirrored: Replication, name: str, role: Role) -> bool:
+    """Let a domain join, and vote if it is to. False: it has not caught up yet, the next round goes on."""
+    mirrored.membership.add(name)
+    if role is Role.LEARNER:
+        return True
+    try:
+        mirrored.membership.promote(name, witness=role is Role.WITNESS)
+    except MembershipRefused:
+        return False
+    return True
+
+
+def enter_degraded_mode(placement: Placement, seen: Replication) -> bool:
+    """Let a table do with the data in one domain, if all its other voters with data are gone and a majority is not.
+
+    So two voters and a witness survive the loss of a voter. It is a change of the register that shows, and it is taken back
+    by `leave_degraded_mode`. Whoever is left leads from then on; that it has all that was acknowledged is seen to by its claim.
+
+    Args:
+        placement: The failure domains.
+        seen: The table, from any domain.
+
+    Returns:
+        Whether that was done.
+
+    Raises:
+        MirrorError: it cannot be agreed on.
+        DomainUnavailable: no domain may and can lead the table.
+    """
+    locator = seen.locator()
+    if locator is None or locator.copies_needed == 1:
+        return False
+    there = set(locator.voters) - _gone(placement, seen, locator)
+    left = there.intersection(locator.domains(Role.VOTER))
+    if len(left) != 1 or not locator.is_majority(there):
+        return False
+    domain = placement.place(
+        placement.catalog.placement_of(seen.name), table=seen.name, leader=next(iter(left))
+    )
+    mirrored = platform_table(seen.name, domain).replication
+    if domain.name not in left or mirrored is None:
+        return False
+    mirrored.membership.set_one_copy(True)
+    return True
+
+
+def leave_degraded_mode(mirrored: Replication) -> bool:
+    """Take the one-copy flag back as soon as a second voter has everything; whether that was done.
+
+    Raises:
+        MirrorError: this domain does not lead, or too few voters answer.
+    """
+    standing = mirrored.standing()
+    if standing is None or not standing.one_copy:
+        return False
+    voters = [name for name in standing.whole if standing.roles[name] is Role.VOTER]
+    if len(voters) < 2:
+        return False
+    mirrored.membership.set_one_copy(False)
+    return True
+
+
+def _gone(placement: Placement, seen: Replication, locator: Locator) -> set[str]:
+    """Voters whose vote is known not to come.
+
+    Those known not to answer; one that failed only once is waited for. And those whose memory is lost on a root that is
+    theirs: a register that is missing from a disk that is not mounted is waited for, too.
+    """
+    silent = {
+        name
+        for name in locator.voters
+        if placement.watch.observations.of(name).state is HealthState.UNAVAILABLE
+    }
+    forgot = seen.without_memory(locator)
+    return silent | {
+        site.name for site in placement.sites if site.name in forgot and placement.unusable(site) is None
+    }
+
+
+def take_out(placement: Placement, name: str) -> Iterator[tuple[str, str | None]]:
+    """Take a domain's replicas out of every table, one table after the other. What lies under its root stays.
+
+    Yields:
+        Each table it had a replica of, and why it still has, None if it was taken out.
+    """
+    for table in placement.catalog.names:
+        try:
+            if _take_out(placement, table, name):
+                yield table, None
+        except (MirrorError, Unanswered, DomainUnavailable) as error:
+            yield table, f"{error.message} ({error.fix})"
+
+
+def _take_out(placement: Placement, table: str, name: str) -> bool:
+    seen = platform_table(table, placement.reader()).replication
+    standing = None if seen is None else seen.standing()
+    if standing is None or name not in standing.roles:
+        return False
+    mirrored = platform_table(table, place(placement, table)).replication
+    if mirrored is None:
+        return False
+    mirrored.lead()
+    with suppress(MirrorError):  # Two copies are asked for below; a majority is, too.
+        mirrored.follow()
+    mirrored.membership.remove(name)
+    return True

@@ -1,0 +1,144 @@
+"""Looking over replicas that nobody needs at the moment, so that damage is found before they are needed.
+
+Belongs here: which piece of which replica comes next, and having a damaged one built anew. Does not belong here: what is looked
+at (`mirroring/inspection.py`).
+
+A leader's log is compared before it is led from, and a reader's before it is read. A replica that is neither would keep its
+damage until it is the last one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from etl_assets.errors import DomainUnavailable, MirrorError, Unanswered
+from etl_assets.mirroring.inspection import ScrubFinding, ScrubProgress
+from etl_assets.replicas.long_work import LongWork
+from etl_assets.replicas.reconcile import ReconcileResult, unforeseen
+from etl_assets.steps.placing import leader
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    from etl_assets.delta.replication import Replication
+    from etl_assets.placement.domains import Placement
+
+_long_work = LongWork()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubCursor:
+    """How far the replicas have been looked over.
+
+    Attributes:
+        table: The table that comes next.
+        domain: The domain of it that comes next; empty: the first.
+        seen: How far that replica has been looked over.
+        damaged: What is wrong with replicas that could not be built anew, by table and domain. It stands until they are
+            looked over again.
+    """
+
+    table: str = ""
+    domain: str = ""
+    seen: ScrubProgress | None = None
+    damaged: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def scrub(
+    placement: Placement, last: ScrubCursor, *, seconds: float, wait_seconds: float = math.inf
+) -> tuple[ScrubCursor, list[ReconcileResult]]:
+    """Look over the replicas of one table, or a part of them; one that is damaged is built anew.
+
+    Args:
+        placement: The failure domains.
+        last: Where the last call ended.
+        seconds: After that time no further piece is begun; one is in any case.
+        wait_seconds: What takes longer, because a replica is built anew, goes on meanwhile in this process; the first call after
+            its end tells what was done.
+
+    Returns:
+        Where the next call goes on, and what is to be told: replicas built anew, and those that could not be.
+    """
+    names = placement.catalog.names
+    table = last.table if last.table in names else names[0]
+    following = replace(last, table=names[(names.index(table) + 1) % len(names)], domain="", seen=None)
+    try:
+        work = partial(_look_over, placement, replace(last, table=table), following, seconds)
+        survey, repaired = _long_work.ask((placement.sites, table), work, wait_seconds) or (last, ())
+    except (MirrorError, Unanswered, DomainUnavailable):
+        survey, repaired = following, ()  # the round that looks after the table says why
+    except (OSError, ValueError) as error:
+        # Told like damage of a domain that there is not: until the table is looked over again.
+        known = {**last.damaged.get(table, {}), "": unforeseen(table, error)}
+        survey, repaired = _with(following, table, known), ()
+    found = [
+        ReconcileResult(table=name, problem="; ".join(problems.values()))
+        for name, problems in survey.damaged.items()
+        if problems
+    ]
+    return survey, ([ReconcileResult(table=table, repaired=repaired)] if repaired else []) + found
+
+
+def _look_over(
+    placement: Placement, at: ScrubCursor, following: ScrubCursor, seconds: float
+) -> tuple[ScrubCursor, tuple[str, ...]]:
+    led_by = placement.named(leader(placement, at.table) or "")
+    mirrored = None if led_by is None else platform_table(at.table, led_by).replication
+    standing = None if mirrored is None else mirrored.standing()
+    if mirrored is None or standing is None:
+        return following, ()
+    until, domains = time.monotonic() + seconds, sorted(standing.roles)
+    damaged = {domain: why for domain, why in at.damaged.get(at.table, {}).items() if domain in domains}
+    seen = at.seen if at.domain in domains else None
+    for domain in domains[domains.index(at.domain) if at.domain in domains else 0 :]:
+        repaired = False
+        if standing.behind[domain] is not None or domain in standing.forked:
+            found = _pieces(mirrored, domain, seen, until)
+            if found.seen is not None:
+                return _with(replace(at, domain=domain, seen=found.seen), at.table, damaged), ()
+            damaged.pop(domain, None)
+            if found.problem is not None:
+                problem = (
+                    f"{domain} {found.problem}: `etl-assets tables repair {at.table}` builds it again from the others, once it is"
+                    " known that theirs is the history that counts (docs/operations.md, A fork)"
+                    if found.forked
+                    else _build_anew(mirrored, domain, found.problem)
+                )
+                damaged |= {domain: problem} if problem else {}
+                repaired = problem is None
+        seen = None
+        if repaired or time.monotonic() > until:
+            after = domains[domains.index(domain) + 1 :]
+            goes_on = replace(at, domain=after[0], seen=None) if after else following
+            return _with(goes_on, at.table, damaged), (domain,) if repaired else ()
+    return _with(following, at.table, damaged), ()
+
+
+def _pieces(mirrored: Replication, domain: str, since: ScrubProgress | None, until: float) -> ScrubFinding:
+    """Look over one replica, from where it was left; to its end, unless the time is over before."""
+    while True:
+        found = mirrored.look(domain, since)
+        if found.problem is not None:
+            # Something may have been published or removed while it was looked at. What is wrong stays so.
+            found = mirrored.look(domain, since)
+        if found.seen is None or time.monotonic() > until:
+            return found
+        since = found.seen
+
+
+def _build_anew(mirrored: Replication, domain: str, problem: str) -> str | None:
+    """Build a damaged replica anew; what is wrong with it, and why it stays so, if that cannot be done."""
+    try:
+        mirrored.rebuild(domain)
+    except (MirrorError, Unanswered) as error:
+        return f"{domain} is damaged ({problem}) and was not built anew: {error.message} ({error.fix})"
+    return None
+
+
+def _with(survey: ScrubCursor, table: str, damaged: Mapping[str, str]) -> ScrubCursor:
+    others = {name: found for name, found in survey.damaged.items() if name != table}
+    return replace(survey, damaged={**others, table: damaged} if damaged else others)

@@ -1,0 +1,216 @@
+"""Which days of the landing folder have something to read: the decision of the landing sensor, without Dagster or Spark.
+
+The cursor is a time and the days still open, not a list of files: a day's folder is looked into when its modification
+time is not before the cursor, or when it was open at the last look. So a tick costs one `stat` for each day of history.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from etl_assets.errors import SourceUnreadable
+from etl_assets.sources.landing import SUFFIXES, Folders, shown
+from etl_assets.sources.ledger import Ledger
+
+MAX_NAMES = 5
+"""So many names are said of what is not read, and how many more there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Entries of a day's folder that are never read: how many there are, and the names of the first."""
+
+    names: tuple[str, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchCursor:
+    """Where the watch has got to.
+
+    Attributes:
+        seen_ns: Folders modified before this time have been looked into.
+        open_days: Days that had unread or unsettled files at the last look, or had not come yet.
+        first_day: The first partition then; when it has been changed, everything is looked into anew.
+        unread: What lay in days at the last look into them and is never read.
+    """
+
+    seen_ns: int = 0
+    open_days: tuple[dt.date, ...] = ()
+    first_day: dt.date | None = None
+    unread: Mapping[dt.date, Unread] = field(default_factory=dict)
+
+    def dump(self) -> str:
+        """As text for Dagster."""
+        first_day = None if self.first_day is None else self.first_day.isoformat()
+        open_days = [day.isoformat() for day in self.open_days]
+        unread = {day.isoformat(): [of.names, of.number] for day, of in self.unread.items()}
+        return json.dumps(
+            {"seen_ns": self.seen_ns, "open_days": open_days, "first_day": first_day, "unread": unread}
+        )
+
+    @classmethod
+    def load(cls, text: str | None) -> WatchCursor:
+        """From the text; anything unreadable starts from the beginning, which only costs a longer look."""
+        try:
+            content = json.loads(text or "{}")
+            days = tuple(dt.date.fromisoformat(day) for day in content.get("open_days", ()))
+            first_day = content.get("first_day")
+            return cls(
+                seen_ns=int(content.get("seen_ns", 0)),
+                open_days=days,
+                first_day=None if first_day is None else dt.date.fromisoformat(first_day),
+                unread={
+                    dt.date.fromisoformat(day): Unread(names=tuple(names), number=int(number))
+                    for day, (names, number) in content.get("unread", {}).items()
+                },
+            )
+        except (ValueError, TypeError, AttributeError):
+            return cls()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a look found.
+
+    Attributes:
+        ready: Days with closed, unread files.
+        unsettled: Number of files that are still being written.
+        set_aside: Number of entries, of the days looked into, whose name says that they are not finished.
+        changed: Files that were read before and have changed since, as `<day>/<name>`.
+        left: Number of days that were not looked into, because there are so many: the next look goes on with them.
+        outside: Days with files that have no partition, because they are before the first day or in the future.
+        strangers: Entries of the landing folder that are no day.
+        unreadable: Errors of days whose folder cannot be listed.
+        cursor: To look from next time; it knows what of days is never read.
+    """
+
+    ready: tuple[dt.date, ...]
+    unsettled: int
+    left: int
+    outside: tuple[dt.date, ...]
+    strangers: tuple[str, ...]
+    cursor: WatchCursor
+    unreadable: Mapping[dt.date, str] = field(default_factory=dict)
+    set_aside: int = 0
+    changed: tuple[str, ...] = ()
+
+    def remarks(self, *, first_day: dt.date, settle_seconds: float) -> Iterator[str]:
+        """What is in the folder and is not ready, in words.
+
+        Args:
+            first_day: First partition, as it was looked for.
+            settle_seconds: As it was looked for.
+        """
+        if self.unsettled:
+            yield f"{self.unsettled} files changed less than {settle_seconds:g} s ago and are not read yet"
+        if self.left:
+            yield f"{self.left} more {'day is' if self.left == 1 else 'days are'} looked into next time"
+        if self.set_aside:
+            yield (
+                f"not read yet because of unfinished files' names (`.` or `_` first, .tmp, .part, .inprogress):"
+                f" {self.set_aside:,}"
+            )
+        if self.changed:
+            yield f"changed after being read, and read again: {_some(self.changed)}"
+        if self.outside:
+            yield (
+                f"{_some([str(day) for day in self.outside])} lie outside of the partitions, which start on"
+                f" {first_day} and end today; set start_date, or move the files"
+            )
+        if self.strangers:
+            yield f"{_some(self.strangers)} in the landing folder are no days (YYYY-MM-DD) and are never read"
+        if unread := self.cursor.unread:
+            names = [f"{day}/{name}" for day in sorted(unread) for name in unread[day].names]
+            number = sum(of_day.number for of_day in unread.values())
+            yield (
+                f"{_some(names, number)} are no event files ({', '.join(f'*{suffix}' for suffix in SUFFIXES)}; no links, no"
+                " folders) and are never read"
+            )
+        for day, error in self.unreadable.items():
+            yield f"{day}: {error}"
+
+
+def watch(
+    folders: tuple[Folders, ...],
+    ledger: Ledger,
+    cursor: WatchCursor,
+    *,
+    first_day: dt.date,
+    now: dt.datetime,
+    settle_seconds: float,
+    most_days: int,
+) -> Watched:
+    """Look for unread files.
+
+    Args:
+        folders: The landing folder and the replays.
+        ledger: What raw_events has read.
+        cursor: Where the last look ended.
+        first_day: First partition.
+        now: The time; its day is the last partition.
+        settle_seconds: How long a file must have been unchanged.
+        most_days: Look into at most that many days; the others stay open for the next tick.
+    """
+    now_ns = int(now.timestamp() * 1e9)
+    if cursor.first_day not in (None, first_day):
+        cursor = WatchCursor()
+    modified: dict[dt.date, int] = {}
+    for folder in folders:
+        for day, mtime_ns in folder.days():
+            modified[day] = max(modified.get(day, 0), mtime_ns)
+    suspects = sorted(day for day in modified if modified[day] >= cursor.seen_ns or day in cursor.open_days)
+    inside = [day for day in suspects if first_day <= day <= now.date()]
+    looked, later = inside[:most_days], inside[most_days:]
+    # A day that has not come yet is looked into when it has, even if nothing changes in it until then.
+    ahead = [day for day in suspects if day > now.date()]
+    ready, still_open, unsettled, unreadable = [], later + ahead, 0, {}
+    set_aside, changed = 0, []
+    never_read = {day: of_day for day, of_day in cursor.unread.items() if day in modified}
+    for day in looked:
+        try:
+            listings = [
+                folder.list_day(day, now_ns=now_ns, settle_seconds=settle_seconds) for folder in folders
+            ]
+        except SourceUnreadable as error:
+            unreadable[day] = f"{error.message}; {error.fix}"
+            still_open.append(day)
+            continue
+        ignored = [name for listing in listings for name in listing.ignored]
+        never_read[day] = Unread(names=tuple(ignored[:MAX_NAMES]), number=len(ignored))
+        set_aside += sum(len(listing.set_aside) for listing in listings)
+        waiting = sum(len(listing.unsettled) for listing in listings)
+        files = [file for listing in listings for file in listing.files]
+        unread = ledger.unread(files)
+        changed += [f"{day}/{shown(file.name)}" for file in ledger.changed(unread)]
+        unsettled += waiting
+        if unread:
+            ready.append(day)
+        if unread or waiting:
+            still_open.append(day)
+    return Watched(
+        ready=tuple(ready),
+        unsettled=unsettled,
+        left=len(later),
+        outside=tuple(sorted(day for day in modified if not first_day <= day <= now.date())),
+        strangers=folders[0].strangers(),
+        unreadable=unreadable,
+        set_aside=set_aside,
+        changed=tuple(changed),
+        # A folder may change within the same clock tick as this look: those of the last seconds are looked into again.
+        cursor=WatchCursor(
+            seen_ns=max(cursor.seen_ns, now_ns - 10_000_000_000),
+            open_days=tuple(sorted(still_open)),
+            first_day=first_day,
+            unread={day: of_day for day, of_day in sorted(never_read.items()) if of_day.number},
+        ),
+    )
+
+
+def _some(names: Sequence[str], number: int | None = None) -> str:
+    """The first of some names, and how many more there are."""
+    more = (len(names) if number is None else number) - len(names[:MAX_NAMES])
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more:,} more" if more else "")

@@ -1,0 +1,289 @@
+"""Planning an undo: a table to an older version, or some days out of it, and with it all that was made of what goes.
+
+Decided from logs and statistics; nothing is written, and no Spark is needed. The steps make the rows again, from the cursors.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from etl_assets.delta.content import KeptRows, StoredFile, content_of, one_of, rows_kept
+from etl_assets.delta.cursor import cursor_name, read_cursors
+from etl_assets.delta.gate import Access, expect
+from etl_assets.delta.log import commit_notes, read_entry
+from etl_assets.delta.new_entry import missing_files
+from etl_assets.delta.offsets import DEALT, RETIRED, next_offset
+from etl_assets.delta.replacement import Replacement
+from etl_assets.delta.table import Snapshot, Table
+from etl_assets.errors import FilesGone, InputError, NotFound
+from etl_assets.steps.step import platform_table
+from etl_assets.undo.undo import Day, Domains, TableRollback, Undo
+
+
+def version_at(table: Table, at: dt.datetime) -> int:
+    """The newest version that was committed at a time or before it.
+
+    Raises:
+        NotFound: there was no such table then, or the log does not reach back so far.
+    """
+    first: dt.datetime | None = None
+    version = table.version()  # before the path: that is where this look finds it
+    for note in commit_notes(table.path, version):
+        if note.at <= at:
+            return note.version
+        first = note.at
+    raise NotFound(
+        f"the table {table.name} has no version of {_time(at)} or before"
+        + ("" if first is None else f": its log begins at {_time(first)}"),
+        fix="name a later time, or a version (`--to-version`)",
+        table=table.name,
+    )
+
+
+def plan_restore(domains: Domains, name: str, version: int) -> Undo:
+    """Plan to give a table the content of an older version, and to have everything after it made again.
+
+    Days count as changed whose files differ, and those that have been read further since, also if nothing came of it.
+
+    Args:
+        domains: Where tables are.
+        name: The table.
+        version: The version.
+
+    Raises:
+        InputError: the table is not one to be restored.
+        NotFound: no such table or version.
+        FilesGone: the version cannot be had any more.
+        FeatureUnsupported: the table, or one after it, uses a feature of Delta that an undo does not know.
+    """
+    table = existing(domains, name)
+    now, then = table.snapshot(), older(table, version)
+    assert now is not None
+    expect(name, now, Access.UNDO)
+    before, wanted = content_of(now), content_of(then)
+    changed = _changed_since(table, version, now)
+    removed, restored = _without(before, wanted, changed), _without(wanted, before, changed)
+    if missing := missing_files(table.path, restored):
+        raise FilesGone(
+            f"version {version} of {name} cannot be restored: {len(missing)} of its files are gone ({missing[0]})",
+            fix="choose a newer version; files that are out of use are removed when a table is vacuumed",
+            table=name,
+            missing=missing,
+        )
+    days = {file.day for file in (*removed, *restored)} | _read_since(table, version, domains)
+    undo = {"kind": "restore", "table": name, "from": now.version, "to": version}
+    if not days:
+        return Undo(tables=())
+    downstream = table.domain.catalog.downstream_of([name])
+    ordered = tuple(sorted(days, key=lambda day: day or dt.date.min))
+    head = take_back(table, now, ordered, undo, removed=removed, restored=restored)
+    after = [_without_days(domains, each, ordered, undo) for each in downstream if each != name]
+    return Undo(tables=(head, *(each for each in after if each is not None)))
+
+
+def plan_days(domains: Domains, names: Sequence[str], days: Sequence[dt.date]) -> Undo:
+    """Plan to take days out of some tables and of everything after them, so that the steps make them again.
+
+    Args:
+        domains: Where tables are.
+        names: One or more of the tables that can be made again.
+        days: The days.
+
+    Raises:
+        FeatureUnsupported: one of the tables uses a feature of Delta that an undo does not know.
+    """
+    downstream = domains(names[0]).catalog.downstream_of(names)
+    undo = {"kind": "reprocess", "tables": sorted(names), "days": [day.isoformat() for day in days]}
+    found = (_without_days(domains, name, tuple(days), undo) for name in downstream)
+    return Undo(tables=tuple(each for each in found if each is not None))
+
+
+def existing(domains: Domains, name: str) -> Table:
+    """A table that may be restored, and is there.
+
+    Raises:
+        InputError: it is not one to be restored.
+        NotFound: the platform has no such table, or it has not been made yet.
+    """
+    table = platform_table(name, domains(name))
+    policy = table.domain.catalog.undo_of(name)
+    if policy.refusal is not None:
+        raise InputError(f"{name} is not restored: {policy.refusal}", fix=policy.fix, table=name)
+    if table.version() < 0:
+        raise NotFound(
+            f"the table {name} has not been made yet", fix="there is nothing to restore", table=name
+        )
+    return table
+
+
+def older(table: Table, version: int) -> Snapshot:
+    """A version of a table that can be restored.
+
+    Raises:
+        NotFound: it has no such version.
+        FilesGone: the version cannot be read any more.
+    """
+    from deltalake.exceptions import DeltaError
+
+    newest = table.version()
+    if version > newest:
+        raise NotFound(
+            f"the table {table.name} has no version {version}: its newest is {newest}",
+            fix="`etl-assets tables` shows versions; `--to-time` finds one by its time",
+            table=table.name,
+        )
+    try:
+        snapshot = table.snapshot(version)
+    except DeltaError as error:
+        raise FilesGone(
+            f"version {version} of {table.name} cannot be read any more: {error}",
+            fix="choose a newer version; log entries that are more versions back than `upkeep.keep_log_versions`, or with one"
+            " domain older than 30 days, are removed",
+            table=table.name,
+            missing=[],
+        ) from error
+    assert snapshot is not None  # there is a newest one
+    expect(table.name, snapshot, Access.UNDO)
+    return snapshot
+
+
+def _without(
+    some: Mapping[str, StoredFile], others: Mapping[str, StoredFile], days: Collection[Day]
+) -> tuple[StoredFile, ...]:
+    """Files of some days whose content is not among others; one that an undo brought back has it under another name."""
+    origins = {file.origin for file in others.values()}
+    return tuple(file for file in some.values() if file.origin not in origins and file.day in days)
+
+
+def _changed_since(table: Table, version: int, now: Snapshot) -> set[Day]:
+    """Days whose rows may have changed since a version. Files that were only merged into others stay merged."""
+    # A version that can be read has all entries after it.
+    entries = (read_entry(table.path, each) for each in range(version + 1, now.version + 1))
+    files = (file for entry in entries for file in (*entry.added, *entry.removed) if file.changes_rows)
+    days = {file.partition.get("partition_date") for file in files}
+    return {None if day is None else dt.date.fromisoformat(day) for day in days}
+
+
+def _read_since(table: Table, version: int, domains: Domains) -> set[Day]:
+    """The days of its inputs that a table has read further than it had at a version."""
+    days: set[Day] = set()
+    for source in table.domain.catalog.inputs_of(table.name):
+        asked = _days_of_cursors(table, platform_table(source, domains(source)))
+        now, then = read_cursors(table, source, asked), read_cursors(table, source, asked, version)
+        days |= {day for day in asked if now[day] > then[day]}
+    return days
+
+
+def _days_of_cursors(table: Table, source: Table) -> list[Day]:
+    if not _has_days(table):
+        return [None]
+    snapshot = source.snapshot()
+    rows = {} if snapshot is None else snapshot.rows_by("partition_date")
+    return [dt.date.fromisoformat(day) for day in sorted({day for (day,) in rows})]
+
+
+def _without_days(
+    domains: Domains, name: str, days: tuple[Day, ...], undo: Mapping[str, Any]
+) -> TableRollback | None:
+    """Days out of a table. None if it does not exist.
+
+    It is committed also if it has nothing of them: a run that has read the days already cannot commit them any more.
+    """
+    table = platform_table(name, domains(name))
+    snapshot = table.snapshot()
+    if snapshot is None:
+        return None
+    expect(name, snapshot, Access.UNDO)
+    if not _has_days(table):
+        days = (None,)
+    removed = tuple(file for file in content_of(snapshot).values() if file.day in days)
+    removed, kept = _keep(table, days, removed)
+    return take_back(table, snapshot, days, undo, removed=removed, kept=kept)
+
+
+def take_back(
+    table: Table,
+    snapshot: Snapshot,
+    days: tuple[Day, ...],
+    undo: Mapping[str, Any],
+    *,
+    removed: tuple[StoredFile, ...],
+    restored: tuple[StoredFile, ...] = (),
+    kept: tuple[KeptRows, ...] = (),
+    cursors: Mapping[str, int] | None = None,
+    facts_of: int | None = None,
+) -> TableRollback:
+    """What an undo does to one table.
+
+    Args:
+        table: The table.
+        snapshot: Its newest version.
+        days: The days it is about.
+        undo: What to note of the undo.
+        removed: Files that go.
+        restored: Files that come back.
+        kept: Rows of files that go, and stay.
+        cursors: Cursors that are set; default: those on the days, to nothing read.
+        facts_of: The version whose facts are kept with the commit; default the newest.
+    """
+    if cursors is None:
+        sources = table.domain.catalog.inputs_of(table.name)
+        cursors = {cursor_name(source, day): -1 for source in sources for day in days}
+    replacement = Replacement(
+        table=table,
+        base_version=snapshot.version,
+        removed=removed,
+        restored=restored,
+        kept=kept,
+        cursors=cursors,
+        transactions=_offsets(table, snapshot, removed, restored),
+        undo=undo,
+        facts=_facts(table, snapshot.version if facts_of is None else facts_of),
+    )
+    return TableRollback(replacement=replacement, days=days, before=tuple(content_of(snapshot).values()))
+
+
+def _offsets(
+    table: Table, snapshot: Snapshot, removed: Sequence[StoredFile], restored: Sequence[StoredFile]
+) -> dict[str, int]:
+    """What is to be known of offsets when rows with the highest may be gone."""
+    if table.contract is None or table.contract.offset_column is None:
+        return {}
+    dealt = next_offset(snapshot)
+    rows = snapshot.row_count() - sum(file.rows for file in removed) + sum(file.rows for file in restored)
+    return {DEALT: dealt, RETIRED: dealt - rows}
+
+
+def _keep(
+    table: Table, days: Collection[Day], removed: tuple[StoredFile, ...]
+) -> tuple[tuple[StoredFile, ...], tuple[KeptRows, ...]]:
+    """What operators decided stands: letters they discarded, and refusals whose record they handed in again."""
+    keep_rows = table.domain.catalog.undo_of(table.name).keep_rows
+    if keep_rows is None:
+        return removed, ()
+    stays = keep_rows(table.domain, [day for day in days if day is not None])
+    found = (
+        [(file, rows_kept(table.path, file, one_of(stays.column, stays.values))) for file in removed]
+        if stays.values
+        else []
+    )
+    whole = {file.name for file, kept in found if kept.rows.num_rows == file.rows}
+    return (
+        tuple(file for file in removed if file.name not in whole),
+        tuple(kept for file, kept in found if kept.rows.num_rows and file.name not in whole),
+    )
+
+
+def _facts(table: Table, version: int) -> Mapping[str, Any]:
+    keep_facts = table.domain.catalog.undo_of(table.name).keep_facts
+    return {} if keep_facts is None else keep_facts(table, version)
+
+
+def _has_days(table: Table) -> bool:
+    return table.contract is not None and table.contract.is_partitioned
+
+
+def _time(at: dt.datetime) -> str:
+    return at.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,80 @@
+"""Planning to put tables back to what they had before an undo, whose days could not be made again.
+
+Decided from logs and statistics, like the undo itself (`plan.py`); no Spark is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from etl_assets.delta.content import StoredFile, content_of
+from etl_assets.delta.cursor import cursor_name, read_cursors
+from etl_assets.delta.log import recent_user_metadata
+from etl_assets.delta.table import Snapshot, Table
+from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
+from etl_assets.steps.discard_dead_letters import DISCARDED
+from etl_assets.steps.step import platform_table
+from etl_assets.undo.plan import older, plan_days, take_back
+from etl_assets.undo.undo import Day, Domains, TableRollback, Undo
+
+
+def plan_put_back(domains: Domains, before: Mapping[str, int], days: Mapping[str, tuple[Day, ...]]) -> Undo:
+    """Plan to give tables the rows of some days that they had at a version, with the cursors of that version.
+
+    What other writers committed to these days since goes as well; the cursors are behind it, so that it is read again.
+    Letters that an operator discarded since stay discarded: the days of the dead letters are then taken out as by the undo,
+    and the next run makes them of what the other tables have again.
+
+    Args:
+        domains: Where tables are.
+        before: The version of each table, in the order of the data path.
+        days: The days of each that it is about.
+
+    Raises:
+        FilesGone: files of a version are not there any more.
+    """
+    undo = {"kind": "put back", "to": dict(before)}
+    found = (_planned(domains, name, version, days[name], undo) for name, version in before.items())
+    return Undo(tables=tuple(each for tables in found for each in tables))
+
+
+def _planned(
+    domains: Domains, name: str, version: int, days: tuple[Day, ...], undo: Mapping[str, Any]
+) -> tuple[TableRollback, ...]:
+    table = platform_table(name, domains(name))
+    if name == DEAD_LETTERS.name and _discarded_since(table, version):
+        return plan_days(domains, [name], [day for day in days if day is not None]).tables
+    return (_back(table, version, days, undo),)
+
+
+def _discarded_since(table: Table, version: int) -> bool:
+    newest = table.version()
+    notes = recent_user_metadata(table.path, newest, newest - version)
+    return any(DISCARDED in note.get("facts", {}) for note in notes)
+
+
+def _back(table: Table, version: int, days: tuple[Day, ...], undo: Mapping[str, Any]) -> TableRollback:
+    now, then = table.snapshot(), older(table, version)
+    assert now is not None  # it had the version
+    before, wanted = _of_days(now, days), _of_days(then, days)
+    return take_back(
+        table,
+        now,
+        days,
+        undo,
+        removed=tuple(file for name, file in before.items() if name not in wanted),
+        restored=tuple(file for name, file in wanted.items() if name not in before),
+        cursors={
+            cursor_name(source, day): cursor
+            for source in table.domain.catalog.inputs_of(table.name)
+            for day, cursor in read_cursors(
+                table, platform_table(source, table.domain).name, days, version
+            ).items()
+        },
+        facts_of=version,
+    )
+
+
+def _of_days(snapshot: Snapshot, days: tuple[Day, ...]) -> dict[str, StoredFile]:
+    return {file.origin: file for file in content_of(snapshot).values() if file.day in days}
