@@ -1,4 +1,4 @@
-"""When assets are materialized without being asked: after their inputs, for whatever day these were."""
+"""Automatic materialization: assets follow their inputs, for whatever day was updated."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from etl_assets.follow.lease import following
 from etl_assets.steps.step import ReadMode
 
 FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=48), warn_window=timedelta(hours=26))
-"""Events come every day: an asset that got none for more than a day is worth a look, for two it is an alarm."""
+"""Events arrive every day: a day without any is worth a look, two days are an alarm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NobodyFollows(dg.AutomationCondition):
-    """True while no follower keeps the platform's tables up to date by itself; one that hangs does not count.
+    """True while no follower keeps the platform's tables up to date. A follower that hangs does not count.
 
-    It is evaluated where the home folder is: in the code server.
+    The condition is evaluated in the code server, which can read the home folder.
     """
 
     home: str
 
     @property
     def name(self) -> str:
-        """What the UI shows."""
+        """The condition's name in the UI."""
         return "nobody follows"
 
     def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
-        """All that is asked about, or nothing."""
+        """Return all candidates if no follower is alive, else none."""
         follower = following(Path(self.home))
         free = follower is None or follower.is_silent
         return dg.AutomationResult(context, context.candidate_subset if free else context.get_empty_subset())
 
 
 def after_inputs(home: Path, reference: Sequence[str]) -> dg.AutomationCondition:
-    """After any input of the same day was updated, also if the day is not the latest, unless a follower does it.
+    """Materialize a day after any input of that day was updated, unless a follower does it.
 
-    `AutomationCondition.eager` looks at the latest day only. Reference data is left out: a new customer file would
-    otherwise ask for every day there is.
+    Unlike `AutomationCondition.eager`, this is not limited to the latest day. Reference data is left out: a
+    new customer file would otherwise request every existing day.
 
     Args:
         home: The home folder.
@@ -59,12 +59,12 @@ def after_inputs(home: Path, reference: Sequence[str]) -> dg.AutomationCondition
 
 
 def automation_sensor(interval_seconds: int) -> dg.AutomationConditionSensorDefinition:
-    """Evaluates the conditions; its runs read what is new."""
+    """Build the sensor that evaluates the conditions. Its runs read incrementally."""
     return dg.AutomationConditionSensorDefinition(
         name="downstream_automation",
         target=dg.AssetSelection.all(),
         minimum_interval_seconds=interval_seconds,
-        # Dagster's daemon knows nothing of conditions of our own, nor of the home folder.
+        # Dagster's daemon knows neither the platform's own conditions nor the home folder.
         use_user_code_server=True,
         default_status=dg.DefaultSensorStatus.RUNNING,
         run_tags={tags.READ_MODE: ReadMode.INCREMENTAL.value},

@@ -29,15 +29,15 @@ from etl_assets.settings import Settings
 
 
 def build_definitions(settings: Settings, resources: Mapping[str, Any] | None = None) -> dg.Definitions:
-    """Everything Dagster loads.
+    """Build everything that Dagster loads.
 
     Args:
         settings: The platform file.
         resources: Resources in place of the platform's own, by key.
     """
     with warnings.catch_warnings():
-        # Backfill policies, freshness and automation are beta in Dagster: its version is pinned, so nothing changes
-        # unseen, and an operator cannot do anything about it.
+        # Backfill policies, freshness and automation are beta in Dagster. Its version is pinned, so nothing
+        # changes unseen, and an operator cannot act on the warning.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return _build(settings, resources or {})
 
@@ -61,13 +61,13 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
             failure_domains_sensor(settings) if mirrored else domain_watch_sensor(settings),
         ],
         resources={**platform_resources(settings), **resources},
-        # One process for a run: a process for each step would start a JVM for each step.
+        # One process per run: one per step would start a JVM for each step.
         executor=dg.in_process_executor,
     )
 
 
 def platform_resources(settings: Settings) -> dict[str, Any]:
-    """The resources of a platform by key; assets of users may use them as well."""
+    """Return the platform's resources by key. Users' assets may use them as well."""
     spark = SparkResource(spark_config=spark_config(settings.spark), start=settings.spark.start.value)
     domain = settings.placement().domains[0]
     sites = [{"name": site.name, "root": site.root, "role": site.role.value} for site in domain.sites]

@@ -1,19 +1,25 @@
-"""All that the platform uses of Dagster's private modules, which may change with any of its releases.
+"""All uses of Dagster's private modules, which may change with any of its releases.
 
-Belongs here: what has no public call, behind a name that says what it is for. Does not belong here: anything that
-`import dagster` has by itself, and what is done with it. A test names every other module that imports a `dagster._…`.
+Belongs here: functions without a public equivalent, under names that state their purpose. Does not belong
+here: anything that `import dagster` exports, and the use of these functions. A test names every other module
+that imports a `dagster._…`.
 
-| private name | for | why not a public call |
-| --- | --- | --- |
-| `_core.launcher`: `LaunchRunContext`, `WorkerStatus`, `CheckRunHealthResult` | the run launcher | `RunLauncher` is public; what its methods take and return is not exported |
-| `_core.events.EngineEventData` | the process id in a run's log | `report_engine_event` takes it, and nothing else carries metadata |
-| `_core.code_pointer.ModuleCodePointer` | whether a run is of the platform's definitions | a run says only by its origin where its code is |
-| `_core.storage.tags`: the two ends of a range of partitions | runs over several days | `RunRequest` and `execute_in_process` take one partition; a range is given by tags |
-| `_cli.api._execute_run_command_body` | a run in a child of the engine | it is `dagster api execute_run`, which is to be had as a new process only |
-| `_core.instance.InstanceRef` | the instance such a run is in | `DagsterInstance.from_ref` takes it; it is not exported |
-| `_utils.interrupts.capture_interrupts` | the end of such a run when it is interrupted | what that command does around it |
+- `_core.launcher`: `LaunchRunContext`, `WorkerStatus`, `CheckRunHealthResult`, for the run launcher.
+  `RunLauncher` is public; the types that its methods take and return are not exported.
+- `_core.events.EngineEventData`, for the process id in a run's log. `report_engine_event` takes it, and
+  nothing else carries metadata.
+- `_core.code_pointer.ModuleCodePointer`, to detect runs of the platform's definitions. Only a run's origin
+  says where its code is.
+- `_core.storage.tags`: the two ends of a partition range, for runs over several days. `RunRequest` and
+  `execute_in_process` take one partition; a range is given by tags.
+- `_cli.api._execute_run_command_body`, for a run in a child of the engine. It is `dagster api execute_run`,
+  which is otherwise available only as a new process.
+- `_core.instance.InstanceRef`, for the instance of such a run. `DagsterInstance.from_ref` takes it; it is not
+  exported.
+- `_utils.interrupts.capture_interrupts`, for the end of such a run when it is interrupted. The command does
+  the same.
 
-`dagster._cli.api` is loaded on use: definitions and commands do without it.
+`dagster._cli.api` is imported on use: definitions and commands do not need it.
 """
 
 from __future__ import annotations
@@ -44,35 +50,38 @@ __all__ = [
 ]
 
 CHECKED_VERSION = "1.13.27"
-"""The version of Dagster that all of the above was compared with."""
+"""Version of Dagster that all names above were checked against."""
 
 
 def module_of(run: DagsterRun) -> str | None:
-    """The module that a run's definitions are loaded from; None if it is a file, a package or not known."""
+    """Return the module that a run's definitions come from; None if it is a file, a package or unknown."""
     origin = run.job_code_origin
     pointer = None if origin is None else origin.repository_origin.code_pointer
     return pointer.module if isinstance(pointer, ModuleCodePointer) else None
 
 
 def engine_event_data(metadata: Mapping[str, str | bool]) -> EngineEventData:
-    """What `DagsterInstance.report_engine_event` adds to its message."""
+    """Return metadata in the form that `DagsterInstance.report_engine_event` takes."""
     return EngineEventData(metadata)
 
 
 def load_run_command() -> None:
-    """Load what `execute_launched_run` needs, for children that are forked later."""
+    """Import what `execute_launched_run` needs, for children that are forked later."""
     import dagster._cli.api
     import dagster._utils.interrupts  # noqa: F401
 
 
 def execute_launched_run(run_id: str, instance_ref: str) -> bool:
-    """Execute a run that was launched, in this process, as `dagster api execute_run` does. Whether it succeeded.
+    """Execute a launched run in this process, as `dagster api execute_run` does.
 
     A run that fails raises nothing; SIGINT and SIGTERM end it as canceled.
 
     Args:
-        run_id: Dagster's.
-        instance_ref: Dagster's reference to the instance that has the run, serialized.
+        run_id: Dagster's run id.
+        instance_ref: Dagster's serialized reference to the instance that has the run.
+
+    Returns:
+        Whether the run succeeded.
     """
     from dagster import DagsterInstance, DagsterRunStatus, deserialize_value
     from dagster._cli.api import _execute_run_command_body

@@ -1,4 +1,4 @@
-"""What Dagster loads: the platform of this installation."""
+"""The definitions that Dagster loads: the platform of this installation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every environment variable the platform reads, with its meaning and default; nothing else reads `os.environ` (but for
-`PATH`, `JAVA_HOME` and the locale, as Java itself does).
+"""All environment variables of the platform, with meaning and default. No other module reads `os.environ`.
 
-Settings that belong to a platform (domains, folders, limits) are in the platform file (`settings/`). Here is only what
-differs between machines or is secret.
+Exceptions are `PATH`, `JAVA_HOME` and the locale, as for Java itself. Settings that belong to a platform
+(domains, folders, limits) are in the platform file (`settings/`). Variables hold only what differs between
+machines or is secret.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ _LIKE_OURS = re.compile(r"ETL_?ASSETS?_", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One environment variable: what it means and what holds when it is not set."""
+    """One environment variable: its meaning, and what holds when it is not set."""
 
     name: str
     meaning: str
     default: str
 
     def read(self, environ: Mapping[str, str] | None = None) -> str | None:
-        """The value, or None when it is unset or empty."""
+        """Return the value; None when it is unset or empty."""
         return (os.environ if environ is None else environ).get(self.name) or None
 
 
 def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str | None]:
-    """Variables that are named as if they were the platform's and are not, each with the one that was meant, if it is near."""
+    """Return environment variables that are named like the platform's but are not known.
+
+    Each comes with the known name closest to it, if any.
+    """
     known = [variable.name for variable in VARIABLES]
     names = [name for name in (os.environ if environ is None else environ) if _LIKE_OURS.match(name)]
     found = {name: get_close_matches(name, known, n=1, cutoff=0.8) for name in names if name not in known}

@@ -1,7 +1,7 @@
-"""What an error means for a run: the one table from kind of error to decision.
+"""The error policy: one table from kind of error to decision.
 
-Dagster repeats every failure that is not a `Failure` with retries disallowed. So the Dagster layer turns each error into a
-`Failure` by this table, and nothing else decides about retries.
+Dagster retries every failure except a `Failure` with retries disallowed. So the Dagster layer converts each
+error to a `Failure` by this table, and no other code decides about retries.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from etl_assets import errors
 
 
 class Decision(StrEnum):
-    """What to do about an error.
+    """Decision about an error.
 
-    RETRY: the same step may succeed later (another writer, a lost connection): repeat with backoff and jitter.
-    SPLIT: something about the data of some partition: try the partitions apart, and let the good ones through.
-    STOP: it will fail again until somebody acts.
+    RETRY: the same step may succeed later (another writer, a lost connection): retry with backoff and jitter.
+    SPLIT: the data of some partition is at fault: try the partitions separately, and let the good ones
+        through.
+    STOP: the step will fail again until an operator acts.
     """
 
     RETRY = "retry"
@@ -29,12 +30,12 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRule:
-    """Errors, what to do about them, and why.
+    """A set of errors, the decision about them, and the reason.
 
     Attributes:
-        names: Class names, of the error or of a base class.
-        exact: Of the error only: what is derived from the class is something else.
-        conditions: Where given, only with one of these error conditions of Spark's, or one below it.
+        names: Class names of the error or of a base class.
+        exact: Match the error's own class only, because its subclasses mean something else.
+        conditions: If given, match only these error conditions of Spark, or conditions below them.
     """
 
     names: tuple[str, ...]
@@ -44,7 +45,7 @@ class ErrorRule:
     conditions: tuple[str, ...] = ()
 
     def covers(self, error: BaseException) -> bool:
-        """Whether this is one of them."""
+        """Return whether the rule applies to an error."""
         kinds = type(error).__mro__[: 1 if self.exact else None]
         if not any(kind.__name__ in self.names for kind in kinds):
             return False
@@ -53,7 +54,7 @@ class ErrorRule:
 
 _SPARK_WENT_AWAY = (
     ErrorRule(names=("Py4JNetworkError",), decision=Decision.RETRY, why="Spark went away"),
-    # All that a Connect server has to say about data and queries is derived from it.
+    # A Connect server's errors about data and queries are subclasses.
     ErrorRule(
         names=("SparkConnectGrpcException",),
         exact=True,
@@ -67,7 +68,7 @@ _SPARK_WENT_AWAY = (
         why="the Spark Connect server has started anew, or has ended the session",
     ),
 )
-# By name, because the classes of pyspark, Delta and py4j are not imported before Spark is. First match wins.
+# By name, because classes of pyspark, Delta and py4j are imported only with Spark. The first match wins.
 RULES = (
     ErrorRule(
         names=(
@@ -142,7 +143,7 @@ _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 
 
 def decide(error: BaseException) -> Decision:
-    """What to do about an error. An unknown one stops the run: repeating what is not understood hides it."""
+    """Return the decision about an error. An unknown error stops the run: retries would hide it."""
     if disk_is_full(error):
         return Decision.STOP
     for rule in RULES:
@@ -152,12 +153,12 @@ def decide(error: BaseException) -> Decision:
 
 
 def spark_went_away(error: BaseException) -> bool:
-    """Whether the connection to Spark or the session there is gone, so that only another session may do."""
+    """Return whether the connection to Spark or the session there is lost and another session is needed."""
     return any(rule.covers(error) for rule in _SPARK_WENT_AWAY)
 
 
 def advice(error: BaseException) -> str:
-    """What the operator should do, in one sentence."""
+    """Return what the operator should do, in one sentence."""
     if disk_is_full(error):
         return "free space on the disk of the tables; nothing acknowledged was lost, run again afterwards"
     if isinstance(error, errors.EtlAssetsError):
@@ -170,32 +171,39 @@ def advice(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """An error for people: its name, which the runbook lists, what happened, and after `fix:` what to do."""
+    """Format an error for people.
+
+    The text has the error's name, which the runbook lists, what happened, and after `fix:` what to do.
+    """
     message = error.message if isinstance(error, errors.EtlAssetsError) else _said(error)
     return f"{type(error).__name__}: {message.strip()}\n  fix: {advice(error)}"
 
 
 def _said(error: BaseException) -> str:
-    """Its text without the stacks of Java, which are hundreds of lines and stay in the run's log; of a full disk that alone."""
+    """Return an error's text without Java stack traces.
+
+    The traces have hundreds of lines and stay in the run's log. For a full disk, only the line about it is
+    returned.
+    """
     lines = [line.rstrip() for line in str(error).splitlines() if not _FRAME.match(line)]
     full = [line for line in lines if any(text in line for text in _DISK_FULL)] if disk_is_full(error) else []
     return "\n".join(line.removeprefix("Caused by: ") for line in full[:1]) or "\n".join(lines)
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether a full disk is behind the error, in Python or in Spark's words."""
+    """Return whether a full disk caused the error, as reported by Python or by Spark."""
     if isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:
         return True
     return any(text in spark_text(error) for text in _DISK_FULL)
 
 
 def spark_text(error: BaseException) -> str:
-    """All that an error of Spark's says, with what it came from."""
-    # A server's message has the last error only; those that it came from are in the stack trace.
+    """Return the full text of a Spark error, with its causes."""
+    # A server's message has only the last error; its causes are in the stack trace.
     return f"{error}\n{_ask(error, 'getStackTrace')}"
 
 
 def _ask(error: BaseException, question: str) -> str | None:
-    """What an error of Spark's tells when asked; None where it is not asked such things."""
+    """Call an error's method if it has one, and return the result; None if it has none."""
     answer = getattr(error, question, None)
     return None if answer is None else answer()

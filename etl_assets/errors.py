@@ -1,7 +1,7 @@
 """The error tree: every situation the platform names.
 
-Belongs here: exception classes, named for what happened, carrying the parts as fields. Does not belong here: whether an
-error is retried (`error_policy.py`) or how it is shown.
+Belongs here: exception classes, named for what happened, carrying the parts as fields. Does not belong here:
+whether an error is retried (`error_policy.py`) or how it is shown.
 
 ```
 EtlAssetsError
@@ -12,40 +12,40 @@ EtlAssetsError
 ├── SchemaMismatch           a frame does not have the columns its contract declares
 ├── NullRefused              a row lacks a value that its table must have
 ├── RowsRefused              rows that an asset returned cannot be stored under its upsert spec
-├── PartitionMismatch        rows that an asset returned are of no partition of its run
+├── PartitionMismatch        rows that an asset returned belong to no partition of its run
 ├── DomainUnavailable        the stage may not run in that failure domain
 ├── StorageFailed            the file system under a root refuses: full, read-only, not mounted
-├── InputError               something outside gave input that cannot be used
-│   ├── SourceUnreadable     a landing file cannot be read (permission, broken compression, gone)
+├── InputError               input from outside cannot be used
+│   ├── SourceUnreadable     a landing file cannot be read (permission, broken compression, missing)
 │   ├── SourceChanged        a landing file changed between planning and reading
-│   ├── LandingFileDiffers   a landing file of that name is there with other content
+│   ├── LandingFileDiffers   a landing file of that name exists with other content
 │   ├── QueryRefused         a SQL statement is not a query, or cannot be run as it is
 │   └── DaysFailed           some days of a run failed; the others are committed
 ├── LandingNotWritten        a landing file cannot be written
 ├── TableBusy                another process holds the table's writer lock
-├── WriterLeftBehind         a dead run may still be writing the table in the Spark that this run is at
+├── WriterLeftBehind         a dead run may still be writing the table in the Spark that this run uses
 ├── CommitConflict           the table moved past the planned base version
 ├── CommitUnverified         a commit was written but is not what was planned
-├── CommitOverwritten        an acknowledged commit is gone: another program wrote over it
-├── FeatureUnsupported       a table uses a feature of Delta that this way to write it does not know
-├── FilesGone                data files of a version are no longer there
+├── CommitOverwritten        an acknowledged commit was lost: another program wrote over it
+├── FeatureUnsupported       a table uses a feature of Delta that this writer does not support
+├── FilesGone                data files or the log of a version no longer exist
 ├── EffectRefused            an effect of a sink may not be done, or not be completed
-│   ├── EffectKeyReused      its key stands for another content
-│   ├── EffectInProgress     another owner, which may be alive, is at it
-│   └── EffectTakenOver      it was reserved by another owner, or under another epoch, since
-├── MirrorError              a mirrored table cannot go on as it is
-│   ├── QuorumUnavailable    too few voters answered to acknowledge a commit, to lead or to read anew
-│   │   └── Leaderless       enough answered, and a change of leader was begun among them and not ended
+│   ├── EffectKeyReused      its key belongs to other content
+│   ├── EffectInProgress     another owner, which may be alive, has reserved it
+│   └── EffectTakenOver      another owner, or another epoch, has reserved it since
+├── MirrorError              a mirrored table cannot continue as it is
+│   ├── QuorumUnavailable    too few voters answered to acknowledge a commit, to lead or to read
+│   │   └── Leaderless       enough answered, but a change of leader was begun among them and not completed
 │   ├── Fenced               another process or domain leads the table under a higher epoch
 │   ├── StaleGeneration      a reader's replica has moved or was rebuilt
 │   ├── ReplicaCorrupt       a register or a replica is not what the voters agreed on
 │   └── MembershipRefused    a change of the replicas would give up what they protect
-├── Unanswered               a store's answer did not arrive: done or not done is unknown
+├── Unanswered               a store did not answer: whether the operation was done is unknown
 ├── RunFailed                a run that a command started has failed
 ├── FollowerRunning          another process follows already
 ├── DevRunning               another process runs the UI of this home folder already
 ├── AddressUnusable          a server cannot listen on an address
-├── EngineLost               the Spark engine of this process is gone
+├── EngineLost               the Spark engine of this process is lost
 └── NotFound                 an event, dead letter or table that does not exist
 ```
 """
@@ -57,12 +57,12 @@ from typing import Any
 
 
 class EtlAssetsError(Exception):
-    """A named situation.
+    """Base class of all errors that the platform names.
 
     Args:
         message: What happened, to which table, file, partition or domain.
         fix: What to do next.
-        fields: The parts of the situation, readable as attributes of the same names.
+        fields: Details of the situation, readable as attributes of the same names.
     """
 
     def __init__(self, message: str, *, fix: str, **fields: object) -> None:
@@ -82,15 +82,15 @@ class EtlAssetsError(Exception):
 
 
 class SettingsError(EtlAssetsError):
-    """A setting is wrong; carries `field`, `value` and `allowed` where they are known."""
+    """A setting is wrong. Carries `field`, `value` and `allowed` where they are known."""
 
 
 class NoInstallation(EtlAssetsError):
-    """There is nothing of an installation in the home folder; carries `home`."""
+    """The home folder holds no installation. Carries `home`."""
 
 
 class RuntimeMissing(EtlAssetsError):
-    """A part of the machine the platform needs is not there."""
+    """A part of the machine that the platform needs is missing."""
 
 
 class ContractError(EtlAssetsError):
@@ -102,15 +102,21 @@ class SchemaMismatch(EtlAssetsError):
 
 
 class NullRefused(EtlAssetsError):
-    """There is no value in a column that must have one."""
+    """A row has no value in a column that must have one."""
 
 
 class RowsRefused(EtlAssetsError):
-    """Rows have no key, or one key and no order; none of the commit were stored. Carries `table` and `column`."""
+    """Rows have no key, or share a key without an order. No row of the commit was stored.
+
+    Carries `table` and `column`.
+    """
 
 
 class PartitionMismatch(EtlAssetsError):
-    """Rows are of no partition of the run; none were stored. Carries `table`, `column` and `value`."""
+    """Rows belong to no partition of the run. No row was stored.
+
+    Carries `table`, `column` and `value`.
+    """
 
 
 class DomainUnavailable(EtlAssetsError):
@@ -118,7 +124,10 @@ class DomainUnavailable(EtlAssetsError):
 
 
 class StorageFailed(EtlAssetsError):
-    """The file system under a root refused an operation; carries `table`, `domain` and `file`. Nothing is acknowledged by it."""
+    """The file system under a root refused an operation. Nothing was acknowledged.
+
+    Carries `table`, `domain` and `file`.
+    """
 
 
 class InputError(EtlAssetsError):
@@ -126,53 +135,59 @@ class InputError(EtlAssetsError):
 
 
 class SourceUnreadable(InputError):
-    """A landing file cannot be read; carries `file`."""
+    """A landing file cannot be read. Carries `file`."""
 
 
 class SourceChanged(InputError):
-    """A landing file is not what the batch was planned with; carries `file`."""
+    """A landing file has changed since the batch was planned. Carries `file`."""
 
 
 class DaysFailed(InputError):
-    """Some days of a run failed, the others are committed; carries `days`: day to error text."""
+    """Some days of a run failed; the others are committed. Carries `days`: day to error text."""
 
     days: Mapping[str, str]
 
 
 class TableBusy(EtlAssetsError):
-    """Another process holds the table's writer lock for longer than this one may wait."""
+    """Another process has held the table's writer lock for longer than this process may wait."""
 
 
 class WriterLeftBehind(EtlAssetsError):
-    """A run that is dead may still be writing the table in the Spark that this run is at; nothing was written."""
+    """A dead run may still be writing the table in the Spark that this run uses. Nothing was written."""
 
 
 class CommitConflict(EtlAssetsError):
-    """Another commit came between planning and committing; nothing was written."""
+    """Another commit came between planning and committing. Nothing was written."""
 
 
 class CommitUnverified(EtlAssetsError):
-    """A commit was written, and what it says of itself is not what was planned."""
+    """A commit was written, but its log entry is not what was planned."""
 
 
 class CommitOverwritten(EtlAssetsError):
-    """An acknowledged commit was replaced by another program's; carries `table`, `version` and `kept`, its entry."""
+    """Another program replaced an acknowledged commit.
+
+    Carries `table`, `version` and `kept`, its log entry.
+    """
 
 
 class FeatureUnsupported(EtlAssetsError):
-    """A table uses features of Delta that what was asked for does not know; carries `table`, `features`. Nothing was written."""
+    """A table uses Delta features that the requested operation does not support. Nothing was written.
+
+    Carries `table` and `features`.
+    """
 
 
 class FilesGone(EtlAssetsError):
-    """A version, an older one mostly, cannot be had any more: its files or its log are gone; carries `table` and `missing`."""
+    """Files or the log of a version, usually an older one, no longer exist. Carries `table` and `missing`."""
 
 
 class EffectRefused(EtlAssetsError):
-    """An effect may not be done or not be completed; carries `sink` and `key`."""
+    """An effect may not be done, or may not be completed. Carries `sink` and `key`."""
 
 
 class EffectKeyReused(EffectRefused):
-    """A key stands for another content. Nothing was done."""
+    """The key belongs to other content. Nothing was done."""
 
 
 class EffectInProgress(EffectRefused):
@@ -180,23 +195,23 @@ class EffectInProgress(EffectRefused):
 
 
 class EffectTakenOver(EffectRefused):
-    """The reservation is not this owner's any more, so that what it did does not count."""
+    """The reservation no longer belongs to this owner, so the owner's effect does not count."""
 
 
 class MirrorError(EtlAssetsError):
-    """A mirrored table cannot go on as it is; carries `table`."""
+    """A mirrored table cannot continue as it is. Carries `table`."""
 
 
 class QuorumUnavailable(MirrorError):
-    """Too few voters answered; carries `missing`, the domains that did not, with what they said."""
+    """Too few voters answered. Carries `missing`: the domains that did not answer, each with the reason."""
 
     missing: Mapping[str, str]
 
 
 class Leaderless(QuorumUnavailable):
-    """What is newest cannot be told until somebody leads: a change of leader was begun and is under way, or was left.
+    """The newest state is unknown until a domain leads: a change of leader is under way or was abandoned.
 
-    Carries `claimant`, the domain that claimed last, and `leader`, the one that led before.
+    Carries `claimant`, the last domain that claimed leadership, and `leader`, the leader before.
     """
 
     claimant: str
@@ -204,15 +219,15 @@ class Leaderless(QuorumUnavailable):
 
 
 class Fenced(MirrorError):
-    """A higher epoch was promised; carries `epoch`, the one held, and `by`, the higher one where it is known."""
+    """A higher epoch was promised. Carries `epoch`, the epoch held, and `by`, the higher one if known."""
 
 
 class StaleGeneration(MirrorError):
-    """What a reader is bound to has changed; carries `held` and `current`."""
+    """The replica that a reader is bound to has changed. Carries `held` and `current`."""
 
 
 class ReplicaCorrupt(MirrorError):
-    """A register or a replica is not what was agreed on; carries `domain`."""
+    """A register or a replica differs from what was agreed on. Carries `domain`."""
 
 
 class MembershipRefused(MirrorError):
@@ -220,30 +235,34 @@ class MembershipRefused(MirrorError):
 
 
 class Unanswered(EtlAssetsError):
-    """A store's answer did not arrive. Neither a yes nor a no: read again before deciding. Carries `store` and `key`."""
+    """A store did not answer, so the operation may or may not be done: read again before deciding.
+
+    Carries `store` and `key`.
+    """
 
 
 class NotFound(EtlAssetsError):
-    """Something was asked for by name and is not there."""
+    """An object requested by name does not exist."""
 
 
 class LandingNotWritten(EtlAssetsError):
-    """A landing file cannot be written (permission, full disk); nothing of it was landed. Carries `file`."""
+    """A landing file cannot be written (permission, full disk). No part of it was landed. Carries `file`."""
 
 
 class LandingFileDiffers(InputError):
-    """A landing file of that name is there with other content; it was left as it is. Carries `file`."""
+    """A landing file of that name exists with other content, which was left as it is. Carries `file`."""
 
 
 class QueryRefused(InputError):
-    """A SQL statement is not a query, has an error, or names a column that is not there. Carries `column` in that case."""
+    """A SQL statement is not a query, has an error, or names a missing column (carries `column` then)."""
 
 
 class RunFailed(EtlAssetsError):
-    """Runs that a command started have failed; carries `run_id`, the first one's, and `materializations`, Dagster's, of all
-    of them, those that succeeded included.
+    """Runs that a command started have failed.
 
-    Days that none of them names are done, unless the last one failed for another reason than its days.
+    Carries `run_id`, the first failed run's, and `materializations`: Dagster's, of all runs, including those
+    that succeeded. Days that no run names as failed are done, unless the last run failed for a reason other
+    than its days.
     """
 
     run_id: str
@@ -251,16 +270,19 @@ class RunFailed(EtlAssetsError):
 
 
 class FollowerRunning(EtlAssetsError):
-    """Another process follows the landing folder already; carries `holder`."""
+    """Another process already follows the landing folder. Carries `holder`."""
 
 
 class DevRunning(EtlAssetsError):
-    """Another process runs the UI and the daemons of this home folder already; carries `home`."""
+    """Another process already runs the UI and the daemons of this home folder. Carries `home`."""
 
 
 class AddressUnusable(EtlAssetsError):
-    """A server cannot listen on an address: it is in use, or is not this machine's; carries `host` and `port`."""
+    """A server cannot listen on an address: it is in use, or not this machine's.
+
+    Carries `host` and `port`.
+    """
 
 
 class EngineLost(EtlAssetsError):
-    """The Spark engine of this process is gone, and what it was asked for with it; carries `driver`."""
+    """The Spark engine of this process is lost, and its work with it. Carries `driver`."""

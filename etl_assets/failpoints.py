@@ -1,8 +1,9 @@
-"""Named places around every write at which a test can kill the process.
+"""Failpoints: named places around every write at which a test can kill the process.
 
-A failpoint does nothing unless `ETL_ASSETS_FAILPOINT` names it; then the process ends by SIGKILL, as it would by the
-kernel's out-of-memory killer or a lost machine: no `finally`, no `atexit`, no flushed buffers. The driver JVM of a
-process killed at a failpoint is idle and follows within seconds; at `killed_while_writing` it is killed with the process.
+A failpoint does nothing unless `ETL_ASSETS_FAILPOINT` names it. Then the process ends by SIGKILL, as if by
+the kernel's out-of-memory killer or the loss of the machine: no `finally`, no `atexit`, no flushed buffers.
+The driver JVM of a process killed at a failpoint is idle and follows within seconds; at
+`killed_while_writing` it is killed with the process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from etl_assets.environment import FAILPOINT
 
 
 class Failpoint(StrEnum):
-    """Every place where a process can be killed by a test, in the order of one run of the data path, then of upkeep."""
+    """All failpoints, in the order of one run of the data path, then of maintenance."""
 
     STAGE_AFTER_WRITE = "stage.after_write"
     EXCEPTIONS_BEFORE_COMMIT = "exceptions.before_commit"
@@ -36,9 +37,9 @@ class Failpoint(StrEnum):
 
 
 def failpoint(name: Failpoint, *, table: str = "") -> None:
-    """Kill this process if a test asked for it here.
+    """Kill this process if a test requested it here.
 
-    The variable holds `name` or `name@table`; the latter waits for that table's turn.
+    The variable holds `name` or `name@table`; the latter applies to that table only.
     """
     if _wanted(name, table):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -50,7 +51,8 @@ def killed_while_writing(
 ) -> Generator[None]:
     """Kill this process and its JVM as soon as the block has begun a new data file in the table's folder.
 
-    Does nothing unless a test asked for it, like `failpoint`. A block that ends without a new file dies at its end.
+    Does nothing unless a test requested it, like `failpoint`. A block that creates no new file is killed at
+    its end.
     """
     if not _wanted(name, table):
         yield

@@ -11,5 +11,5 @@ from etl_assets.pipelines.system_tables import SYSTEM_TABLES
 
 @functools.cache
 def installed_catalog() -> Catalog:
-    """The catalog of all of them."""
+    """Return the catalog of the installed pipelines."""
     return Catalog(pipelines=(ORDERS,), system_tables=SYSTEM_TABLES)

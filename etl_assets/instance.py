@@ -1,4 +1,4 @@
-"""The Dagster instance of an installation: its folder, its settings, and how to reach it from a command."""
+"""The Dagster instance of an installation: its folder, its settings, and access to it from a command."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _HEADING = "# Written by etl-assets from etl_assets/deployment/dagster.yaml: wha
 def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
     """Write the instance's `dagster.yaml` and return its folder.
 
-    The storage is SQLite in that folder, or the database that `ETL_ASSETS_POSTGRES_URL` names; the address itself is
-    read from the environment by Dagster and is not written down.
+    The storage is SQLite in that folder, or the database that `ETL_ASSETS_POSTGRES_URL` names. Dagster reads
+    the address from the environment; the file does not contain it.
     """
     content = yaml.safe_load(INSTANCE.read_text("utf-8"))
     url = environment.POSTGRES_URL.read(environ)
@@ -41,14 +41,17 @@ def prepare_instance(settings: Settings, environ: Mapping[str, str] | None = Non
 
 
 def with_driver(url: str) -> str:
-    """The address with the driver that dagster-postgres brings; without one, SQLAlchemy 2.1 takes another."""
+    """Return the address with the driver that dagster-postgres installs.
+
+    SQLAlchemy 2.1 defaults to another.
+    """
     scheme, separator, rest = url.partition("://")
     known = scheme in ("postgresql", "postgres")
     return f"postgresql+psycopg2{separator}{rest}" if known else url
 
 
 def open_instance(settings: Settings) -> DagsterInstance:
-    """The instance of this installation, prepared when it is not there yet."""
+    """Open the instance of this installation, and prepare it if it does not exist yet."""
     os.environ["DAGSTER_HOME"] = str(prepare_instance(settings))
     from dagster import DagsterInstance
 

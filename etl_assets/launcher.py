@@ -1,10 +1,13 @@
-"""The run launcher of one machine: Dagster's own, and it knows a warm engine, and whether a run's process is still there.
+"""The run launcher of one machine:
 
-Runs of the platform are handed to the engine (`etl_assets.engine`); all others, and those that it does not take, are launched
-as Dagster does it.
+Dagster's own, plus submission to the warm engine and liveness checks of runs.
 
-Whether a process is there Dagster's launcher leaves to the server that started it. If that server is gone too, with its
-machine or by a kill of the whole process group, nobody notices: the run stays `STARTED` for ever, and holds its pools.
+Runs of the platform are submitted to the engine (`etl_assets.engine`). All others, and those that the engine
+refuses, are launched as Dagster does it.
+
+Dagster's launcher leaves liveness checks to the server that started the process. If that server is lost too,
+with its machine or by a kill of the whole process group, the loss goes unnoticed: the run stays `STARTED`
+forever and holds its pools.
 """
 
 from __future__ import annotations
@@ -31,15 +34,15 @@ _CLOCK_SLACK_SECONDS = 60.0
 
 
 class WatchedRunLauncher(DefaultRunLauncher):
-    """Starts runs as children of the engine or of the code server, and tells run monitoring which of them are gone."""
+    """Launch runs as children of the engine or the code server, and report lost ones to run monitoring."""
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Hand the run to the engine, or launch it as Dagster does."""
+        """Submit the run to the engine, or launch it as Dagster does."""
         if not self._handed_over(context.dagster_run):
             super().launch_run(context)
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupt a run. Whether there was somebody to interrupt."""
+        """Interrupt a run. Return whether there was a process to interrupt."""
         run = self._instance.get_run_by_id(run_id)
         child = None if run is None or run.is_finished else self._handed_to(run)
         if run is None or child is None or not process_runs(*child):
@@ -63,7 +66,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
         )
 
         def note(pid: int) -> None:
-            # Before it begins: whoever wants to end the run has to know where it is.
+            # Before it begins: ending the run requires its process id.
             self._instance.report_engine_event(
                 f"Handed to the engine, whose child {pid} executes it.",
                 run,
@@ -79,7 +82,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
         return hand_over(home_folder(), asked, note, note_refusal)
 
     def _handed_to(self, run: DagsterRun) -> tuple[int, float] | None:
-        """The engine's child that a run was handed to, and when that was noted; None if it was not."""
+        """Return the engine's child that executes a run, and the time it was recorded, or None."""
         for record in self._instance.all_logs(run.run_id, of_type=DagsterEventType.ENGINE_EVENT):
             metadata = record.dagster_event.engine_event_data.metadata if record.dagster_event else {}
             if _HANDED in metadata:
@@ -88,13 +91,13 @@ class WatchedRunLauncher(DefaultRunLauncher):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """Run monitoring asks this launcher."""
+        """Always True: run monitoring asks this launcher."""
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Whether the process that executes a run is there.
+        """Check that the process that executes a run exists.
 
-        Its id is in the run's events; a run that has none yet is still being started.
+        Its id is in the run's events; a run without one is still being started.
         """
         found = self._process_of(run)
         if found is None or process_runs(*found):
@@ -106,7 +109,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
         )
 
     def _process_of(self, run: DagsterRun) -> tuple[int, float] | None:
-        """Process id, and when it was noted (seconds since 1970)."""
+        """Return the run's process id, and the time it was recorded (seconds since 1970)."""
         for record in reversed(self._instance.all_logs(run.run_id, of_type=DagsterEventType.ENGINE_EVENT)):
             metadata = record.dagster_event.engine_event_data.metadata if record.dagster_event else {}
             if "pid" in metadata:
@@ -115,11 +118,11 @@ class WatchedRunLauncher(DefaultRunLauncher):
 
 
 def process_runs(pid: int, noted: float) -> bool:
-    """Whether a process is there and is not another that got its id later.
+    """Return whether a process exists and is not a later one with the same id.
 
     Args:
         pid: Its id on this machine.
-        noted: When it was known to run, in seconds since 1970.
+        noted: A time at which it is known to have run, in seconds since 1970.
     """
     if (started := started_at(pid)) is None:
         return is_there(pid)

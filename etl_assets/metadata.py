@@ -1,4 +1,4 @@
-"""What the Dagster UI shows of a table and of a commit: columns, lineage, figures, chart."""
+"""Metadata of tables and commits for the Dagster UI: columns, lineage, metrics, chart."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ FIGURES = (
     "ignored",
     "removed",
 )
-"""Names of figures, in the order they are shown. Numbers, so that Dagster plots them over the partitions.
+"""Names of metrics, in the order in which they are shown. Their values are numbers, which Dagster plots.
 
-What is refused is the sum of conflicts and rejected, and is not told once more.
+Refused records are not a metric of their own: they are the sum of `conflict` and `rejected`.
 """
 
 CHART_DAYS = 30
@@ -43,7 +43,10 @@ CHART_DAYS = 30
 def definition_metadata(
     contract: TableContract, catalog: Catalog, path: Path | None = None
 ) -> dict[str, Any]:
-    """Columns with types and meaning, and column lineage, from the contract; where the table is, if that does not change."""
+    """Return column types, descriptions and lineage from the contract.
+
+    Includes the table's path, if it never changes.
+    """
     columns = [
         dg.TableColumn(
             name=column.name,
@@ -60,7 +63,7 @@ def definition_metadata(
     lineage = {
         column: [
             dg.TableColumnDep(asset_key=dg.AssetKey(asset), column_name=name)
-            # Two tables of one stage may give the same column.
+            # Two tables of one stage may supply the same column.
             for asset, name in dict.fromkeys(
                 (_asset_of(source.table, catalog), source.column) for source in sources
             )
@@ -80,23 +83,23 @@ def definition_metadata(
 
 
 def _asset_of(table: str, catalog: Catalog) -> str:
-    """The asset that writes a table; a stage writes the table of its rejected rows as well."""
+    """Return the asset that writes a table. A stage also writes the table of its rejected rows."""
     stage = catalog.stage_of(table)
     return table if stage is None else stage.name
 
 
 def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, Any]:
-    """Figures of the whole commit, the same on every partition's materialization.
+    """Return the metrics of the whole commit, the same on every partition's materialization.
 
     Args:
         table: The table written.
-        report: What the step did.
-        of: Number of partitions it was done for; with more than one, the totals are named as such.
+        report: The step's report.
+        of: Number of partitions of the step. With more than one, totals are named as such.
     """
     snapshot = table.snapshot()
     metadata: dict[str, Any] = {
         "dagster/uri": str(table.path),
-        # Texts: nobody wants a chart of them.
+        # Texts, so that Dagster does not plot them.
         "table_version": str(report.version),
         "commits": str(report.commits),
         "domain": report.domain or table.domain.name,
@@ -116,13 +119,14 @@ def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, 
 def partitions_metadata(
     table: Table, report: StepReport, keys: Iterable[str], rows: Mapping[str, int] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Figures of each partition: what the run did to it and how many rows it has now.
+    """Return the metrics of each partition: the run's changes to it, and its rows now.
 
     Args:
         table: The table written.
-        report: What the step did.
+        report: The step's report.
         keys: The partitions.
-        rows: How many rows they have, those of which it is known; None for a table of the platform, which knows by itself.
+        rows: Number of rows of the partitions for which it is known; None for a table of the platform, which
+            is asked.
     """
     keys = list(keys)
     if rows is None:
@@ -152,6 +156,6 @@ def _counts_of(report: StepReport, key: str) -> Mapping[str, int]:
 
 
 def _figures(counts: Mapping[str, int]) -> dict[str, int]:
-    """What there is to tell; that nothing new was stored is told as well, wherever something was read."""
+    """Return the metrics to show, with `inserted` = 0 if something was read and nothing was inserted."""
     told = {INSERTED: 0, **counts} if counts else counts
     return {name: told[name] for name in FIGURES if name in told}

@@ -1,4 +1,4 @@
-"""Daily partitions: the days of arrival, in UTC, from the configured start up to and including today."""
+"""Daily partitions: the days of arrival, in UTC, from the configured start through today."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import dagster as dg
 
 
 def daily_partitions(start: dt.date) -> dg.DailyPartitionsDefinition:
-    """One partition a UTC day. Today has one: events are wanted while they arrive, not a day later."""
+    """Return one partition per UTC day.
+
+    Today has one: events are processed as they arrive, not a day later.
+    """
     return dg.DailyPartitionsDefinition(start_date=start.isoformat(), end_offset=1, timezone="UTC")
 
 
 def ranges(
     days: Iterable[dt.date], max_days: int, *, bridge_gaps: bool = False
 ) -> Iterator[tuple[dt.date, dt.date]]:
-    """Cut days into ranges (first, last), none longer than `max_days`.
+    """Yield ranges of days (first, last), none longer than `max_days`.
 
     Args:
-        days: In any order.
+        days: Days in any order.
         max_days: Length of the longest range.
-        bridge_gaps: A range may hold days that are not asked for; else it ends where a day is left out.
+        bridge_gaps: Whether a range may include days that are not in `days`; otherwise it ends at a gap.
     """
     first = last = None
     for day in sorted(set(days)):

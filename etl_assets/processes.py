@@ -1,4 +1,4 @@
-"""Processes of this machine, told apart also when their numbers are used again."""
+"""Processes of this machine, told apart even when the kernel reuses their ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PROC = Path("/proc")
 
 
 def started_at(pid: int) -> str | None:
-    """When a process started, in the kernel's clock ticks; None when it is gone or a zombie."""
+    """Return when a process started, in the kernel's clock ticks; None if it has ended or is a zombie."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -18,7 +18,7 @@ def started_at(pid: int) -> str | None:
 
 
 def is_there(pid: int) -> bool:
-    """Whether there is a process of that id, also on a system that says no more of it; a zombie may count there."""
+    """Return whether a process of that id exists. Works without /proc, where a zombie may count."""
     if started_at(pid) is not None:
         return True
     return not (_PROC / "self").exists() and _answers(pid)
@@ -30,13 +30,14 @@ def _answers(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it is there, and belongs to somebody else
+        pass  # it exists and belongs to another user
     return True
 
 
 def namespace() -> str | None:
-    """Where process ids are told apart by `started_at`: this machine since it was started, and a container of it, for two of them
-    do not see each other's processes. None on a system that does not say.
+    """Return the scope in which `started_at` tells processes apart: boot of the machine, and container.
+
+    Two containers do not see each other's processes. None on a system without this information.
     """
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text("utf-8").strip()
@@ -46,7 +47,7 @@ def namespace() -> str | None:
 
 
 def since_1970(ticks: str) -> float:
-    """The time of `started_at` in seconds since 1970, by this machine's clock."""
+    """Convert a time from `started_at` to seconds since 1970, by this machine's clock."""
     lines = (_PROC / "stat").read_text("utf-8").splitlines()
     boot = next(line.split()[1] for line in lines if line.startswith("btime"))
     return int(boot) + int(ticks) / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,8 @@
-"""A rehearsal: every step of the platform once over made-up events, in a folder that is gone afterwards.
+"""A rehearsal: every step of the platform over generated events, in a temporary folder.
 
-It leaves behind what a run has to load and compile before it can work: classes in a JVM's archive
-(`python -m etl_assets.rehearsal FILE`, part of `make setup`), or a warm engine (`engine/`). Belongs here: what is run. Does
-not belong here: who has it run, and what for.
+It leaves behind what a run has to load and compile before it can work: classes in a JVM's archive (`python -m
+etl_assets.rehearsal FILE`, part of `make setup`), or a warm engine (`engine/`). Belongs here: what is run.
+Does not belong here: its callers and their purposes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ _EXIT_SECONDS = 300
 
 
 def rehearse(spark: SparkSettings, *, times: int = 2) -> None:
-    """Run all assets over a day, with a new file each time: tables are made, appended to and merged, letters collected.
+    """Run all assets over a day, with a new file each time.
+
+    Tables are created, appended to and merged, and dead letters are collected.
 
     Args:
-        spark: The engine that rehearses.
-        times: From the second on, rows meet rows.
+        spark: Settings of the Spark engine to use.
+        times: Number of runs. From the second on, rows meet existing rows.
     """
     import dagster as dg
 
@@ -67,7 +69,7 @@ def _record_classes(archive: Path) -> None:
 
 
 def _end_of_driver() -> subprocess.Popen[bytes]:
-    """Have this process's driver end as it does with its process, and give it to wait for."""
+    """End this process's driver as the process's exit would, and return its process to wait for."""
     from pyspark import SparkContext
 
     context: Any = SparkContext._active_spark_context

@@ -29,23 +29,24 @@ def materialize_days(
     assets: Sequence[str] | None = None,
     max_days: int | None = None,
 ) -> list[dg.ExecuteInProcessResult]:
-    """Materialize assets for days, a range of days a run, and evaluate their checks.
+    """Materialize assets for days, one run per range of days, and evaluate their checks.
 
-    Where a step fails for some days of a run, Dagster does not begin the steps after it. So the run's other days are taken
-    again without them: what is done is found done, and they get to the end of the path.
+    If a step fails for some days of a run, Dagster skips the later steps for all its days. So the run's other
+    days run again without the failed ones: finished steps find nothing to do, and these days reach the end of
+    the path.
 
     Args:
         settings: The platform file.
-        instance: Where runs and materializations are recorded.
+        instance: Dagster instance that records runs and materializations.
         days: Days of arrival.
-        mode: Read what is new, or all.
-        assets: Names; default all.
-        max_days: Length of the longest run, days in between that were not asked for included; default the platform
-            file's, without such days.
+        mode: Whether to read incrementally or whole partitions.
+        assets: Names of the assets; all by default.
+        max_days: Length of the longest run in days, including gaps between `days`; by default the platform
+            file's, and no run spans a gap.
 
     Raises:
-        RunFailed: a run failed. If it did for some of its days, all other days are done; if not, the runs before it.
-            `alerts.jsonl` has a line of each run that failed.
+        RunFailed: a run failed. If it failed for some of its days, all other days are done; if not, the runs
+            before it are. `alerts.jsonl` has a line for each failed run.
     """
     definitions = build_definitions(settings)
     names = assets or [stage.name for stage in settings.catalog().stages]
@@ -62,7 +63,7 @@ def materialize_days(
             instance=instance,
             raise_on_error=False,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-            # A run of this process cannot be started again by the daemon; the command can be.
+            # The daemon cannot restart a run of this process; the user can repeat the command.
             tags={tags.READ_MODE: mode.value, tags.MAX_RETRIES: "0", **_days(first, last)},
         )
         results.append(result)
@@ -79,7 +80,7 @@ def materialize_days(
 
 
 def _failed_days(result: dg.ExecuteInProcessResult) -> set[dt.date]:
-    """The days for which a run failed; none where it failed for another reason."""
+    """Return the days for which a run failed; empty if it failed for another reason."""
     failures: list[Any] = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     named = [failed_partitions(failure.user_failure_data) for failure in failures]
     return {dt.date.fromisoformat(key) for keys in named for key in keys} if all(named) else set()
@@ -95,7 +96,10 @@ def _days(first: dt.date, last: dt.date) -> dict[str, str]:
 def _write_alert(
     settings: Settings, result: dg.ExecuteInProcessResult, first: dt.date, last: dt.date
 ) -> None:
-    """The line that the failure sensor writes of runs that Dagster launched: a command's run may have no daemon to watch it."""
+    """Write the alert of a failed run.
+
+    The failure sensor writes the same for launched runs, but a command's run may have no daemon.
+    """
     alert = {
         "run_id": result.run_id,
         "job": result.job_def.name,
@@ -125,7 +129,7 @@ def _failed(
 def _materializations(
     instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult
 ) -> Iterator[dg.AssetMaterialization]:
-    """Those of a run. A step that fails has put its own into the log of events, and not into the result."""
+    """Yield the materializations of a run from the event log. The result lacks those of a failed step."""
     for record in instance.all_logs(result.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
         if record.asset_materialization is not None:
             yield record.asset_materialization

@@ -1,8 +1,10 @@
-"""Documentation: docs/settings.md, written from the settings and the environment variables.
+"""Generate docs/settings.md from the settings and the environment variables.
 
-Belongs here: how a setting reads as Markdown. Does not belong here: anything the settings do not say themselves.
+Belongs here: the form of a setting in Markdown. Does not belong here: anything the settings do not say
+themselves.
 
-`python -m etl_assets.settings_documentation > docs/settings.md` writes it; a test fails when it is stale.
+`python -m etl_assets.settings_documentation > docs/settings.md` writes the page; a test fails when it is
+stale.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _SCALARS = {
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(_lines())
 
 

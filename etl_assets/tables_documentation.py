@@ -1,8 +1,8 @@
-"""docs/tables.md, written from the contracts of the tables.
+"""Generate docs/tables.md from the contracts of the tables.
 
-Belongs here: how a contract reads as Markdown. Does not belong here: anything a contract does not say.
+Belongs here: the form of a contract in Markdown. Does not belong here: anything a contract does not say.
 
-`python -m etl_assets.tables_documentation > docs/tables.md` writes it; a test fails when it is stale.
+`python -m etl_assets.tables_documentation > docs/tables.md` writes the page; a test fails when it is stale.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ higher value wins. Times are UTC. A column may be null only where it says so.
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(_lines())
 
 
 def render_table(contract: TableContract) -> str:
-    """The section about one table."""
+    """Return the section about one table."""
     return "\n".join(_table_lines(contract))
 
 

@@ -1,18 +1,21 @@
-"""Run tags: what a run of the platform says of itself in Dagster's tags, and of Dagster's own those that are documented."""
+"""Run tags: the platform's own, and the documented ones of Dagster that it uses."""
 
 from __future__ import annotations
 
 READ_MODE = "etl_assets/read"
-"""`incremental` on runs that automation asks for; by hand and in backfills absent, and the partition is read whole."""
+"""`incremental` on runs requested by automation.
+
+Manual runs and backfills lack it and read whole partitions.
+"""
 DOMAIN = "etl_assets/domain"
-"""Failure domain the run's newest stage was placed in."""
+"""Failure domain that the run's newest stage was placed in."""
 REQUEST = "etl_assets/request"
-"""What the landing sensor asked for: days and cursor; all attempts at the same have the same value."""
+"""Request of the landing sensor (days and cursor). All attempts at one request have the same value."""
 
 MAX_RETRIES = "dagster/max_retries"
-"""Dagster's own, as its documentation names it: how often its daemon starts a run again that failed."""
+"""Dagster's tag, as documented: how often its daemon restarts a failed run."""
 
 
 def domain_of(stage: str) -> str:
-    """The tag with the failure domain a run placed a stage in: those of one run may differ."""
+    """Return the tag for the failure domain of one stage: the stages of a run may have different domains."""
     return f"etl_assets/{stage}_domain"

@@ -1,1 +1,4 @@
-"""The data path, one asset a module. An asset places its stage and returns the step; the IO manager runs it."""
+"""The assets of the data path.
+
+An asset places its stage and returns the step; the IO manager runs the step.
+"""

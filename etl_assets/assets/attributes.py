@@ -1,4 +1,7 @@
-"""What every asset of the platform has: description, owners, kinds, group, partitions, policies and pool."""
+"""Attributes that every asset of the platform has.
+
+They are description, owners, kinds, group, partitions, policies and pool.
+"""
 
 from typing import Any
 
@@ -16,17 +19,17 @@ IO_MANAGER = "delta"
 def attributes(
     contract: TableContract, settings: Settings, *, group: str, daily: bool = True, automated: bool = True
 ) -> dict[str, Any]:
-    """Arguments of `@dg.asset` for a table.
+    """Return the arguments of `@dg.asset` for a table.
 
     Args:
-        contract: The table; name, description, columns and lineage follow from it.
+        contract: The table's contract, which supplies name, description, columns and lineage.
         settings: The platform file.
         group: Group in the asset graph.
-        daily: One partition a day of arrival; else none.
-        automated: Materialized after its inputs; else by a sensor or by hand.
+        daily: Whether the asset has one partition per day of arrival; otherwise it has none.
+        automated: Whether it is materialized after its inputs; otherwise by a sensor or by hand.
     """
     catalog = settings.catalog()
-    # The replica of a mirrored table that counts is another after a change of leader: runs tell where it was.
+    # A mirrored table's path changes with its leader, so each run reports where it was.
     path = None if len(settings.domains) > 1 else settings.placement().domains[0].table_path(contract.name)
     return {
         "name": contract.name,
@@ -44,7 +47,7 @@ def attributes(
             backoff=dg.Backoff.EXPONENTIAL,
             jitter=dg.Jitter.FULL,
         ),
-        # One writing run a table: the instance gives a pool one slot.
+        # One writing run per table: the instance gives a pool one slot.
         "pool": contract.name,
         "io_manager_key": IO_MANAGER,
         "automation_condition": after_inputs(settings.home, catalog.reference) if automated else None,

@@ -1,4 +1,7 @@
-"""The asset of a stage: its partitions, dependencies and policies from the declaration, its rows from the stage's step."""
+"""The asset of a stage.
+
+Its partitions, dependencies and policies come from the declaration, its rows from the stage's step.
+"""
 
 from typing import Any
 
@@ -15,7 +18,8 @@ from etl_assets.steps.step import StepArguments
 def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
     """Build the asset of a stage.
 
-    A stage that reads tables is materialized after its inputs. One that reads a source is materialized by a sensor, or by hand.
+    An asset that reads tables is materialized after its inputs. One that reads a source is materialized by a
+    sensor or by hand.
     """
 
     @dg.asset(
@@ -41,6 +45,6 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
 
 
 def _dependencies(stage: Stage, catalog: Catalog) -> list[str]:
-    """Names of the assets that write what the stage reads, each once."""
+    """Return the names of the assets that write the stage's inputs and lookups, each once."""
     writers = (catalog.stage_of(name) for name in (*stage.inputs, *stage.lookups))
     return list(dict.fromkeys(writer.name for writer in writers if writer is not None))

@@ -1,7 +1,7 @@
-"""The full contract of a table as a check, over the rows of the newest commit.
+"""Asset check of a table's full contract, over the rows of the newest commit.
 
-A million rows are compared in this process within a second or two, so runs of sensors have the check too. More of them go
-through the pandera model, which takes Spark some seconds for each table.
+Up to a million rows are checked in this process within a second or two, so runs of sensors include the check.
+More rows go through the pandera model, which takes Spark some seconds per table.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ VERSION = "table_version"
 
 
 def contract_check(contract: TableContract, settings: Settings) -> dg.AssetChecksDefinition:
-    """Build the check."""
+    """Build the check of a table's contract."""
 
     @dg.asset_check(
         asset=contract.name,
@@ -56,7 +56,7 @@ def contract_check(contract: TableContract, settings: Settings) -> dg.AssetCheck
 def broken_by(
     table: Table, contract: TableContract, version: int, session: "Callable[[], SparkSession]"
 ) -> tuple[Violation, ...]:
-    """What the rows that a commit wrote break of a contract; Spark is asked for if there are too many to look at here."""
+    """Return how the rows that a commit wrote violate a contract. Spark is used only for too many rows."""
     snapshot = table.snapshot(version)
     differences = () if snapshot is None else log_differences(contract, snapshot.fields())
     if differences:
@@ -74,12 +74,12 @@ def broken_by(
 
 
 def _passed_before(instance: dg.DagsterInstance, key: dg.AssetCheckKey, version: int) -> bool:
-    """Whether the last evaluation was of this version: a run that changed nothing then starts no Spark for it."""
+    """Return whether the last evaluation passed for this version. An unchanged table then needs no Spark."""
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=5):
         evaluation = record.evaluation
         if not isinstance(evaluation, dg.AssetCheckEvaluation):
-            continue  # planned only: the newest record is the evaluation that is being made
+            continue  # planned only: the newest record is the evaluation under way
         checked = evaluation.metadata.get(VERSION)
-        # Earlier releases wrote a number, of which Dagster made a chart.
+        # Earlier releases wrote a number, which Dagster plotted.
         return evaluation.passed and checked is not None and str(checked.value) == str(version)
     return False

@@ -1,1 +1,1 @@
-"""The command line: `etl-assets`. One module a command group; `main.py` puts them together."""
+"""The command line, `etl-assets`: one module per command group, assembled by `main.py`."""

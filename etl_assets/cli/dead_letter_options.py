@@ -1,4 +1,4 @@
-"""What the commands on dead letters share: their options, and how they choose and count letters."""
+"""Shared code of the commands on dead letters: options, selection and wording."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for mac
 
 
 def settings_and_domain() -> tuple[Settings, FailureDomain]:
-    """The platform file, and the domain whose tables are looked at."""
+    """Return the platform file, and the domain to read tables in."""
     from etl_assets.settings import load_installation
 
     settings = load_installation()
@@ -33,7 +33,7 @@ def settings_and_domain() -> tuple[Settings, FailureDomain]:
 def letter_filter(
     state: DeadLetterState | None, stage: str | None, reason: str | None, day: dt.datetime | None
 ) -> DeadLetterFilter:
-    """The options as a filter."""
+    """Convert the options to a filter."""
     from etl_assets.observability.dead_letters import DeadLetterFilter
 
     return DeadLetterFilter(
@@ -45,15 +45,15 @@ def letter_filter(
 
 
 def short(letter: DeadLetter) -> str:
-    """The id as people are shown it."""
+    """Return the shortened id that is shown to people."""
     return letter.dead_letter_id[:SHOWN_OF_ID]
 
 
 def counted(letters: Sequence[object]) -> str:
-    """Their number in words."""
+    """Return the number of dead letters in words."""
     return f"{len(letters):,} dead {'letter' if len(letters) == 1 else 'letters'}"
 
 
 def say(text: str) -> None:
-    """A line of progress."""
+    """Print a line of progress."""
     click.echo(f"==> {text}", err=True)

@@ -1,7 +1,7 @@
-"""`etl-assets dead-letters`: list, show and discard refused records; `replay.py` hands them in again.
+"""`etl-assets dead-letters`: list, show and discard rejected records; `replay.py` submits them again.
 
-Belongs here: options, and how letters are shown. Does not belong here: finding them (`observability/dead_letters.py`) and
-discarding them (`steps/discard_dead_letters.py`).
+Belongs here: options, and the display of dead letters. Does not belong here: finding them
+(`observability/dead_letters.py`) and discarding them (`steps/discard_dead_letters.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     ),
 )
 def dead_letters() -> None:
-    """See refused records, hand them in again, or give them up."""
+    """See refused records, submit them again, or give them up."""
 
 
 dead_letters.add_command(replay)
@@ -182,7 +182,7 @@ def _show_list(letters: Sequence[DeadLetter], *, states: bool) -> None:
     table.add_column("why", overflow="fold")
     for letter in letters:
         state = [letter.state] if states else []
-        # As it is: rich would take square brackets in a text for markup.
+        # `Text` shows the text as it is: rich would read square brackets as markup.
         why = Text(f"{letter.reason}: {letter.error or ''}")
         day = letter.partition_date.isoformat()
         table.add_row(short(letter), day, letter.stage, str(letter.attempts), *state, why)

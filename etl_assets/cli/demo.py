@@ -1,4 +1,4 @@
-"""`etl-assets demo`: events made or converted, every asset materialized on the real instance, and a table of figures."""
+"""`etl-assets demo`: generate or convert events, materialize every asset, and print a table of metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEMO_FILE = "demo.json"
 DAYS_PER_RUN = 366
-"""More than a run of every day has: years of orders are to be seen in minutes."""
+"""More days than an ordinary run has: a demo shows years of orders within minutes."""
 
 
 @click.command()
@@ -70,7 +70,7 @@ def _say(text: str) -> None:
 
 
 def _land_generated(home: Path, events: int, days: int) -> Any:
-    """Made-up events; the first day is remembered, so that a demo on another day makes the same events again."""
+    """Generate events. The first day is stored, so that a demo on another day generates the same events."""
     from etl_assets.orders.generator.faults import FaultRates
     from etl_assets.orders.generator.generate import EventsSpec, generate
 
@@ -107,7 +107,10 @@ def _landed(summary: Any) -> None:
 
 
 def _use_domains(home: Path, domains: int) -> None:
-    """Write the domains of a new installation into its platform file; one that is in use keeps its own."""
+    """Write the domains of a new installation into its platform file.
+
+    An existing installation keeps its own.
+    """
     from etl_assets.errors import SettingsError
     from etl_assets.settings import load_settings
 
@@ -162,7 +165,7 @@ def _materialize(settings: Settings) -> dict[str, Any]:
 
 
 def _expect_jars(settings: Settings) -> None:
-    """Delta's jars, fetched where they are missing: a demo is the first that a new installation does."""
+    """Check Delta's jars and fetch missing ones: a demo is often a new installation's first command."""
     from etl_assets.errors import RuntimeMissing
     from etl_assets.resources.spark import spark_config
     from etl_assets.runtime.jars import delta_jars, ensure_jars
@@ -183,7 +186,7 @@ class _Saying(logging.Handler):
 
 @contextmanager
 def _steps_heard() -> Generator[None]:
-    """Pass on what the steps say on their way."""
+    """Print the log messages of steps."""
     logger = logging.getLogger("etl_assets")
     handler = _Saying()
     level = logger.level
@@ -220,13 +223,13 @@ def _run(settings: Settings, instance: Any, days: tuple[dt.date, ...]) -> tuple[
 
 
 def run_figures(result: Any) -> Counter[str]:
-    """Figures of a run by `table.figure`, summed over the materializations' partitions."""
+    """Return the metrics of a run by `table.metric`, summed over the materialized partitions."""
     events = result.get_asset_materialization_events()
     return figures_of(event.step_materialization_data.materialization for event in events)
 
 
 def figures_of(materializations: Iterable[Any]) -> Counter[str]:
-    """Figures of materializations by `table.figure`, summed."""
+    """Return the metrics of materializations by `table.metric`, summed."""
     from etl_assets.metadata import FIGURES
 
     figures: Counter[str] = Counter()
@@ -240,7 +243,7 @@ def figures_of(materializations: Iterable[Any]) -> Counter[str]:
 
 
 def _tables(settings: Settings) -> dict[str, Any]:
-    """What is in the tables now, whatever this run did."""
+    """Return metrics of the tables' current content, whatever this run did."""
     from etl_assets.observability.order_statuses import orders_by_status
 
     return {"orders_by_status": orders_by_status(settings.placement().reader())}

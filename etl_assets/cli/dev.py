@@ -8,7 +8,7 @@ import sys
 import click
 
 _KNOWN_WARNING = "ignore:Function `dev_command` is superseded"
-"""Dagster's version is pinned, and its `dev` works: nothing that a user could do anything about."""
+"""Dagster's version is pinned, and its `dev` works; a user cannot act on this warning."""
 
 
 @click.command()
@@ -27,7 +27,10 @@ _KNOWN_WARNING = "ignore:Function `dev_command` is superseded"
     help="What Dagster says in this terminal; with info, every look of a sensor.",
 )
 def dev(host: str, port: int, engine: bool, log_level: str) -> None:
-    """Open the Dagster UI with all daemons: sensors, backfills, run queue and monitoring. One on a home folder."""
+    """Open the Dagster UI with all daemons: sensors, backfills, run queue, monitoring.
+
+    One on a home folder.
+    """
     from etl_assets.cli.only_one import expect_free, hold_home
     from etl_assets.deployment import WORKSPACE
     from etl_assets.instance import prepare_instance
@@ -49,14 +52,17 @@ def dev(host: str, port: int, engine: bool, log_level: str) -> None:
 
 
 def _start_engine() -> None:
-    """Beside the UI, for as long as that runs; another one that serves this installation stays."""
+    """Start an engine that ends with the UI.
+
+    If another engine serves this installation, the new one exits.
+    """
     import subprocess
     from functools import partial
 
     from etl_assets.engine.parent import die_with
 
     command = [sys.executable, "-m", "etl_assets.cli.main", "engine"]
-    # The process that is this one now becomes Dagster's: the engine goes with it.
+    # This process becomes Dagster's by `exec`, and the engine ends with it.
     subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=partial(die_with, os.getpid())
     )

@@ -1,4 +1,4 @@
-"""`etl-assets doctor`: what is wrong with this machine and installation, and the fix."""
+"""`etl-assets doctor`: problems of this machine and installation, each with its fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`etl-assets domains`: where the failure domains stand, and what the operator says of them."""
+"""`etl-assets domains`: the state of the failure domains, and the operator's changes to it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _tell(placement: Placement, name: str) -> None:
 
 
 def _placement(name: str) -> Placement:
-    """The placement of this installation, if it has a domain of that name."""
+    """Return the placement of this installation, if it has a domain of that name."""
     from etl_assets.errors import NotFound
     from etl_assets.settings import load_installation
 

@@ -1,4 +1,4 @@
-"""`etl-assets effects`: what sinks outside of the platform are at."""
+"""`etl-assets effects`: effects of sinks outside of the platform that are under way."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def effects() -> None:
 def list_command(sink: str | None, as_json: bool) -> None:
     """List effects that are reserved and not completed, the oldest first.
 
-    One whose owner died stays until somebody asks for it: then it is taken over. Ages are by the clocks of two machines.
+    An effect whose owner died stays until another process reserves it, which takes it over. Ages are by the
+    clocks of two machines.
     """
     from etl_assets.observability.reservations import reservations
     from etl_assets.settings import load_installation

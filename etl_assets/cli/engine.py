@@ -1,4 +1,4 @@
-"""`etl-assets engine`: keeps Spark and the definitions warm for runs that Dagster launches on this machine."""
+"""`etl-assets engine`: keep Spark and the definitions warm for runs that Dagster launches on this machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def engine(only_status: bool) -> None:
     if sys.platform != "linux":
         raise click.UsageError("the engine needs Linux; runs work without it")
     os.environ["ETL_ASSETS_HOME"] = str(home_folder())
-    # A thread of a library's own could hold a lock at the moment a child is made.
+    # A library's thread could hold a lock at the moment of a fork.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     settings = load_settings()
     settings.home.mkdir(parents=True, exist_ok=True)
@@ -63,12 +63,12 @@ def engine(only_status: bool) -> None:
 
 
 def _await_what_loads() -> None:
-    """Wait until code and settings can be loaded: an engine that cannot would end, by a file that was saved half-done."""
+    """Wait until code and settings can be loaded. Otherwise a half-saved file would end the engine."""
     from functools import partial
 
     from etl_assets.engine.parent import die_with
 
-    # Another process: this one has the old modules, and a module that does not load may be any.
+    # In another process: this one has the old modules, and any module may be the one that fails to load.
     command = [sys.executable, "-c", _LOAD]
     told = ""
     while True:
@@ -87,7 +87,7 @@ def _await_what_loads() -> None:
 
 
 def _await_a_change(state: str) -> None:
-    """Wait for a change of files that are known, or for a minute: what has not been loaded is not."""
+    """Wait for a change of known files, or for a minute: files that were never loaded are not known."""
     deadline = time.monotonic() + _TRY_AGAIN_SECONDS
     while _state() == state and time.monotonic() < deadline:
         time.sleep(1.0)
@@ -98,10 +98,10 @@ def _state() -> str:
 
     try:
         return loaded_state(os.environ)
-    except OSError:  # a file or folder went away in the middle of the look
+    except OSError:  # a file or folder vanished during the comparison
         return ""
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # a log that is full or gone ends no run
+    with suppress(OSError):  # a full or missing log must not end a run
         click.echo(f"engine: {line}", err=True)

@@ -1,6 +1,7 @@
-"""The commands that make events: `etl-assets events generate` and `etl-assets events from-olist`.
+"""The commands that create events: `etl-assets events generate` and `etl-assets events from-olist`.
 
-Belongs here: options, progress and how the counts are shown. Does not belong here: making the events (`events/`).
+Belongs here: options, progress, and the display of counts. Does not belong here: creating the events
+(`orders/generator/`).
 """
 
 from __future__ import annotations
@@ -163,7 +164,10 @@ def show(summary: EventsSummary, *, as_json: bool) -> None:
 
 @contextmanager
 def _progress(what: str, total: int | None) -> Generator[Callable[[int], None] | None]:
-    """A bar on stderr, and what moves it; None where nobody watches."""
+    """Show a progress bar on stderr and yield the function that advances it.
+
+    Without a terminal, yield None.
+    """
     if not sys.stderr.isatty():
         yield None
         return

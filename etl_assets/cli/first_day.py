@@ -1,4 +1,4 @@
-"""The first partition of a demo's installation, written into its platform file."""
+"""Set the first partition of a demo's installation in its platform file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def start_partitions(home: Path, day: dt.date) -> None:
-    """Have the partitions begin no later than the first day of the events, and in a new installation on the first day there
-    is anything of: then no day is empty. One that is in use keeps all its partitions.
+    """Make the partitions start no later than the first day of the events.
+
+    In a new installation they start on the first day with any file, so that no day is empty. An installation
+    in use keeps all its partitions.
 
     Raises:
         SettingsError: `start_date` is after that day, in a platform file that is not the installation's own.
@@ -41,7 +43,10 @@ def start_partitions(home: Path, day: dt.date) -> None:
 
 
 def _is_new(settings: Settings) -> bool:
-    """Whether nothing has been materialized yet. A root that is not there for the moment tells nothing; Dagster's folder does."""
+    """Return whether nothing has been materialized yet.
+
+    A root that is unavailable at the moment proves nothing; Dagster's folder does.
+    """
     tables = (domain.root / "tables" for domain in settings.placement().domains)
     return not settings.dagster_home.exists() and not any(folder.exists() for folder in tables)
 

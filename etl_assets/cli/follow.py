@@ -1,4 +1,4 @@
-"""`etl-assets follow`: the resident process that carries new events through as they come."""
+"""`etl-assets follow`: the resident process that carries new events through as they arrive."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import click
 @click.command(epilog="\b\nExamples:\n  etl-assets follow\n  etl-assets follow --verbose\n")
 @click.option("--verbose", is_flag=True, help="Say what each step does, also when all is well.")
 def follow(verbose: bool) -> None:
-    """Carry new events through as soon as they are there, until SIGTERM or SIGINT.
+    """Carry new events through as soon as they arrive, until SIGTERM or SIGINT.
 
-    One process with a warm Spark session; the landing sensor starts no runs while it lives. What it does is reported to
-    Dagster. Errors are retried and told in alerts.jsonl; the process ends when it cannot go on by itself, to be started
-    again by its supervisor.
+    One process with a warm Spark session; the landing sensor starts no runs while it lives. What it does is
+    reported to Dagster. Errors are retried and written to alerts.jsonl; the process ends when it cannot go on
+    by itself, to be started again by its supervisor.
     """
     from etl_assets.follow.follower import Follower
     from etl_assets.follow.reports import Dagster

@@ -1,6 +1,6 @@
-"""`etl-assets`: the group of all commands, and what becomes of errors.
+"""`etl-assets`: the group of all commands, and the handling of errors.
 
-Exit codes: 0 done, 1 something is wrong and the message says what and the fix, 2 the call itself is wrong.
+Exit codes: 0 done; 1 an error, with a message and its fix; 2 a wrong call.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ COMMANDS = {
     "trace": "etl_assets.cli.trace:trace",
     "doctor": "etl_assets.cli.doctor:doctor",
 }
-"""Command to where it is; imported when asked for, so that a quick command does not pay for Dagster or Spark."""
+"""Import path of each command. Imported on use, so that a quick command does not pay for Dagster or Spark."""
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, in the order above."""
+        """Return all commands, in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
+        """Import and return one command; None if there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")

@@ -1,4 +1,4 @@
-"""One `etl-assets dev` on a home folder, on an address that is free: both are found out before anything is started.
+"""Checks before `etl-assets dev` starts: it is the only one on its home folder, and its address is free.
 
 Two sets of daemons on one instance would evaluate every sensor and schedule twice.
 """
@@ -20,13 +20,13 @@ _NEXT_PORTS = 20
 
 
 def hold_home(home: Path) -> None:
-    """Hold a home folder for as long as this process lives, also as another program (`exec`); children do not hold it.
+    """Lock a home folder for the lifetime of this process, across `exec`. Children do not hold the lock.
 
     Raises:
         DevRunning: another process holds it; the message names it.
     """
     home.mkdir(parents=True, exist_ok=True)
-    # Never closed: a lock of this kind is the process's, and goes with the first closing of its file.
+    # Never closed: this kind of lock belongs to the process, and closing the file once would release it.
     opened = os.open(home / _FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,10 +53,10 @@ def _holder(content: bytes) -> str:
 
 
 def expect_free(host: str, port: int) -> None:
-    """Make sure that a server can listen on an address; port 0 stands for any.
+    """Check that a server can listen on an address; port 0 means any port.
 
     Raises:
-        AddressUnusable: it is in use, or is not this machine's.
+        AddressUnusable: the address is in use, or is not this machine's.
     """
     if (error := _refusal(host, port)) is None:
         return
@@ -86,7 +86,7 @@ def _refusal(host: str, port: int) -> OSError | None:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         ):
             with socket.socket(family, kind, protocol) as listener:
-                # As the server does: an address that was used a moment ago is free.
+                # As the server does: a recently used address counts as free.
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(address)
     except (OSError, OverflowError) as error:

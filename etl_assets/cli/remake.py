@@ -1,7 +1,7 @@
-"""An undo and the run that makes again what it took out: both, or the tables are as they were.
+"""An undo, and the run that rebuilds the removed rows: both succeed, or the tables are restored.
 
-Belongs here: the order of checking, undoing, running and putting back, and what is said when that fails. Does not belong
-here: what goes and comes back (`undo/plan.py`), and how days are run (`runs.py`).
+Belongs here: the order of checking, undoing, running and restoring, and the messages on failure. Does not
+belong here: what is removed and restored (`undo/plan.py`), and how days are run (`runs.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Plan = Callable[["Domains"], "Undo"]
 
 
 def writing(settings: Settings) -> Domains:
-    """Where tables are written: each where its stage runs."""
+    """Return a function from a table's name to the domain that writes it, which is its stage's."""
     from etl_assets.steps.placing import place
 
     placement = settings.placement()
@@ -32,13 +32,13 @@ def writing(settings: Settings) -> Domains:
 def carry_out(
     settings: Settings, plan: Plan, *, of: Collection[str], forwards: bool = False
 ) -> tuple[Undo, dict[str, int]]:
-    """Plan an undo of some tables where they are written, and commit it; planned again if a commit comes in between.
+    """Plan an undo of some tables where they are written, and commit it. Plan again after a conflict.
 
-    It takes its turn at these tables and at all that are made from them: another writer of this machine waits, and is waited
-    for. `forwards` is that of `Undo.carry_out`.
+    The undo queues for these tables and for all tables derived from them, so it and other writers of this
+    machine wait for each other. `forwards` is passed to `Undo.carry_out`.
 
     Returns:
-        What was planned, and the new version of each table by name.
+        The plan, and the new version of each table by name.
     """
     from etl_assets.errors import CommitConflict
     from etl_assets.steps.table_queue import TableQueue
@@ -55,10 +55,12 @@ def carry_out(
 
 
 def check_ready(settings: Settings, assets: Collection[str], days: Collection[dt.date]) -> None:
-    """See that a run of some assets can begin: each has a failure domain, and Spark starts. Before anything is taken out.
+    """Check, before any row is removed, that a run of some assets can start.
+
+    Each asset must have a failure domain, and Spark must start.
 
     Raises:
-        DomainUnavailable: an asset has no domain that may and can run it.
+        DomainUnavailable: no domain may run an asset, or none can.
         RuntimeMissing: Java or a jar is missing.
     """
     from etl_assets.resources.platform import input_bytes
@@ -73,22 +75,22 @@ def check_ready(settings: Settings, assets: Collection[str], days: Collection[dt
 def undo_and_remake(
     settings: Settings, plan: Plan, *, of: Collection[str], assets: Sequence[str], days: Collection[dt.date]
 ) -> dict[str, int]:
-    """Carry out an undo, and run the assets whose rows it takes out. If the run fails, the tables get back what they had.
+    """Carry out an undo, and run the assets whose rows it removes. If the run fails, restore the tables.
 
-    Killed in between, what is missing is made by the same command again, or by `etl-assets run`.
+    If the process is killed in between, the same command or `etl-assets run` rebuilds the missing rows.
 
     Args:
         settings: The platform file.
-        plan: The undo.
+        plan: Plans the undo.
         of: The tables it begins with.
-        assets: What is run, in the order of the data path.
-        days: The days that are run, if the undo has none of its own.
+        assets: Assets to run, in the order of the data path.
+        days: Days to run, if the undo has none of its own.
 
     Returns:
         The version of each table after the undo.
 
     Raises:
-        EtlAssetsError: it could not be done; its `fix` says how the tables are.
+        EtlAssetsError: the undo or the run failed; the error's `fix` describes the state of the tables.
     """
     from etl_assets.errors import EtlAssetsError
 
@@ -104,7 +106,7 @@ def undo_and_remake(
     say(f"taken out of {', '.join(each.name for each in undo.tables)}; made again now")
     try:
         _run(settings, assets, days)
-    except BaseException as error:  # An interrupted run, too, must not leave tables without their rows.
+    except BaseException as error:  # An interrupted run must not leave tables without their rows either.
         state = _put_back(settings, undo, error)
         say(state)
         if isinstance(error, EtlAssetsError):
@@ -114,7 +116,7 @@ def undo_and_remake(
 
 
 def finish(settings: Settings, assets: Sequence[str]) -> None:
-    """Run what assets have not made of their inputs, as after an undo that was killed before its run."""
+    """Run assets for the days on which they are behind, as after an undo that was killed before its run."""
     from etl_assets.observability.pending import days_behind
 
     behind = days_behind(settings.placement().reader(), settings.start_date)
@@ -132,12 +134,12 @@ def _run(settings: Settings, assets: Sequence[str], days: Collection[dt.date]) -
     from etl_assets.steps.step import ReadMode
 
     with open_instance(settings) as instance:
-        # Cursors were set back, so that what is new is all of it.
+        # The undo has set the cursors back, so an incremental run reads everything that is missing.
         materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL, assets=assets)
 
 
 def _put_back(settings: Settings, undo: Undo, cause: BaseException) -> str:
-    """Give the tables of an undo back what they had, after the run behind it failed; how they are now, in a sentence."""
+    """Restore the tables of an undo after its run failed; return their state, in a sentence."""
     from etl_assets.sensors.alerts import AlertKind, write_alert
     from etl_assets.undo.put_back import plan_put_back
 
@@ -148,7 +150,7 @@ def _put_back(settings: Settings, undo: Undo, cause: BaseException) -> str:
         back, _ = carry_out(
             settings, partial(plan_put_back, before=before, days=days), of=list(before), forwards=True
         )
-    except Exception as error:  # noqa: BLE001 - whatever it is, the operator has to know what is missing now
+    except Exception as error:  # noqa: BLE001 - the operator has to know what is missing, whatever failed
         state = (
             f"rows are missing from {names}: they were taken out, and neither made again nor put back"
             f" ({type(error).__name__}: {error}); the same command, or `etl-assets run`, makes them again"
@@ -157,7 +159,7 @@ def _put_back(settings: Settings, undo: Undo, cause: BaseException) -> str:
             settings.home, AlertKind.UNDO_UNFINISHED, {"tables": names, "error": f"{state}; cause: {cause}"}
         )
         return state
-    # Letters that were discarded meanwhile stay so, and the others of their days are for the next run.
+    # Dead letters discarded meanwhile stay discarded. The next run handles the others of their days.
     unmade = ", ".join(each.name for each in back.tables if each.replacement.undo["kind"] == "reprocess")
     return f"{names} have again the rows that they had before the command; it can be repeated" + (
         f"; {unmade} changed meanwhile and is made again by the next run" if unmade else ""

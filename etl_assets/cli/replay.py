@@ -1,7 +1,7 @@
-"""`etl-assets dead-letters replay`: hand letters in again, run their days, and say what became of each.
+"""`etl-assets dead-letters replay`: submit replays of dead letters, run their days, and report each result.
 
-Belongs here: the order of these parts, and how results are shown. Does not belong here: what handing in is and how its
-result is judged (`observability/submit_replays.py`).
+Belongs here: the order of these steps, and the display of results. Does not belong here: submitting replays
+and determining their results (`observability/submit_replays.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from etl_assets.settings import Settings
 
 AFTER_NORMALIZE = ("warehouse_rows", "order_status_view", "dead_letters", "audit_log")
-"""Assets that take up what a replay at normalize has let in."""
+"""Assets that process what a replay at normalize has accepted."""
 
 
 @click.command(
@@ -69,7 +69,7 @@ def replay(
     day: dt.datetime | None,
     as_json: bool,
 ) -> None:
-    """Hand open dead letters in again, run their days, and say what became of each.
+    """Submit open dead letters again, run their days, and report the result of each.
 
     Exit code 1 if a record did not get in. Replaying twice changes nothing.
     """
@@ -106,7 +106,7 @@ def _check_call(ids: Sequence[str], record: Path | None, all_open: bool, *, narr
 
 
 def _read_record(file: Path, most_bytes: int) -> bytes:
-    """A corrected record, of which no more is read than the platform takes."""
+    """Read a corrected record, and no more of the file than the platform accepts."""
     from etl_assets.errors import InputError
 
     with file.open("rb") as opened:
@@ -120,7 +120,7 @@ def _read_record(file: Path, most_bytes: int) -> bytes:
 
 
 def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLetter]:
-    """The open letters that can be handed in as they came; the others are named on stderr."""
+    """Return the open dead letters that can be replayed unchanged. The others are named on stderr."""
     from etl_assets.observability.dead_letters import read_dead_letters
 
     letters = read_dead_letters(domain, **wanted.values())
@@ -166,7 +166,10 @@ def _replay(
 
 
 def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:
-    """Run what reads the letters: all assets for those at ingest, from normalize on for the others."""
+    """Run the stages that read the replays.
+
+    Replays at ingest run all assets; the others run from normalize on.
+    """
     from etl_assets.instance import open_instance
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
@@ -181,7 +184,7 @@ def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:
             materialize_days(settings, instance, at_ingest, mode=ReadMode.INCREMENTAL)
         if at_normalize:
             say(f"running {_days(at_normalize)} from normalize on")
-            # Whole days where events are judged anew; what follows has only the new rows to read.
+            # Normalize reads whole days, to validate old events again. Later assets read only new rows.
             materialize_days(
                 settings, instance, at_normalize, mode=ReadMode.WHOLE, assets=["normalized_orders"]
             )
@@ -191,7 +194,7 @@ def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:
 
 
 def _wait_until_settled(settle_seconds: float) -> None:
-    """A file is read once it has not changed for this long, and those handed in are new."""
+    """Wait until the submitted files, which are new, count as complete."""
     if settle_seconds > 5:
         say(f"waiting {settle_seconds:g} s (landing.settle_seconds) until the new files count as complete")
     time.sleep(settle_seconds + 0.1)

@@ -1,7 +1,7 @@
-"""`etl-assets reprocess`: a range of days made again by the current code, in place of what older code made.
+"""`etl-assets reprocess`: rebuild a range of days with the current code, in place of older code's rows.
 
-Belongs here: the options, and the order of looking, taking back and running. Does not belong here: what goes
-(`undo/plan.py`), and how days are run (`runs.py`).
+Belongs here: the options, and the order of planning, undoing and running. Does not belong here: what is
+removed (`undo/plan.py`), and how days are run (`runs.py`).
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def reprocess(
 ) -> None:
     """Run a range of days through the current code, though they were read already.
 
-    Rows that older code made of these days are taken out, and made again from raw_events. If that fails, the tables
-    get back the rows they had. Without --yes it says what would be done. Killed at any moment, run it again.
+    Rows that older code made of these days are removed, and rebuilt from raw_events. If that fails, the
+    tables get back the rows they had. Without --yes it says what would be done. Killed at any moment, run it
+    again.
     """
     from etl_assets.cli import undo_preview
     from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
@@ -79,7 +80,7 @@ def reprocess(
     plan = partial(plan_days, names=begin, days=days)
     undo_and_remake(settings, plan, of=begin, assets=assets, days=days)
     if as_json:
-        # Once it is done: who reads it must be able to believe `done`.
+        # Only after the work, because readers rely on `done`.
         click.echo(undo_preview.as_json(undo, days=[day.isoformat() for day in days], done=True))
     click.echo(f"{undo_preview.span(days)} made again", err=True)
 

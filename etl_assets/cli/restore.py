@@ -1,7 +1,7 @@
-"""`etl-assets tables restore`: a table back to an older version, and what was made of it taken back with it.
+"""`etl-assets tables restore`: restore a table to an older version, and undo what depends on newer rows.
 
-Belongs here: the options, and the order of looking, telling and doing. Does not belong here: what goes and comes back
-(`undo/plan.py`).
+Belongs here: the options, and the order of planning, reporting and undoing. Does not belong here: what is
+removed and restored (`undo/plan.py`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def restore(
 ) -> None:
     """Give a table the content of an older version, by a new commit.
 
-    Rows that were made of what goes are taken out of the tables after it, and made again at once from what it has then,
-    with the code that is installed now. If that fails, all tables get back what they had. The cursors of the table are set
-    back too: the next run of these days brings it up to date. Without --yes it says what would be done.
+    Rows that were derived from removed rows are removed from the later tables, and rebuilt at once from the
+    table's restored content, with the code that is installed now. If that fails, all tables are restored to
+    what they had. The cursors of the table are set back too: the next run of these days brings it up to date.
+    Without --yes it says what would be done.
     """
     from etl_assets.cli import undo_preview
     from etl_assets.cli.remake import finish, undo_and_remake
@@ -53,10 +54,12 @@ def restore(
     found = existing(domains, table)
     wanted = version_at(found, _moment(time)) if time is not None else version
     assert wanted is not None
+    # 1. Plan and show.
     undo = plan_restore(domains, table, wanted)
     if not as_json:
         click.echo(f"{_at(found, found.version())}, to be restored to {_at(found, wanted)}")
         undo_preview.show(undo, first=table)
+    # 2. Restore the table, and rebuild what was derived from it.
     catalog = settings.catalog()
     after = [] if no_run else [each for each in catalog.made_again_from([table]) if each != table]
     done: dict[str, int] = {}
@@ -65,8 +68,9 @@ def restore(
         done = undo_and_remake(settings, plan, of=[table], assets=after, days=undo.days)
     elif yes:
         finish(settings, after)
+    # 3. Report.
     if as_json:
-        # Once it is done: who reads it must be able to believe `done`.
+        # Only after the work, because readers rely on `done`.
         click.echo(undo_preview.as_json(undo, table=table, to_version=wanted, done=yes))
     if not undo.tables:
         click.echo(f"{table} has the content of version {wanted}: there is nothing to do", err=True)
@@ -78,7 +82,10 @@ def restore(
 
 
 def looking(settings: Settings) -> Domains:
-    """Where tables are looked at: nothing is taken into use for it."""
+    """Return a function from a table's name to the domain that reads it.
+
+    Reading prepares nothing for writing.
+    """
     reader = settings.placement().reader()
     return lambda name: reader
 

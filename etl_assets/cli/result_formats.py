@@ -1,6 +1,6 @@
-"""How the rows of a query are printed: a table for people, JSON and CSV for machines, as they are read.
+"""Output formats of a query's rows: a table for people, JSON and CSV for machines, printed as they are read.
 
-Every writer prints some rows at most, and returns whether there were more.
+Every writer prints at most `most` rows, and returns whether there were more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LINE_ENDS_AND_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *rang
 
 
 def write_json(result: QueryResult, most: int | None) -> bool:
-    """One list of objects."""
+    """Print one list of objects."""
     rows = Rows(result, most)
     objects = (f"{', ' if number else ''}{json.dumps(row)}" for number, row in enumerate(rows.objects()))
     _print(itertools.chain("[", objects, "]\n"))
@@ -41,14 +41,17 @@ def write_json(result: QueryResult, most: int | None) -> bool:
 
 
 def write_jsonl(result: QueryResult, most: int | None) -> bool:
-    """One object a line."""
+    """Print one object per line."""
     rows = Rows(result, most)
     _print(f"{json.dumps(row)}\n" for row in rows.objects())
     return rows.cut
 
 
 def write_csv(result: QueryResult, most: int | None) -> bool:
-    """A line of names, then a line a row; null is nothing, an empty text is "". Lines may go on within quotes."""
+    """Print a header line, then a line per row.
+
+    Null is an empty field, and an empty text is "". A quoted text may contain line breaks.
+    """
     rows = Rows(result, most)
     lines = itertools.chain([result.schema.names], rows)
     _print(f"{','.join(map(_csv_field, line))}\n" for line in lines)
@@ -56,7 +59,7 @@ def write_csv(result: QueryResult, most: int | None) -> bool:
 
 
 def write_table(result: QueryResult, most: int | None) -> bool:
-    """Columns side by side; where a terminal is too narrow for that, each row as a list of its columns."""
+    """Print a table; on a terminal that is too narrow for it, print each row as a list of its columns."""
     from rich.console import Console
 
     rows = Rows(result, most)
@@ -81,7 +84,10 @@ WRITERS: Mapping[str, Callable[[QueryResult, int | None], bool]] = {
 
 
 class Rows:
-    """The rows of a result, some at most, as values that JSON has; `cut` tells afterwards whether there were more."""
+    """Rows of a result as JSON values, at most `most` of them.
+
+    Afterwards `cut` is whether there were more.
+    """
 
     def __init__(self, result: QueryResult, most: int | None) -> None:
         self.cut = False
@@ -93,10 +99,10 @@ class Rows:
         self.cut = self._most is not None and next(rows, None) is not None
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """The rows by column.
+        """Return the rows as objects by column name.
 
         Raises:
-            QueryRefused: two columns have one name.
+            QueryRefused: two columns have the same name.
         """
         names = self._result.schema.names
         if twice := [name for name, count in Counter(names).items() if count > 1]:
@@ -116,7 +122,10 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 def _in_microseconds(column: pa.Array) -> pa.Array:
-    """Times of the engine's own, such as now(), have nanoseconds, which Python's have not. Those of tables have none."""
+    """Truncate nanoseconds, which Python's times lack.
+
+    Only times that the engine itself computes, such as now(), have them; those of tables do not.
+    """
     import pyarrow as pa
 
     kind = column.type
@@ -125,7 +134,10 @@ def _in_microseconds(column: pa.Array) -> pa.Array:
 
 
 def json_value(value: Any, kind: pa.DataType) -> Any:
-    """A value as JSON has it: decimals, times and what is not finite as texts, bytes in Base64, maps as objects."""
+    """Convert a value to JSON.
+
+    Decimals, times and non-finite numbers become texts, bytes become Base64, maps become objects.
+    """
     import pyarrow as pa
 
     if value is None or isinstance(value, (str, bool, int)):
@@ -150,7 +162,7 @@ def json_value(value: Any, kind: pa.DataType) -> Any:
 
 
 def _print(parts: Iterable[str]) -> None:
-    """Print many parts with few calls: each flushes. What looks like a colour is a part of the data, and stays."""
+    """Print many parts with few calls, because each call flushes. Escape sequences are data, and are kept."""
     left = iter(parts)
     while some := list(itertools.islice(left, _PARTS_PRINTED_TOGETHER)):
         click.echo("".join(some), nl=False, color=True)
@@ -161,7 +173,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(text: str) -> str:
-    """A text in one line, and harmless to a terminal."""
+    """Return a text as one line that is harmless to a terminal."""
     return text.translate(_LINE_ENDS_AND_CONTROLS)
 
 
@@ -188,7 +200,7 @@ def _show_columns(schema: pa.Schema, names: list[str], cells: list[list[str]], w
         )
         table.add_column(Text(name), justify="right" if numeric else "left", no_wrap=True)
     for row in cells:
-        # As it is: rich would take square brackets in a text for markup.
+        # `Text` shows the text as it is: rich would read square brackets as markup.
         table.add_row(*map(Text, row))
     Console(width=max(width, 1), soft_wrap=True).print(table)
 

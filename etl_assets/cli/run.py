@@ -1,4 +1,4 @@
-"""`etl-assets run`: what is new, materialized once. Dagster and Spark are loaded when there is something to do."""
+"""`etl-assets run`: materialize new input once. Dagster and Spark are loaded only if there is work."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def _print(figures: dict[str, dict[str, int]], as_json: bool) -> None:
 def _materialize(
     settings: Settings, days: Collection[dt.date], replays: Collection[dt.date]
 ) -> dict[str, dict[str, int]]:
-    """Figures by table and name. Days of `replays` are normalized as a whole first, as `dead-letters replay` does."""
+    """Return the metrics by table and name.
+
+    Days of `replays` are first normalized as a whole, as `dead-letters replay` does.
+    """
     from etl_assets.cli.demo import run_figures
     from etl_assets.instance import open_instance
     from etl_assets.runs import materialize_days

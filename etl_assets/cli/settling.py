@@ -1,7 +1,7 @@
-"""Waiting for files that have just come, so that a command reads them instead of leaving them to a next one.
+"""Waiting for files that have just arrived, so that this command reads them and not the next one.
 
-Belongs here: how long a command waits, and what it says of files that go on changing. Does not belong here: when a file counts
-as complete (`sources/landing.py`).
+Belongs here: how long a command waits, and its message about files that keep changing. Does not belong here:
+when a file counts as complete (`sources/landing.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _CLOCK_STEP_SECONDS = 0.1
 
 
 def look_until_settled(look: Callable[[], Watched], *, settle_seconds: float, wait: bool) -> Watched:
-    """Look for unread files; where some have just changed, wait once for as long as they need, and look again.
+    """Search for unread files. If some have just changed, wait once until they settle, and search again.
 
-    A file that changes in between is left: its writer may never end.
+    A file that changes in between is left unread: its writer may never end.
     """
     found = look()
     if found.unsettled and wait:
@@ -37,7 +37,7 @@ def look_until_settled(look: Callable[[], Watched], *, settle_seconds: float, wa
 
 
 def say_what_is_left(unsettled: int, *, settle_seconds: float) -> None:
-    """Name the files that are not read, and from when on a run reads them."""
+    """Report the files that were not read, and when a run will read them."""
     ready = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=settle_seconds)
     verb = "is still being written and was" if unsettled == 1 else "are still being written and were"
     say(

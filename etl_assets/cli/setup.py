@@ -1,4 +1,4 @@
-"""`etl-assets setup`: what Spark needs of this machine and pip does not bring."""
+"""`etl-assets setup`: install the parts of the machine that Spark needs and pip does not install."""
 
 from __future__ import annotations
 

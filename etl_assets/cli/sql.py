@@ -52,7 +52,7 @@ def sql(statement: str, chosen: str | None, as_json: bool, limit: int | None) ->
     most = limit if limit is not None else _MAX_ROWS_OF_A_TABLE if form == "table" else 0
     text = sys.stdin.buffer.read().decode(errors="surrogateescape") if statement == "-" else statement
     with _interruptible():
-        # One more, which says whether there are more.
+        # One more row shows whether the result was cut.
         found = run_query(text, load_installation().placement().reader(), limit=most + 1 if most else None)
         cut = WRITERS[form](found, most or None)
     if cut:
@@ -61,7 +61,10 @@ def sql(statement: str, chosen: str | None, as_json: bool, limit: int | None) ->
 
 @contextmanager
 def _interruptible() -> Generator[None]:
-    """Let Ctrl-C end the process at once: Python would hear of it only when the engine gives rows. Nothing is left behind."""
+    """Let Ctrl-C end the process at once. Python would handle it only when the engine returns rows.
+
+    Nothing needs to be cleaned up.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

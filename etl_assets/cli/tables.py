@@ -1,4 +1,4 @@
-"""`etl-assets tables`: where every table stands, and where to read it."""
+"""`etl-assets tables`: the state of every table, and where to read it."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def relocate(table: str, domain: str) -> None:
             stage=stage.value,
             domain=domain,
         )
-    # Before it claims: what an outdated register says of its own replica is found out only by claiming.
+    # Check before the claim. That a replica's own register is outdated is only found by claiming.
     locator = lead_there.locator()
     state = None
-    with suppress(QuorumUnavailable):  # that nobody leads it may be why it is to be relocated
+    with suppress(QuorumUnavailable):  # a missing leader may be the reason for the relocation
         state = lead_there.acknowledged()
     if locator is not None and (problem := lead_there.problem(locator, state)) is not None:
         raise MembershipRefused(
@@ -145,12 +145,14 @@ def verify(names: tuple[str, ...], contents: bool) -> None:
     help="Read all data files, and replace those that differ from most replicas', too.",
 )
 def repair(names: tuple[str, ...], contents: bool) -> None:
-    """Build replicas that are not whole anew, from those that are.
+    """Rebuild replicas that are not whole from those that are.
 
-    With --contents data files whose bytes differ are replaced by what most replicas have, the leader's as well.
+    With --contents data files whose bytes differ are replaced by what most replicas have, the leader's as
+    well.
 
-    Exit code 1 if one could not be repaired. The leader's own is not built again: relocate the table first; the message names
-    a domain that may lead it. Nothing is written under a root that does not carry its domain's mark.
+    Exit code 1 if one could not be repaired. The leader's own is not rebuilt: relocate the table first; the
+    message names a domain that may lead it. Nothing is written under a root that does not carry its domain's
+    mark.
     """
     from etl_assets.errors import MirrorError, Unanswered
 
@@ -181,7 +183,7 @@ def repair(names: tuple[str, ...], contents: bool) -> None:
 
 
 def _all_mirrored(names: tuple[str, ...], *, leading: bool = False) -> Iterator[tuple[str, Replication]]:
-    """The tables named, or all; those that do not exist yet are left out."""
+    """Yield the tables named, or all; those that do not exist yet are left out."""
     from etl_assets.settings import load_installation
     from etl_assets.steps.placing import leader
 
@@ -195,7 +197,10 @@ def _all_mirrored(names: tuple[str, ...], *, leading: bool = False) -> Iterator[
 
 
 def _relocation(table: str, mirrored: Replication, domain: str) -> str | None:
-    """What to type where the leader is in the way of a repair: it is the damaged one, or has lost its register."""
+    """Return the command to run first if the leader itself blocks the repair; else None.
+
+    It does so if its replica is the damaged one, or if it has lost its register.
+    """
     from etl_assets.settings import load_installation
     from etl_assets.steps.placing import another_leader
 
@@ -250,7 +255,7 @@ def _show(states: list[TableState]) -> None:
 
 
 def _in_short(cursor: Mapping[str, int]) -> Iterator[str]:
-    """For each input: the version it has been read up to, or the range of versions over its days."""
+    """Yield, for each input, the version it has been read up to, or the range of versions over its days."""
     for source, names in groupby(cursor, key=lambda name: name.partition("/")[0]):
         days = list(names)
         versions = [cursor[name] for name in days]

@@ -1,4 +1,4 @@
-"""`etl-assets trace`: the whole story of one event in one answer."""
+"""`etl-assets trace`: the full history of one event in one answer."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @click.argument("event_id")
 @click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")
 def trace(event_id: str, as_json: bool) -> None:
-    """Tell where an event came from, and what every stage made of it and when.
+    """Show where an event came from, and what every stage made of it and when.
 
-    File, line and offset, duplicates and conflicts seen of it, its dead letters and replays, and where its order stands
-    now. Read from the stages' own tables, so it is right also while audit_log lags behind.
+    File, line and offset, duplicates and conflicts seen of it, its dead letters and replays, and the present
+    state of its order. Read from the stages' own tables, so it is right also while audit_log lags behind.
     """
     from etl_assets.observability.event_history import tell
     from etl_assets.settings import load_installation
@@ -42,7 +42,7 @@ def trace(event_id: str, as_json: bool) -> None:
 
 
 def as_object(story: EventHistory) -> dict[str, Any]:
-    """The story as one object: `file`, `line` and `offset` of the accepted event on top."""
+    """Return the history as one object, with `file`, `line` and `offset` of the accepted event at the top."""
     return {
         "event_id": story.event_id,
         "file": story.file,

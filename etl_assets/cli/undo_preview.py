@@ -1,4 +1,4 @@
-"""What people are shown of an undo before it is done, and what tables are called in it."""
+"""Preview of an undo for people and machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_DAYS_SHOWN = 31
 
 
 def show(undo: Undo, *, first: str | None = None) -> None:
-    """Rows by day of the table `first`, and for each table after it how many go and are made again."""
+    """Print the rows by day of the table `first`, and the number of rows to rebuild in each later table."""
     for each in undo.tables:
         if each.name == first:
             _show_days(undo, first)
@@ -32,14 +32,14 @@ def show(undo: Undo, *, first: str | None = None) -> None:
 
 
 def span(days: tuple[dt.date, ...]) -> str:
-    """Days in short."""
+    """Return days in short form."""
     if len(days) == 1:
         return days[0].isoformat()
     return f"{len(days):,} days from {days[0]} to {days[-1]}"
 
 
 def as_json(undo: Undo, **more: Any) -> str:
-    """The same for machines."""
+    """Return the preview as JSON."""
     tables = [
         {
             "name": each.name,

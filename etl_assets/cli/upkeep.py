@@ -1,4 +1,4 @@
-"""`etl-assets tables compact`, `vacuum` and `clean-log`: fewer files, and no files that nobody needs."""
+"""`etl-assets tables compact`, `vacuum` and `clean-log`: fewer files, and none that are no longer needed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("table")
 def compact(table: str) -> None:
-    """Write the small files of a table's closed days anew, as few larger ones.
+    """Rewrite the small files of a table's closed days as few larger ones.
 
-    An ordinary commit: readers go on, and see no new rows. The old files stay until `vacuum`. Running it again changes
-    nothing.
+    An ordinary commit: readers go on, and see no new rows. The old files stay until `vacuum`. Running it
+    again changes nothing.
     """
     from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.settings import load_installation
@@ -55,13 +55,16 @@ def compact(table: str) -> None:
 )
 @click.option("--delete", is_flag=True, help="Remove the files; without it they are only counted.")
 def vacuum(table: str, retention_days: int, delete: bool) -> None:
-    """Remove data files that no version of the last days needs, in every domain, and what killed writers left behind.
+    """Remove data files that no version of the last days needs, in every domain, and what killed writers left
+    behind.
 
-    Without --delete it says what would go. Versions older than the retention can then not be read any more, nor can those
-    that are no longer in the log (`upkeep.keep_log_versions`), whose files go as well. A domain that
-    is behind keeps others from removing what it is still to get; one that does not answer, from removing anything.
+    Without --delete it says what would be removed. Versions older than the retention can then not be read any
+    more, nor can those that are no longer in the log (`upkeep.keep_log_versions`), whose files are removed as
+    well. A domain that is behind keeps others from removing what it is still to get; one that does not
+    answer, from removing anything.
 
-    Folders of replicas that were built anew since are marked, and go with the first vacuum after the retention.
+    Folders of replicas that were rebuilt since are marked, and removed by the first vacuum after the
+    retention.
     """
     from etl_assets.delta.vacuum import find_unneeded
     from etl_assets.delta.writing import writing
@@ -71,8 +74,8 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
     settings = load_installation()
     found = platform_table(table, _where_written(settings, table))
     retention = dt.timedelta(days=retention_days)
-    # Under the lock: what is unneeded stays so until it is gone. Another domain may take up the lead meanwhile; what an undo brings
-    # back there gets other names.
+    # Under the lock, unneeded files stay unneeded until they are removed. Another domain may become leader
+    # meanwhile; files that an undo restores there get other names.
     with writing(found, wait_seconds=settings.runs.lock_wait_seconds, driver_pid=None):
         for unneeded in find_unneeded(found, retention, dt.datetime.now(dt.UTC)):
             if delete:
@@ -93,9 +96,10 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
 def clean_log(table: str, keep_versions: int | None, delete: bool) -> None:
     """Remove a table's older log entries and checkpoints, in every domain.
 
-    Without --delete it says what would go. Versions from before can then not be read or restored any more. Rows, cursors
-    and the newest versions are as before. It is done by itself as well, now and then: with one domain by commits, with several
-    by the sensor `failure_domains`, and a domain that is away or further behind gets a snapshot once it is back.
+    Without --delete it says what would be removed. Versions from before can then not be read or restored any
+    more. Rows, cursors and the newest versions are as before. It is done by itself as well, now and then:
+    with one domain by commits, with several by the sensor `failure_domains`, and a domain that is away or
+    further behind gets a snapshot once it is back.
     """
     from etl_assets.settings import load_installation
     from etl_assets.steps.step import platform_table

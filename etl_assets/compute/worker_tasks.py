@@ -1,10 +1,11 @@
-"""Work that Spark's Python workers do by themselves: files read and written there, only figures go through Spark.
+"""Tasks that Spark's Python workers run by themselves.
 
-Where there is but one task, this process does it (docs/decisions/0030-little-work-is-done-here.md).
+They read and write files; only figures pass through Spark.
 
-A task may run twice, after a failure or because Spark takes it for slow, and the first attempt may still be at work when
-the second one is done. So an attempt writes only files of its own name, and what it returns names them: files that no
-returned row names do not count.
+A single task runs in this process (docs/decisions/0030-little-work-is-done-here.md). A task may run twice,
+after a failure or because Spark considers it slow, and the first attempt may still be at work when the second
+one is done. So an attempt writes only files with names of its own, and its result names them. Files that no
+result names do not count.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _ATTEMPTS = "attempts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What an attempt has written of one Delta partition.
+    """Result of one attempt for one Delta partition.
 
     Attributes:
         partition: The partition's folder, such as `partition_date=2026-01-31`.
-        name: The attempt's file; None where all rows were left out.
-        left_out: Rows that were left out.
+        name: The attempt's file; None if all rows were left out.
+        left_out: Number of rows left out.
     """
 
     partition: str
@@ -43,13 +44,13 @@ class Written:
 def in_workers(
     spark: SparkSession, tasks: Sequence[Task], work: Callable[[Task], Iterable[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """What `work` makes of each task, as rows; each is one Spark task.
+    """Return the rows that `work` yields for each task. Each task is one Spark task.
 
     Args:
         spark: The session.
         tasks: Values that can be pickled; the workers have this package.
         work: Runs in a worker.
-        schema: Of what it returns, as Spark's DDL.
+        schema: Schema of its rows, as Spark's DDL.
     """
     tasks = list(tasks)
 
@@ -66,10 +67,10 @@ def in_workers(
 def figures_of(
     spark: SparkSession, tasks: Sequence[Task], work: Callable[[Task], Iterable[pa.RecordBatch]], schema: str
 ) -> list[dict[str, Any]]:
-    """The rows of `in_workers`, here.
+    """Collect the rows of `in_workers`.
 
-    A single task is worked on in this process: there is nothing to share out, and a worker, which has its start and a job
-    before it, would be no faster.
+    A single task runs in this process. There is nothing to distribute, and a worker would be no faster: it
+    would have to be started, by a job of its own.
     """
     if len(tasks) < 2:
         return figures_in_process(tasks, work)
@@ -79,7 +80,7 @@ def figures_of(
 def figures_in_process(
     tasks: Sequence[Task], work: Callable[[Task], Iterable[pa.RecordBatch]]
 ) -> list[dict[str, Any]]:
-    """The same, by this process alone."""
+    """Collect the rows of `work` for each task, all run in this process."""
     return [row for task in tasks for batch in work(task) for row in batch.to_pylist()]
 
 
@@ -89,23 +90,26 @@ def write_in_workers(
     write: Callable[[Task, Path], Iterable[Written]],
     folder: Path,
 ) -> int:
-    """Have tasks write data files, and put those that count into a new folder, laid out as Delta has it.
+    """Run tasks that write data files, and move those that count into a new folder.
 
-    Attempts write into a folder beside it, where the files of those that do not count stay: some may be at work still.
+    The folder is laid out as Delta has it.
+
+    Attempts write into a folder beside it. Files that do not count stay there, because some attempts may
+    still be at work.
 
     Args:
         spark: The session.
-        tasks: As of `figures_of`.
+        tasks: Tasks as for `figures_of`.
         write: Writes the files of a task into a folder.
-        folder: The folder.
+        folder: The new folder.
 
     Returns:
-        How many rows were left out.
+        Number of rows left out.
     """
     import pyarrow as pa
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
-        # The schema is said: no name at all would be no text.
+        # With an explicit schema, because a column of only None would not be inferred as text.
         types = {"partition": pa.string(), "name": pa.string(), "left_out": pa.int64()}
         rows = [asdict(written) for written in write(task, attempts)]
         yield pa.RecordBatch.from_pylist(rows, schema=pa.schema(types.items()))
@@ -124,5 +128,5 @@ def write_in_workers(
 
 
 def attempt_name() -> str:
-    """A name that no other attempt has."""
+    """Return a name that no other attempt has."""
     return uuid.uuid4().hex

@@ -1,6 +1,6 @@
-"""Contracts: what each table and each event holds, declared once.
+"""Contracts: the content of each table and each event, declared once.
 
 Spark types, Delta schema, row rules, the pandera model, Dagster's column metadata and docs/tables.md all
-follow from the declarations in `tables/`. Nothing here knows Dagster or a Spark session, and importing it
-imports neither pyspark nor pandera.
+follow from the declarations in `tables/`. These modules know neither Dagster nor a Spark session, and
+importing them imports neither pyspark nor pandera.
 """

@@ -1,7 +1,8 @@
-"""The contract of a table over Arrow rows: the same findings as the pandera model's, in milliseconds and without Spark.
+"""Check of a table's contract over Arrow rows, without Spark.
 
-Belongs here: what each rule means for Arrow values. Does not belong here: the rules themselves (`rules.py`), their SQL and
-pandera (`pandera_models.py`), and which rows are looked at.
+Its findings equal the pandera model's and take milliseconds. Belongs here: the meaning of each rule for Arrow
+values. Does not belong here: the rules themselves (`rules.py`), their SQL and pandera (`pandera_models.py`),
+and the choice of rows.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ def violations_in_process(contract: TableContract, rows: pa.Table) -> tuple[Viol
         rows: Its rows, with the contract's columns and types.
 
     Returns:
-        Broken rules in the order of the columns, then keys that more than one row has; empty for good rows.
+        Broken rules in the order of the columns, then merge keys shared by several rows; empty for good rows.
     """
     return (*_broken_rules(contract, rows), *_repeated_keys(contract, rows))
 
 
 def breaking(rule: Rule, values: pa.ChunkedArray) -> int:
-    """How many values break a rule. Null breaks none but `NotNull`."""
+    """Return how many values break a rule. Null breaks only `NotNull`."""
     import pyarrow.compute as pc
 
     if isinstance(rule, NotNull):
@@ -76,7 +77,7 @@ def _repeated_keys(contract: TableContract, rows: pa.Table) -> Iterator[Violatio
 
 
 def _holds(rule: Rule, values: pa.ChunkedArray) -> Any:
-    """For each value whether it keeps the rule; null or false for null."""
+    """Return, for each value, whether it satisfies the rule; null or false for null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -86,7 +87,7 @@ def _holds(rule: Rule, values: pa.ChunkedArray) -> Any:
         case AtMost(bound):
             return pc.call_function("less_equal", _numbers(values, bound, ROUND_FLOOR))
         case OneOf(allowed):
-            # Of null it says false, which counts as little as null.
+            # False for null, which counts the same as null.
             options = pc.SetLookupOptions(pa.array(allowed, pa.string()))
             return pc.call_function("is_in", [values], options)
         case NotEmpty():
@@ -106,7 +107,7 @@ def _holds(rule: Rule, values: pa.ChunkedArray) -> Any:
 
 
 def _matches(pattern: str, values: pa.ChunkedArray) -> Any:
-    """For each value whether the pattern describes all of it."""
+    """Return, for each value, whether the pattern matches all of it."""
     import pyarrow.compute as pc
 
     options = pc.MatchSubstringOptions(rf"\A(?:{pattern})\z")
@@ -114,7 +115,10 @@ def _matches(pattern: str, values: pa.ChunkedArray) -> Any:
 
 
 def _numbers(values: pa.ChunkedArray, bound: int | Decimal, rounding: str) -> list[Any]:
-    """Values and a bound, comparable: the bound rounded to as many decimals as the column has, towards what keeps the rule."""
+    """Return values and bound as comparable decimals.
+
+    The bound is rounded to the column's number of decimals, in the direction that keeps the rule's meaning.
+    """
     import pyarrow as pa
 
     scale = values.type.scale if pa.types.is_decimal(values.type) else 0

@@ -1,6 +1,6 @@
-"""Contracts as Arrow has them.
+"""Arrow schemas of contracts.
 
-Belongs here: which Arrow type a column type is. Does not belong here: Spark's (`spark_types.py`).
+Belongs here: the Arrow type of each column type. Does not belong here: Spark's types (`spark_types.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(contract: TableContract, *, without: Sequence[str] = ()) -> pa.Schema:
-    """A contract's columns, but for some."""
+    """Return the Arrow schema of a contract's columns, except those named in `without`."""
     import pyarrow as pa
 
     return pa.schema(
@@ -37,14 +37,14 @@ def arrow_schema(contract: TableContract, *, without: Sequence[str] = ()) -> pa.
 
 
 def data_file_schema(contract: TableContract, *, without: Sequence[str] = ()) -> pa.Schema:
-    """The same as a data file has them: all nullable, as Spark writes them."""
+    """Return the Arrow schema of a data file: as `arrow_schema`, but all nullable, as Spark writes it."""
     import pyarrow as pa
 
     return pa.schema([column.with_nullable(True) for column in arrow_schema(contract, without=without)])
 
 
 def arrow_type(type_: ColumnType) -> pa.DataType:
-    """A column type."""
+    """Return the Arrow type of a column type."""
     import pyarrow as pa
 
     match type_:

@@ -1,11 +1,12 @@
-"""Canonical JSON: one text for one meaning, so that the same event sent twice has the same fingerprint.
+"""Canonical JSON: one text per meaning, so that an event sent twice has the same fingerprint.
 
-Keys sorted by code point, no white space, shortest escapes, numbers without exponent, trailing zeros or negative zero
-(`1.10` and `1.1` are one number). What has no single meaning is refused: a key twice in one object, NaN, a number that
-a decimal of 38 digits cannot hold, text that is not Unicode.
+Keys are sorted by code point. There is no white space, escapes are the shortest, and numbers have no
+exponent, trailing zeros or negative zero (`1.10` and `1.1` are one number). Text without a single meaning is
+refused: a key twice in one object, NaN, a number that a decimal of 38 digits cannot hold, text that is not
+Unicode.
 
-Two paths give the same bytes. The fast one (orjson) is taken when writing the parsed value gives the line back, which
-proves that nothing was dropped or changed; every other line takes the strict one.
+Two paths produce the same bytes. The fast one (orjson) is taken if writing the parsed value reproduces the
+line, which proves that nothing was dropped or changed. Every other line takes the strict path.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _EXPONENT = re.compile(rb"[0-9]e[-+]?[0-9]+[,}\]]")
 
 
 class Refused(ValueError):
-    """The text has no canonical form; carries the reason and, in words, what is wrong."""
+    """The text has no canonical form. Carries the reason, and the error in words."""
 
     def __init__(self, reason: DeadLetterReason, error: str) -> None:
         super().__init__(error)
@@ -38,8 +39,8 @@ def parse(line: bytes) -> tuple[Any, bool]:
     """Parse one JSON text.
 
     Returns:
-        The value, and whether orjson may write its canonical form (`write_fast`). A value of the strict path holds
-        decimals and is written by `write`.
+        The value, and whether orjson may write its canonical form (`write_fast`). A value of the strict path
+        holds decimals; `write` writes it.
 
     Raises:
         Refused: the text is not JSON or has no canonical form.
@@ -50,12 +51,12 @@ def parse(line: bytes) -> tuple[Any, bool]:
     except (orjson.JSONDecodeError, TypeError):
         return _parse_strictly(line), False
     if written != line:
-        # What most libraries write by default differs only in these two places.
+        # The default output of most libraries differs only in these two places.
         line_without_spaces = line.replace(b'": ', b'":').replace(b', "', b',"')
         if written != line_without_spaces:
             return _parse_strictly(line), False
-    # orjson writes the shortest form of every number; of those only `1.0` and `1e16` are not canonical. Text in a string
-    # may look like one of them: then the strict path is taken for nothing.
+    # orjson writes the shortest form of every number. Of those only forms like `1.0` and `1e16` are not
+    # canonical. Text in a string may look like one; the strict path is then taken needlessly.
     if (
         _WHOLE_AS_FRACTION.search(written)
         or _EXPONENT.search(written)
@@ -66,12 +67,12 @@ def parse(line: bytes) -> tuple[Any, bool]:
 
 
 def write_fast(value: Any) -> bytes:
-    """Canonical form of a value that `parse` allows this for."""
+    """Return the canonical form of a value that `parse` marked as fast."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
 def write(value: Any) -> bytes:
-    """Canonical form of a value of the strict path."""
+    """Return the canonical form of a value of the strict path."""
     match value:
         case dict():
             parts = (b"%b:%b" % (orjson.dumps(key), write(value[key])) for key in sorted(value))
@@ -122,7 +123,7 @@ def _parse_strictly(line: bytes) -> Any:
 
 
 def _depth(value: Any) -> int:
-    """Objects and arrays within each other, found without recursion."""
+    """Return the nesting depth of objects and arrays, without recursion."""
     deepest, level = 0, [value]
     while level := [item for item in level if isinstance(item, (dict, list))]:
         deepest += 1

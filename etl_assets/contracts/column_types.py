@@ -1,11 +1,10 @@
-"""Column types: the closed set of Spark types a contract may use, read from and written as DDL text.
+"""Column types: the closed set of Spark types that a contract may use, parsed from and written as DDL text.
 
-Belongs here: what `DECIMAL(18,2)` or `MAP<STRING, DATE>` means, without Spark. Does not belong here:
-pyspark's own type objects (`spark_types.py`) and which column has which type (`tables/`).
+Belongs here: the meaning of `DECIMAL(18,2)` or `MAP<STRING, DATE>`, without Spark. Does not belong here:
+pyspark's own type objects (`spark_types.py`), and which column has which type (`tables/`).
 
-There is one way to write a type (upper case, one space after a comma between fields), so that two
-declarations of the same type are equal as text. Floating point is left out on purpose: NaN and rounding have
-no place in a count.
+A type has one spelling (upper case, one space after a comma between fields), so equal types are equal as
+text. Floating point is left out on purpose: NaN and rounding have no place in a count.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from etl_assets.errors import ContractError
 
 SCALARS = ("STRING", "INT", "BIGINT", "TIMESTAMP", "DATE", "BOOLEAN")
 MAX_DECIMAL_PRECISION = 38
-"""Spark's and Delta's own limit."""
+"""The limit of Spark and Delta."""
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|[<>(),:]|\S")
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -39,7 +38,7 @@ class ScalarType:
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """A number of at most `precision` digits, `scale` of them after the point."""
+    """A number of at most `precision` digits, `scale` of them after the decimal point."""
 
     precision: int
     scale: int
@@ -52,7 +51,7 @@ class DecimalType:
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """A list; its elements may be null, as Delta reads them back."""
+    """A list. Its elements may be null, as Delta reads them back."""
 
     element: ColumnType
 
@@ -64,7 +63,7 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """A map; its keys are never null, its values may be, as Delta reads them back."""
+    """A map. Its keys are never null, its values may be, as Delta reads them back."""
 
     key: ColumnType
     value: ColumnType
@@ -77,7 +76,7 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class StructType:
-    """Named fields, each of which may be null."""
+    """Named fields; each may be null."""
 
     fields: tuple[tuple[str, ColumnType], ...]
 
@@ -92,13 +91,13 @@ ColumnType = ScalarType | DecimalType | ArrayType | MapType | StructType
 
 @cache
 def parse(ddl: str) -> ColumnType:
-    """The type that a DDL text names.
+    """Parse the DDL text of a type.
 
     Args:
-        ddl: A type in its one spelling, such as `MAP<STRING, DECIMAL(18,2)>`.
+        ddl: A type in its only spelling, such as `MAP<STRING, DECIMAL(18,2)>`.
 
     Raises:
-        ContractError: The text is no type of the closed set, or is spelled another way.
+        ContractError: the text is not a type of the closed set, or has another spelling.
     """
     parsed = _Parser(ddl).whole()
     if parsed.ddl != ddl:

@@ -1,11 +1,11 @@
-"""Table contracts: what a table promises, declared once.
+"""Table contracts: the promises of a table, declared once.
 
-Belongs here: the shape of a declaration and what follows from it without Spark: column DDL, lineage. Does not
-belong here: the tables themselves (`tables/`), the rules (`rules.py`), Spark's and pandera's side of it
+Belongs here: the form of a declaration, and what follows from it without Spark (column DDL, lineage). Does
+not belong here: the tables themselves (`tables/`), the rules (`rules.py`), Spark's and pandera's counterparts
 (`spark_types.py`, `pandera_models.py`).
 
-A declaration checks itself when it is made: a contract that contradicts itself is a `ContractError` at
-import, not a surprise in a run.
+A declaration validates itself: a contract that contradicts itself raises `ContractError` at import, not in a
+run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSource:
-    """One column of another table that a column is made from."""
+    """A column of another table that a column is derived from."""
 
     table: str
     column: str
@@ -37,11 +37,11 @@ class Column:
     Attributes:
         name: Lower case with underscores.
         type: A type of the closed set in `column_types.py`, as DDL text.
-        description: What the value means, with its unit; one line.
+        description: Meaning of the value, with its unit; one line.
         nullable: Whether the value may be missing.
-        rules: What a value that is there must be; judged in this order.
-        derived_from: The `table.column`s it is made from, for lineage; empty where it comes from outside or
-            is made by the step itself.
+        rules: Rules that a present value must satisfy, validated in this order.
+        derived_from: The `table.column`s it is derived from, for lineage; empty if it comes from outside or
+            from the step itself.
     """
 
     name: str
@@ -76,23 +76,23 @@ class Column:
 
     @property
     def parsed_type(self) -> ColumnType:
-        """The type as a value."""
+        """The type as a parsed value."""
         return column_types.parse(self.type)
 
     @property
     def all_rules(self) -> tuple[Rule, ...]:
-        """The declared rules, and before them `NotNull` where the value must be there."""
+        """The declared rules, preceded by `NotNull` if the column is not nullable."""
         return self.rules if self.nullable else (NotNull(), *self.rules)
 
     @property
     def sources(self) -> tuple[ColumnSource, ...]:
-        """The columns it is made from."""
+        """The columns that it is derived from."""
         return tuple(
             ColumnSource(table=t, column=c) for t, c in (ref.split(".") for ref in self.derived_from)
         )
 
     def taken_from(self, table: str) -> Column:
-        """The same column in a table that copies it unchanged from `table`."""
+        """Return the same column for a table that copies it unchanged from `table`."""
         return replace(self, derived_from=(f"{table}.{self.name}",))
 
 
@@ -101,16 +101,17 @@ class TableContract:
     """One table.
 
     Attributes:
-        name: The table's and the asset's name.
-        description: What a row is and what the table promises.
-        columns: In the order of CREATE TABLE.
-        merge_key: The columns that tell two rows apart; unique in the whole table.
-        ordering: The column whose higher value wins between two rows of one merge key; None where the first
-            one stands.
-        delta_partition: The columns that Delta partitions files by.
-        append_only: Rows are never updated. Only then may a part of the merge key be null, and an upsert has to do without
-            that part: it would insert such a row again and again.
-        offset_column: The column of the offsets that the platform assigns to the table's rows: dense, from 0, over all days.
+        name: Name of the table and its asset.
+        description: Meaning of a row, and the promises of the table.
+        columns: Columns in the order of CREATE TABLE.
+        merge_key: Columns that identify a row; unique in the whole table.
+        ordering: Column whose higher value wins between two rows of one merge key; None if the first row
+            wins.
+        delta_partition: Columns that Delta partitions files by.
+        append_only: Whether rows are never updated. Only then may a part of the merge key be null, and an
+            upsert must not use that part: it would insert such a row again each time.
+        offset_column: Column of the offsets that the platform assigns to the rows: dense, from 0, over all
+            days.
     """
 
     name: str
@@ -161,10 +162,10 @@ class TableContract:
         return bool(self.delta_partition)
 
     def column(self, name: str) -> Column:
-        """The column of that name.
+        """Return the column of a name.
 
         Raises:
-            ContractError: There is none.
+            ContractError: the table has no such column.
         """
         for column in self.columns:
             if column.name == name:
@@ -177,16 +178,16 @@ class TableContract:
         )
 
     def without(self, *names: str) -> tuple[Column, ...]:
-        """The columns but for some: what a frame has before the step stamps the others.
+        """Return the columns except some: those of a frame before the step adds the others.
 
         Raises:
-            ContractError: One of the names is no column.
+            ContractError: one of the names is not a column.
         """
         left_out = {self.column(name).name for name in names}
         return tuple(column for column in self.columns if column.name not in left_out)
 
     def lineage(self) -> dict[str, tuple[ColumnSource, ...]]:
-        """For each column that is made from columns of other tables: those."""
+        """Return the source columns of each column that is derived from other tables."""
         return {column.name: column.sources for column in self.columns if column.sources}
 
     def _named_parts(self) -> dict[str, tuple[str, ...]]:

@@ -1,7 +1,7 @@
-"""The envelope of an event on the wire: which fields every event has, and what one line of input is.
+"""The envelope of an event on the wire: the fields of every event, and the validation of one line of input.
 
-Belongs here: judging one line, as a pure function of the line and its day. Does not belong here: the payload, which the
-normalize stage judges by the contract of its type and version (`events.py`).
+Belongs here: validating one line, as a pure function of the line and its day. Does not belong here: the
+payload, which the normalize stage validates by the contract of its type and version (`events.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from etl_assets.contracts.reasons import DeadLetterReason, RecordEncoding
 from etl_assets.contracts.tables.recurring_columns import MAX_ID_CHARACTERS
 
 KEPT_RECORD_BYTES = 4_096
-"""How much of a record that is too large is kept in its dead letter."""
+"""Number of bytes of a too large record that its dead letter keeps."""
 
 _RFC_3339 = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:[0-5]\d)", re.ASCII)
 _LOCAL_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?")
@@ -31,10 +31,10 @@ _NOT_FINGERPRINTED = ("trace_id", "span_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the platform takes: bytes of a record, and event times (microseconds since 1970, UTC).
+    """Limits on input: bytes of a record, and event times (microseconds since 1970, UTC).
 
-    An event's time may be from `earliest` to `skew` after the end of the day it arrived on. Both are fixed for a
-    given line, so that judging it again gives the same answer.
+    An event's time may be from `earliest` to `skew` after the end of the day it arrived on. Both are fixed
+    for a line, so validating the line again gives the same result.
     """
 
     max_record_bytes: int
@@ -43,26 +43,27 @@ class Limits:
 
     @property
     def held_bytes(self) -> int:
-        """How much of a line is looked at, with byte order mark and line end: one that goes on is too large."""
+        """Bytes of a line to hold, with byte order mark and line end. A longer line is too large."""
         return max(self.max_record_bytes, KEPT_RECORD_BYTES) + len(codecs.BOM_UTF8 + b"\r\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutLine:
-    """A line that is too long to be held: its beginning, and how many bytes it has without its end."""
+    """The beginning of a line that is too long to hold, and the line's size in bytes without its end."""
 
     start: bytes
     size: int
 
     def __len__(self) -> int:
-        """How many bytes are held."""
+        """Return the number of bytes held."""
         return len(self.start)
 
 
 class ValidatedLine(NamedTuple):
-    """One line of input: an event, or the reason why not. `reason` is None for an event; then every field is set.
+    """One line of input: an event, or the reason for rejecting it.
 
-    A named tuple, because one is made for every line: a frozen dataclass takes six times as long to make.
+    `reason` is None for an event; then `event_id` to `fingerprint` are set. A named tuple, because one is
+    created for every line: a frozen dataclass takes six times as long.
     """
 
     event_id: str | None = None
@@ -82,12 +83,12 @@ class ValidatedLine(NamedTuple):
 
 
 def judge(line: bytes, *, latest_micros: int, limits: Limits) -> ValidatedLine:
-    """What one line is.
+    """Validate one line.
 
     Args:
         line: The bytes between two line feeds.
         latest_micros: The first event time that is too late for the line's day.
-        limits: What the platform takes.
+        limits: The platform's limits.
     """
     if len(line) > limits.max_record_bytes:
         return too_large(CutLine(start=line, size=len(line)), limits=limits)
@@ -108,7 +109,12 @@ def judge(line: bytes, *, latest_micros: int, limits: Limits) -> ValidatedLine:
 
 
 def too_large(line: CutLine, *, limits: Limits) -> ValidatedLine:
-    """What a line of more than `max_record_bytes` is, by its beginning of at least `KEPT_RECORD_BYTES`."""
+    """Return the rejection of a line of more than `max_record_bytes`.
+
+    Args:
+        line: The line's beginning, at least `KEPT_RECORD_BYTES` of it.
+        limits: The platform's limits.
+    """
     record, encoding = _keep(line.start[:KEPT_RECORD_BYTES])
     return ValidatedLine(
         reason=DeadLetterReason.RECORD_TOO_LARGE.value,
@@ -187,7 +193,7 @@ def _version(value: dict[str, Any]) -> int:
 
 
 def _whole(value: Any) -> Any:
-    """A whole number that is written as a fraction (`1.0`) as the number it is, anything else as it is."""
+    """Convert a whole number written as a fraction (`1.0`) to an integer; return other values unchanged."""
     return int(value) if type(value) is Decimal and value == value.to_integral_value() else value
 
 

@@ -3,12 +3,14 @@
 Belongs here: a contract as a pandera schema, and pandera's findings as records of our own. Does not belong
 here: the one-pass split of good and bad rows inside a step (`rules.first_violation`).
 
-pandera on Spark does not raise, takes seconds to import, and its own checks cost a Spark job or two for each
-rule. So it is imported when a model is first asked for, and the checks here are the rules' SQL: standing
-alone each of them runs its job, within `violations` all of them read from one pass that has counted the bad
-rows of every rule before. Two more habits shape this module: pandera's message about a missing column shows a
-row's values, and it takes a check that could not be evaluated for a failed one. Hence columns are compared,
-and rows computed, before it is asked.
+pandera on Spark does not raise, takes seconds to import, and its own checks cost one or two Spark jobs per
+rule. So it is imported when a model is first requested, and the checks here use the rules' SQL. A check that
+runs on its own costs one job; within `violations` all checks read from one pass that has counted each rule's
+bad rows.
+
+Two more traits of pandera shape this module. Its message about a missing column shows a row's values, and it
+reports a check that could not be evaluated as failed. So columns are compared, and rows computed, before
+pandera is called.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One thing about a table that its contract does not allow.
+    """One violation of a table's contract.
 
     Attributes:
         table: The table's name.
-        column: The column, or the columns of the merge key with commas between.
-        check: What is demanded, as a sentence: `amount must be at least 0`. Never a row's value.
-        count: Rows that break a rule; for the merge key, keys that more than one row has. None where a column
-            itself is missing or of another type, and no row was looked at.
+        column: The column, or the columns of the merge key separated by commas.
+        check: The requirement, as a sentence: `amount must be at least 0`. Never a row's value.
+        count: Rows that break a rule; for the merge key, keys shared by several rows. None if the column
+            itself is missing or has another type, in which case no row was checked.
     """
 
     table: str
@@ -50,18 +52,18 @@ class Violation:
         return self.check if self.count is None else f"{self.check} ({self.count} broken)"
 
 
-# pandera's names of what it found (`SchemaErrorReason`).
+# pandera's names of its findings (`SchemaErrorReason`).
 _BROKEN = "DATAFRAME_CHECK"
 _NULLS = "SERIES_CONTAINS_NULLS"
 _REPEATED = "DUPLICATES"
 
 Judge = Callable[["DataFrame", str, Rule], bool]
-"""Whether no row of the frame breaks the rule of that column."""
+"""Function that returns whether no row of the frame breaks the rule of a column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Complaint:
-    """One entry of pandera's errors, without its text (which may show values)."""
+    """One of pandera's errors, without its text, which may show values."""
 
     kind: str
     column: str
@@ -77,26 +79,29 @@ class _Complaint:
 
 @cache
 def model(contract: TableContract) -> DataFrameSchema:
-    """The pandera schema of a table: types, nullability, rules, unique merge key. Built once a contract.
+    """Return the pandera schema of a table: types, nullability, rules, unique merge key.
 
-    The first call of a process imports pandera, which takes about 2 CPU seconds. Validating with it runs a
-    Spark job for each rule; `violations` does it in one pass.
+    Built once per contract.
+
+    The first call in a process imports pandera, which takes about 2 CPU seconds. Validation with the schema
+    runs a Spark job per rule; `violations` needs one pass.
     """
     return _schema(contract, _holds_in)
 
 
 def violations(contract: TableContract, frame: DataFrame) -> tuple[Violation, ...]:
-    """Runs the full model over a frame.
+    """Run the full model over a frame.
 
-    One pass counts the rows that break each rule, another looks for repeated merge keys (within the frame). A
-    NOT NULL column that the frame takes for nullable costs one more; frames read from Delta have none.
+    One pass counts the rows that break each rule, and another finds repeated merge keys (within the frame).
+    Each NOT NULL column that the frame considers nullable costs one more pass; frames read from Delta have
+    none.
 
     Args:
         contract: The table.
-        frame: The table's rows; columns that the contract does not know are not looked at.
+        frame: The table's rows. Columns that the contract does not have are ignored.
 
     Returns:
-        What is broken, in the order of the columns; empty for a good frame.
+        The violations, in the order of the columns; empty for a good frame.
     """
     differences = [d for d in schema_differences(contract, frame.schema) if d.expected is not None]
     if differences:
@@ -144,7 +149,7 @@ def _holds_in(frame: DataFrame, column: str, rule: Rule) -> bool:
 
 
 def _broken_rows(contract: TableContract, frame: DataFrame) -> dict[tuple[str, Rule], int]:
-    """For each rule of each column, the number of rows that break it; one pass."""
+    """Return the number of rows that break each rule of each column, in one pass."""
     from pyspark.sql import functions
 
     rules = [(column.name, rule) for column in contract.columns for rule in column.all_rules]
@@ -158,7 +163,10 @@ def _broken_rows(contract: TableContract, frame: DataFrame) -> dict[tuple[str, R
 
 
 def _as_declared(contract: TableContract, frame: DataFrame) -> DataFrame:
-    """The declared columns, nested ones with the nullability that Delta reads back: pandera compares it."""
+    """Return the declared columns, nested ones with the nullability that Delta reads back.
+
+    pandera compares nullability as well.
+    """
     from pyspark.sql import functions
 
     fields = {field.name: field for field in struct_type(contract).fields}
@@ -175,7 +183,7 @@ def _as_declared(contract: TableContract, frame: DataFrame) -> DataFrame:
 def _complaints(schema: DataFrameSchema, frame: DataFrame) -> frozenset[_Complaint]:
     from pandera.config import ValidationDepth, config_context
 
-    # Whatever pandera's environment variables say: a check that is skipped would look like one that passed.
+    # Override pandera's environment variables: a skipped check would look like one that passed.
     with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
         validated = schema.validate(frame)
     errors = cast(Mapping[str, Mapping[str, list[dict[str, Any]]]], cast(Any, validated).pandera.errors)
@@ -206,7 +214,7 @@ def _repeated_keys(
 
 
 def _anything_else(contract: TableContract, complaints: frozenset[_Complaint]) -> Iterator[Violation]:
-    """What pandera complains about beyond the contract: not expected, and not to be passed over."""
+    """Yield pandera's errors beyond the contract. None are expected, and none may be ignored."""
     for complaint in sorted(complaints, key=str):
         if complaint.kind not in (_BROKEN, _NULLS, _REPEATED):
             check = f"{complaint.column} must pass pandera's {complaint.check} ({complaint.kind})"

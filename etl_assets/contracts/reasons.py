@@ -1,7 +1,7 @@
-"""Reasons and outcomes: the closed sets of words for what became of a record.
+"""Reasons and outcomes: the closed sets of terms for the processing of a record.
 
-Belongs here: the words and what each means. Does not belong here: who decides which one applies
-(`transforms/`) and the tables that hold them (`tables/`).
+Belongs here: the terms and their meanings. Does not belong here: the code that decides which one applies
+(`transforms/`), and the tables that hold them (`tables/`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 
 class Outcome(StrEnum):
-    """What became of one input record at one stage."""
+    """Outcome of one input record at one stage."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -24,11 +24,11 @@ class Outcome(StrEnum):
 
 
 EXCEPTIONAL_OUTCOMES = (Outcome.DUPLICATE, Outcome.CONFLICT, Outcome.REJECTED)
-"""The outcomes that a stage records itself; the others follow from the tables."""
+"""Outcomes that a stage records itself. The others follow from the tables."""
 
 
 class DeadLetterReason(StrEnum):
-    """Why a record was refused."""
+    """Reason why a record was rejected."""
 
     MALFORMED_JSON = "MalformedJson"
     DUPLICATE_KEY = "DuplicateKey"
@@ -48,7 +48,7 @@ class DeadLetterReason(StrEnum):
 
 
 class DeadLetterState(StrEnum):
-    """Where a dead letter is in its life."""
+    """State of a dead letter's lifecycle."""
 
     OPEN = "open"
     REPLAYED = "replayed"
@@ -56,7 +56,7 @@ class DeadLetterState(StrEnum):
 
 
 class RecordEncoding(StrEnum):
-    """How a refused record is kept as text."""
+    """Encoding of a rejected record as text."""
 
     UTF8 = "utf-8"
     BASE64 = "base64"

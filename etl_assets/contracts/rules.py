@@ -1,10 +1,10 @@
-"""Row rules: what a value in one column must be, as data that becomes SQL, words and a pandera check.
+"""Row rules: constraints on the values of one column, as data that becomes SQL, words and a pandera check.
 
-Belongs here: the closed set of rules, and the one expression that finds the first broken rule of a row. Does
-not belong here: which column has which rule (`tables/`), pandera (`pandera_models.py`), and what happens to a
-bad row.
+Belongs here: the closed set of rules, and the expression that finds the first broken rule of a row. Does not
+belong here: which column has which rule (`tables/`), pandera (`pandera_models.py`), and the handling of a bad
+row.
 
-Every rule but `NotNull` lets NULL pass: whether a value may be missing is a question of its own.
+Every rule except `NotNull` accepts NULL: whether a value may be missing is a separate question.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ if TYPE_CHECKING:
 
 
 class Rule(ABC):
-    """What each rule can say of itself. The subclasses in this module are all there are."""
+    """Interface of a rule. All rules are subclasses in this module."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def reason(self) -> str:
-        """What the rule demands, to follow a column's name: `must be at least 0`."""
+        """Requirement of the rule, to follow a column's name: `must be at least 0`."""
 
     @property
     def brief(self) -> str:
-        """The rule in a few words, for where the column is known and there is little room: `at least 0`."""
+        """Requirement in a few words, for places where the column is known: `at least 0`."""
         return self.reason.removeprefix("must be ")
 
     @abstractmethod
     def _holds(self, quoted: str) -> str:
-        """SQL that is TRUE or FALSE for a value that is not NULL."""
+        """Return SQL that is TRUE or FALSE for a value that is not NULL."""
 
     @abstractmethod
     def fits(self, type_: ColumnType) -> bool:
-        """Whether a column of this type can have the rule."""
+        """Return whether a column of this type can have the rule."""
 
     def sql(self, column: str) -> str:
-        """Boolean SQL over one row: TRUE when the column's value is good, else FALSE, never NULL."""
+        """Return boolean SQL over one row: TRUE if the column's value is good, else FALSE, never NULL."""
         quoted = identifier(column)
         return f"({quoted} IS NULL OR {self._holds(quoted)})"
 
     def explain(self, column: str) -> str:
-        """The rule as a sentence about one column: `amount must be at least 0`."""
+        """Return the rule as a sentence about one column: `amount must be at least 0`."""
         return f"{column} {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class NotNull(Rule):
-    """The value is there. Follows from `nullable=False`, so contracts do not declare it."""
+    """The value is not null. Follows from `nullable=False`, so contracts do not declare it."""
 
     @property
     def reason(self) -> str:
@@ -169,7 +169,7 @@ class MaxCharacters(Rule):
         return f"at most {self.limit} chars"
 
     def _holds(self, quoted: str) -> str:
-        # The length in bytes is known, characters must be counted: most texts are short enough either way.
+        # The byte length is stored, characters must be counted. Most texts pass the first test.
         return f"(octet_length({quoted}) <= {self.limit} OR char_length({quoted}) <= {self.limit})"
 
     def fits(self, type_: ColumnType) -> bool:
@@ -178,7 +178,7 @@ class MaxCharacters(Rule):
 
 @dataclass(frozen=True, slots=True)
 class DoesNotContain(Rule):
-    """A string without a certain text in it. Costs a tenth of a pattern that says the same."""
+    """A string that does not contain a given text. Costs a tenth of an equivalent pattern."""
 
     text: str
 
@@ -203,7 +203,7 @@ class DoesNotContain(Rule):
 
 @dataclass(frozen=True, slots=True)
 class HexDigits(Rule):
-    """A string of exactly `length` lower-case hexadecimal digits. Costs a third of the pattern."""
+    """A string of exactly `length` lower-case hexadecimal digits. Costs a third of an equivalent pattern."""
 
     length: int
 
@@ -225,14 +225,14 @@ class HexDigits(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Matches(Rule):
-    """A string that a pattern describes from its first to its last character.
+    """A string that a pattern matches from its first to its last character.
 
-    A pattern costs about a CPU second for a million values; prefer a plainer rule where one says the same.
+    A pattern costs about one CPU second per million values; prefer an equivalent plainer rule.
 
     Attributes:
-        pattern: A regular expression that means the same in Java and in Python: ASCII literals, `[...]`
-            classes, groups, `|` and counts. No backslash, dot, anchor, look-around, flag or possessive count;
-            on each of those the two differ, or would differ under some setting.
+        pattern: A regular expression with the same meaning in Java and in Python: ASCII literals, `[...]`
+            classes, groups, `|` and counts. No backslash, dot, anchor, look-around, flag or possessive count:
+            the two languages differ in each of those, or would under some setting.
         meaning: The pattern in words, to follow "must be": `three capital letters`.
     """
 
@@ -249,9 +249,9 @@ class Matches(Rule):
 
     @property
     def whole_value_pattern(self) -> str:
-        """The pattern for a search: anchored at both ends.
+        """The pattern for a search, anchored at both ends.
 
-        `$` would also match before a last line feed; "no character follows" is the end in both languages.
+        `$` would also match before a final line feed; "no character follows" means the end in both languages.
         """
         return f"^(?:{self.pattern})(?!(?s:.))"
 
@@ -267,13 +267,13 @@ class Matches(Rule):
 
 
 def first_violation(columns: Iterable[Column]) -> str:
-    """SQL that is NULL for a good row, else the sentence about the first broken rule.
+    """Return SQL that is NULL for a good row, else the sentence about the first broken rule.
 
-    One CASE expression, to be evaluated in the pass that splits good rows from rejected ones. Columns are
-    judged in their order, a missing value before anything else about it.
+    It is one CASE expression, evaluated in the pass that splits good rows from rejected ones. Columns are
+    validated in their order, a missing value before any other rule.
 
     Args:
-        columns: The columns to judge; all of them must be in the frame the SQL is used on.
+        columns: The columns to validate; the frame must have all of them.
     """
     branches = [
         f"WHEN NOT {rule.sql(column.name)} THEN {string_literal(rule.explain(column.name))}"

@@ -1,7 +1,7 @@
-"""Spark's side of a contract: its schema, and whether a frame has its columns.
+"""Spark schema of a contract, and the comparison of a frame's columns with it.
 
-Belongs here: what can be said from types alone. Does not belong here: anything that runs a Spark job; looking
-at values is for row rules (`rules.py`) and the full model (`pandera_models.py`). pyspark is imported inside
+Belongs here: what types alone can show. Does not belong here: anything that runs a Spark job; values are
+checked by row rules (`rules.py`) and the full model (`pandera_models.py`). pyspark is imported inside
 functions.
 """
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaDifference:
-    """One column that a frame has otherwise than its contract.
+    """One difference between a frame's columns and its contract.
 
     Attributes:
-        column: Its name, as far as the frame has it the frame's spelling.
-        expected: The declared type as Spark writes it; None for a column the contract does not know.
-        found: What the frame has; None for a missing column.
-        fix: What to do about it.
+        column: Name of the column, in the frame's spelling if the frame has it.
+        expected: The declared type as Spark writes it; None for a column that the contract does not have.
+        found: The frame's type; None for a missing column.
+        fix: How to remove the difference.
     """
 
     column: str
@@ -46,7 +46,7 @@ class SchemaDifference:
 
 
 def struct_type(contract: TableContract) -> StructType:
-    """The Spark schema of a table, in the declared order, with nullability and descriptions."""
+    """Return the Spark schema of a table, in the declared order, with nullability and descriptions."""
     from pyspark.sql import types
 
     return types.StructType(
@@ -62,11 +62,11 @@ def struct_type(contract: TableContract) -> StructType:
 def schema_differences(
     contract: TableContract, schema: StructType, *, without: Collection[str] = ()
 ) -> tuple[SchemaDifference, ...]:
-    """How a frame's columns differ from the declared ones by name and type; empty if they do not.
+    """Return how a frame's columns differ from the declared ones by name and type; empty if they do not.
 
     Runs no Spark job. Order does not matter, because rows are written by name. Neither does nullability:
-    Spark takes nearly every computed column for nullable, and Delta refuses a null in a NOT NULL column
-    itself.
+    Spark considers nearly every computed column nullable, and Delta itself refuses a null in a NOT NULL
+    column.
 
     Args:
         contract: The table.
@@ -98,7 +98,10 @@ def schema_differences(
 def log_differences(
     contract: TableContract, fields: Sequence[Mapping[str, Any]]
 ) -> tuple[SchemaDifference, ...]:
-    """How a table's columns, as its Delta log has them, miss the declared ones; columns beyond them are left out."""
+    """Return how a table's columns, as in its Delta log, differ from the declared ones.
+
+    Additional columns are ignored.
+    """
     from pyspark.sql import types
 
     schema = types.StructType.fromJson({"type": "struct", "fields": list(fields)})
@@ -106,15 +109,15 @@ def log_differences(
 
 
 def check_schema(contract: TableContract, schema: StructType, *, without: Collection[str] = ()) -> None:
-    """Refuses a frame whose columns are not those of its contract by name and type. Runs no Spark job.
+    """Reject a frame whose columns differ from its contract by name or type. Runs no Spark job.
 
     Args:
         contract: The table.
         schema: `DataFrame.schema`.
-        without: Declared columns that the frame does not have yet, such as what the commit stamps.
+        without: Declared columns that the frame does not have yet, such as those that the commit adds.
 
     Raises:
-        SchemaMismatch: Carries `table`, `column`, `expected` and `found` of the first difference, and all
+        SchemaMismatch: carries `table`, `column`, `expected` and `found` of the first difference, and all
             `differences`.
     """
     differences = schema_differences(contract, schema, without=without)

@@ -1,4 +1,4 @@
-"""SQL text: how a name, a string or a number is written into Spark SQL so that it means nothing else.
+"""SQL text: names, strings and numbers quoted for Spark SQL so that they mean nothing else.
 
 Belongs here: quoting. Does not belong here: any statement or expression (`rules.py`, `spark_types.py`).
 """
@@ -12,15 +12,16 @@ from etl_assets.errors import ContractError
 
 
 def identifier(name: str) -> str:
-    """A column or table name in backticks."""
+    """Quote a column or table name in backticks."""
     return f"`{name.replace('`', '``')}`"
 
 
 def delta_table(path: Path) -> str:
-    """A Delta table by its folder.
+    """Return the SQL name of the Delta table in a folder.
 
     Raises:
-        ContractError: the path holds `${`, which Spark would replace by a setting's value, in backticks as well.
+        ContractError: the path contains `${`, which Spark would replace by a setting's value even in
+            backticks.
     """
     if "${" in str(path):
         raise ContractError(
@@ -42,7 +43,10 @@ def string_literal(text: str) -> str:
 
 
 def number_literal(number: int | Decimal) -> str:
-    """A whole number or an exact decimal, never in exponent form (which Spark would read as a double)."""
+    """Format a whole number or an exact decimal.
+
+    The result never has exponent form, which Spark would read as a double.
+    """
     return format(number, "f") if isinstance(number, Decimal) else str(number)
 
 

@@ -1,1 +1,1 @@
-"""What the platform does to one Delta table: snapshot, lock, upsert, commit, cursor, offsets. Knows no Dagster."""
+"""Access to one Delta table: snapshot, lock, upsert, commit, cursor, offsets. Knows no Dagster."""

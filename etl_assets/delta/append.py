@@ -1,9 +1,10 @@
-"""Rows into a table without Delta's writer: Parquet files are written, and the log entry that names them is computed.
+"""Appends without Delta's writer: Parquet files are written, and the log entry that names them is computed.
 
-Delta plans a write by loading the table's log in Spark jobs, and loads it again after: a second and more for each table and
-process on a slow machine, however few the rows are. All that an append needs of the log is read already, without Spark. What
-Delta does for its writer is done here from the files' own footers: statistics, and the refusal of a null where the contract
-has none. See docs/decisions/0022-appends-without-deltas-writer.md.
+Delta plans a write by loading the table's log in Spark jobs, and loads it again afterwards. On a slow machine
+that takes a second and more per table and process, however few the rows are. An append needs little of the
+log, and that has already been read without Spark. The checks of Delta's writer are done here from the files'
+own footers: statistics, and the refusal of a null where the contract allows none. See
+docs/decisions/0022-appends-without-deltas-writer.md.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Snapshot, Table
 
 STAGING = "_append"
-"""Folder of a table for files that no entry names yet. Delta ignores it for its underscore."""
+"""Folder of a table for files that no entry names yet. Delta ignores it because of its underscore."""
 _WRITE_SETTINGS = {
-    # Of Spark's default, INT96, a footer says neither bounds nor nulls.
+    # For Spark's default, INT96, a footer has neither bounds nor null counts.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _KNOWN = "__known"
@@ -49,21 +50,22 @@ _READERS = 8
 
 
 def can_append(table: Table, snapshot: Snapshot | None, rows: DataFrame) -> bool:
-    """Whether rows can be appended here: the table is as its contract has it, the rows as well, and neither needs more.
+    """Return whether rows can be appended here: table and frame match the contract, and the gate allows it.
 
-    Otherwise Delta's writer does it: it casts what can be cast and refuses what cannot, with its own words.
+    Otherwise Delta's writer does it: it casts where it can, and refuses the rest with its own message.
     """
     contract = table.contract
     if contract is None or snapshot is None or not can_write_files(table, snapshot, Access.APPEND):
         return False
     if any(not column.nullable and not _is_simple(column) for column in contract.columns):
-        return False  # Of a nested value the footers do not say whether it is null.
+        return False  # Footers do not say whether a nested value is null.
     return not schema_differences(contract, rows.schema)
 
 
 def can_write_files(table: Table, snapshot: Snapshot, access: Access) -> bool:
-    """Whether data files with the contract's columns can be put into a table here: it is as its contract has it, and the
-    gate allows it.
+    """Return whether data files with the contract's columns can be added to a table here.
+
+    The table must have the contract's columns, and the gate must allow the access.
     """
     contract = table.contract
     return contract is not None and allows(snapshot, access) and _same_columns(contract, snapshot)
@@ -84,14 +86,17 @@ def _essence(field: dict[str, Any]) -> tuple[str, str, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFiles:
-    """Data files that no log entry names yet, and how many rows they were made of, those that were known included."""
+    """Data files that no log entry names yet.
+
+    `source_rows` counts the rows they were made from, those left out as known included.
+    """
 
     files: tuple[StoredFile, ...]
     source_rows: int
 
     @property
     def metrics(self) -> dict[str, int]:
-        """What the log entry says of them: Delta's names for a write, and for the rows of a merge's source."""
+        """Operation metrics for the log entry, under Delta's names for a write and for a merge's source."""
         return {
             "numFiles": len(self.files),
             "numOutputRows": sum(file.rows for file in self.files),
@@ -103,18 +108,19 @@ class NewFiles:
 def write_files(table: Table, path: Path, snapshot: Snapshot, write: Callable[[Path], int]) -> NewFiles:
     """Write rows as data files into a table's folder, durably. They count once a log entry names them.
 
-    To be called under the table's writer lock: what another append left behind is removed.
+    Call it under the table's writer lock: it removes the files that another append left behind.
 
     Args:
         table: The table, with a contract.
         path: Its folder.
         snapshot: The version they follow.
-        write: Writes the rows as Parquet files into a folder that is not there yet, laid out by the table's partition
-            columns, and returns how many it left out. They have the contract's columns, and no null in a nested one that
-            must have values. What it leaves beside that folder goes with it.
+        write: Writes the rows as Parquet files into a folder that does not exist yet, laid out by the table's
+            partition columns, and returns the number of rows it left out. The files have the contract's
+            columns, and no null in a nested column that must have values. Other files that it leaves beside
+            that folder are removed.
 
     Raises:
-        NullRefused: there is no value where the contract wants one; no file was added.
+        NullRefused: a value is missing where the contract requires one; no file was added.
     """
     contract = table.contract
     assert contract is not None
@@ -130,17 +136,17 @@ def write_files(table: Table, path: Path, snapshot: Snapshot, write: Callable[[P
             target = path / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
             (kept / file.path).rename(target)
-    # Before an entry names them: a power loss must not leave one that lasts beside files that did not.
+    # Before an entry names them: after a power loss no durable entry may name files that were not durable.
     sync_files(path, [path / file.path for file in files])
     return NewFiles(files=files, source_rows=left_out + sum(file.rows for file in files))
 
 
 @contextmanager
 def _staging(path: Path) -> Generator[Path]:
-    """A folder for one write, gone afterwards; what a killed one left goes first.
+    """Yield a folder for one write, removed afterwards. Folders of killed writes are removed first.
 
-    Its name is its own: the job of a killed run may still be at work in an engine that goes on without that run, and what
-    it writes then must not be taken for ours.
+    The folder's name is unique: the Spark job of a killed run may still run in an engine that outlives the
+    run, and its files must not be taken for those of this write.
     """
     shutil.rmtree(path / STAGING, ignore_errors=True)
     try:
@@ -155,14 +161,15 @@ def rows_as_files(
     """Write rows as Parquet files by Spark, for `write_files`.
 
     Args:
-        rows: The rows, with the contract's columns in any order. Evaluated once: those with known keys are written too, apart from the others, to be counted.
+        rows: The rows, with the contract's columns in any order. Evaluated once: rows with known keys are
+            written too, apart from the others, to be counted.
         snapshot: The version they follow.
-        contract: The table's.
-        folder: Where to.
+        contract: The table's contract.
+        folder: The folder to write.
         known: Keys of rows that are left out, each once, in columns that the rows have as well.
 
     Returns:
-        How many rows were left out.
+        The number of rows that were left out.
     """
     from pyspark.sql import functions as F
 
@@ -191,7 +198,11 @@ def _count(file: Path) -> int:
 
 
 def _staged(staging: Path, name: str, *, contract: TableContract, wanted: Sequence[str]) -> StoredFile:
-    """What the log is to say of a file that was written, with the bounds of the columns that are wanted."""
+    """Return the log's statement about a written file, with the bounds of the wanted columns.
+
+    Raises:
+        NullRefused: a column that must have values has a null.
+    """
     import pyarrow.parquet as pq
 
     partition = _partition_of(name, contract)
@@ -223,14 +234,14 @@ def _null_refused(contract: TableContract, column: Column) -> NullRefused:
 
 
 def _partition_of(name: str, contract: TableContract) -> dict[str, str | None]:
-    """The partition of a data file that was written, by its folder."""
+    """Return the partition of a written data file, read from its folder."""
     found = values_in(Path(name).parent.parts)
     times = {column.name for column in contract.columns if column.type == "TIMESTAMP"}
     return {column: with_zone(text) if column in times else text for column, text in found}
 
 
 class _Footer:
-    """What a Parquet file's footer says of its columns, over all row groups."""
+    """Statistics of a Parquet file's columns from its footer, over all row groups."""
 
     def __init__(self, file: pq.ParquetFile) -> None:
         self._file = file
@@ -243,18 +254,21 @@ class _Footer:
         return self._metadata.num_rows
 
     def nulls(self, column: str) -> int:
-        """How many values of a column are missing."""
+        """Return the number of missing values of a column."""
         known = self._statistics_of(column)
         if known is None:  # Spark leaves the statistics out where the values are long.
             return self._file.read(columns=[column]).column(0).null_count
         return sum(each.null_count for each in known)
 
     def statistics(self, columns: Iterable[str]) -> dict[str, Any]:
-        """Delta's statistics, with the bounds of some columns."""
+        """Return Delta's statistics, with the bounds of some columns."""
         return statistics(self.rows, {name: self._bounds(name) for name in columns})
 
     def _bounds(self, column: str) -> Bounds:
-        """The bounds and nulls of a column: by the footer, or by the values, where it does not tell in Delta's terms."""
+        """Return the bounds and nulls of a column.
+
+        From the footer, or from the values where the footer lacks bounds in Delta's terms.
+        """
         known = self._statistics_of(column)
         pieces = None if known is None else [_bounds(each) for each in known]
         if pieces is None or None in pieces:  # Long values; booleans and times in an old form.
@@ -262,14 +276,14 @@ class _Footer:
         return bounds_over(each for each in pieces if each is not None)
 
     def _statistics_of(self, column: str) -> list[pq.Statistics] | None:
-        """A column's statistics in each row group that has rows; None where one of them has none."""
+        """Return a column's statistics in each row group that has rows; None where one of them has none."""
         groups = (self._metadata.row_group(number) for number in range(self._metadata.num_row_groups))
         found = [group.column(self._positions[column]).statistics for group in groups if group.num_rows]
         return None if any(each is None or not each.has_null_count for each in found) else found
 
 
 def _bounds(told: pq.Statistics) -> Bounds | None:
-    """What a row group says of a column; None where it says less than the values do."""
+    """Return the bounds of a column in a row group; None where the statistics say less than the values do."""
     if not told.num_values:
         return Bounds(told.null_count)
     bounds = Bounds(told.null_count, told.min, told.max) if told.has_min_max else None

@@ -1,8 +1,10 @@
-"""The rows of a user's frame as they are written: of an upsert or insert one for each key, and none that cannot be stored.
+"""The rows of a user's frame as they are written: one for each key, and none that cannot be stored.
 
-What is wrong with a row is found where the rows are computed for the write, so that it costs no Spark job: the query fails, and
-nothing is committed. Belongs here: these conditions, and the error that each becomes. Does not belong here: what the columns'
-types say (`frame_columns.py`), or what an asset's partition keys stand for.
+An append or replacement, which has no keys, writes every row.
+
+Bad rows are found where the rows are computed for the write, which costs no Spark job: the query fails, and
+nothing is committed. Belongs here: these conditions, and the error for each. Does not belong here: checks of
+the columns' types (`frame_columns.py`), and the meaning of an asset's partition keys.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ _MAX_VALUE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedRows:
-    """The rows of a frame as a write takes them.
+    """The rows of a frame, checked for a write.
 
     Attributes:
-        rows: A frame whose columns `frame_columns.py` has found good.
-        spec: How they are written.
+        rows: A frame whose columns passed the checks of `frame_columns.py`.
+        spec: How the rows are written.
         table: Name of the table, for errors.
         partitions: Values of `delta_partition` that the rows may have; None for any.
         run: The partitions of the run in words, for errors.
@@ -47,23 +49,23 @@ class CheckedRows:
     run: str = ""
 
     def kept(self) -> DataFrame:
-        """The rows to write: one for each key, or all of them where the spec has no keys.
+        """Return the rows to write: one for each key, or all of them where the spec has no keys.
 
-        The query fails if a row cannot be stored; `refusal_in` makes the error of it.
+        The query fails if a row cannot be stored; `refusal_in` turns that failure into an error of ours.
         """
         from pyspark.sql import functions as F
 
         if self.spec.keys:
             return self._one_of_each_key()
-        # With a condition whose value Spark does not know beforehand: one on columns alone it may move below a join of the
-        # asset's, where rows are that the asset does not return.
+        # The condition has a value that Spark cannot know beforehand. Spark may move a condition on columns
+        # alone below a join of the asset's, where it meets rows that the asset does not return.
         return self.rows.where(F.when(F.monotonically_increasing_id() >= 0, self._is_sound()))
 
     def _one_of_each_key(self) -> DataFrame:
-        """Of each key the row that stands: of an upsert the highest by `sequence_by`, of an insert the lowest.
+        """Return one row for each key: the highest by `sequence_by` for an upsert, the lowest for an insert.
 
-        MERGE inserts a new key twice when the source has it twice, without an error. The query fails if no row of a key is
-        that one.
+        MERGE inserts a new key twice, without an error, when the source has it twice. The query fails if
+        nothing decides which row of a key to take.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -75,8 +77,8 @@ class CheckedRows:
         if spec.sequence_by is None:
             window = Window.partitionBy(*key).orderBy(*key)
             ranked = self.rows.withColumn(rank, F.row_number().over(window))
-            # In one condition with the rank: one on columns alone Spark may move below a join of the asset's, where rows are
-            # that the asset does not return.
+            # One condition together with the rank: Spark may move a condition on columns alone below a join
+            # of the asset's, where it meets rows that the asset does not return.
             kept = F.when(is_first, self._is_sound()).otherwise(_refuse("key_twice"))
             return ranked.where(kept).drop(rank)
         order = _column(spec.sequence_by)
@@ -96,7 +98,7 @@ class CheckedRows:
         return ranked.where(kept).drop(rank, first)
 
     def _is_sound(self) -> Column:
-        """True; a row that cannot be stored fails the query."""
+        """Return a condition that is true, and fails the query for a row that cannot be stored."""
         from pyspark.sql import functions as F
 
         spec, schema = self.spec, self.rows.schema
@@ -124,7 +126,7 @@ class CheckedRows:
         return sound.otherwise(F.lit(True))
 
     def refusal_in(self, error: BaseException) -> EtlAssetsError | None:
-        """The refusal that an error of Spark's comes from; None where it comes from something else."""
+        """Return the refusal that caused a Spark error; None for an error of another cause."""
         found = _REFUSAL.search(spark_text(error))
         if found is None:
             return None
@@ -180,7 +182,7 @@ class CheckedRows:
 
 
 def unused_names(columns: Collection[str], names: Collection[str]) -> list[str]:
-    """Names for columns beside those of a frame, each like one that is wanted. Spark does not look at case."""
+    """Return unused column names, each similar to a wanted one. Spark ignores case in names."""
     taken = {column.lower() for column in columns}
     found = []
     for name in names:
@@ -198,7 +200,10 @@ def _column(name: str) -> Column:
 
 
 def _refuse(kind: str, value: Column | None = None) -> Column:
-    """Fail the query. The value goes in hexadecimal digits: in Spark's messages some signs have a meaning."""
+    """Return a column that fails the query with a kind of refusal and a value.
+
+    The value is hexadecimal: some characters have a meaning in Spark's messages.
+    """
     from pyspark.sql import functions as F
 
     digits = F.lit("") if value is None else F.hex(value)

@@ -1,7 +1,7 @@
-"""Checkpoints, made by delta-rs: in a table's own folder, and of a mirrored table from its entries, apart from any folder.
+"""Checkpoints, made by delta-rs: in a table's own folder, or from a mirrored table's entries apart from it.
 
-Belongs here: from entries to the content. Does not belong here: of which version of a mirrored table, and where it goes
-(`mirroring/checkpoints.py`).
+Belongs here: computing a checkpoint's content from entries. Does not belong here: for which version of a
+mirrored table, and where to put it (`mirroring/checkpoints.py`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ logger = logging.getLogger("etl_assets")
 
 
 def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkpoint:
-    """The checkpoint of the last of some log entries.
+    """Make the checkpoint of the last of some log entries.
 
     Args:
-        base: The checkpoint that the entries follow on; None: they are all there are.
-        entries: At least one.
+        base: The checkpoint that the entries follow on; None if they begin with the table's first entry.
+        entries: At least one entry.
 
     Raises:
         ReplicaCorrupt: delta-rs cannot read these entries.
-        Unanswered: this machine has no room to make it in.
+        Unanswered: this machine has no room for it.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -42,7 +42,7 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
     before, chain = (-1, GENESIS) if base is None else (base.version, base.chain)
     version = before + len(entries)
     try:
-        # A folder that holds nothing else: what else lies in the table's log, above all a tail, cannot get in.
+        # A folder with nothing else in it: other files of the table's log, above all a tail, cannot get in.
         with scratch_folder("checkpoint") as log:
             entry_path(log, 0).parent.mkdir()
             if base is not None:
@@ -72,9 +72,10 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
 
 
 def checkpoint_in_place(table_path: Path, version: int) -> None:
-    """Give a table of one domain the checkpoint that Delta's writer would have given it; entries that are old enough go.
+    """Write the checkpoint that Delta's writer would write for a table of one domain, and remove old entries.
 
-    The commit has been made: one that gets none now is read by its log until the next one.
+    The commit has been made: without a checkpoint the table is read by its log until the next one. Errors are
+    logged.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -82,7 +83,7 @@ def checkpoint_in_place(table_path: Path, version: int) -> None:
     try:
         table = DeltaTable(str(table_path), version=version)
         table.create_checkpoint()
-        # Before anything goes on the strength of it.
+        # Before entries are removed because of it.
         sync_files(table_path, [checkpoint_path(table_path, version), last_checkpoint_path(table_path)])
     except (DeltaError, OSError) as error:
         logger.warning(
@@ -101,16 +102,16 @@ def checkpoint_in_place(table_path: Path, version: int) -> None:
 
 
 def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
-    """The data files that a table has at a checkpoint, given its content.
+    """Return the data files that a table has at a checkpoint, given the checkpoint's content.
 
     Raises:
-        ReplicaCorrupt: it is no checkpoint.
+        ReplicaCorrupt: the content is not a checkpoint.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        # Not `read_table`, which takes such a name for that of a column.
+        # `read_table` would take such a name for that of a column.
         file = pq.ParquetFile(pa.BufferReader(checkpoint))
         added = file.read(columns=["add.path", "add.size", "add.deletionVector"]).column("add").to_pylist()
     except (pa.ArrowException, OSError, KeyError) as error:
@@ -122,13 +123,15 @@ def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
 
 
 def says_the_same(one: bytes, other: bytes) -> bool:
-    """Whether two checkpoints have whoever opens the table see the same; False if one cannot be read.
+    """Return whether every reader of the table sees the same with either of two checkpoints.
 
-    Their bytes may differ in how they are compressed and in the order of rows and keys. Everything else that is said of files,
-    transaction ids, domains, properties and protocol has to be equal: rows are read by the one, left out by statistics and
-    planned on by cursors. So what one says and the other does not (statistics in columns of their own, a sidecar) is a
-    difference too: there are readers that believe it. Removed files are left aside, which go after a while by the clock; one
-    that takes out a file in use is not.
+    False if one of them cannot be read.
+
+    Their bytes may differ in compression and in the order of rows and keys. All statements about files,
+    transaction ids, domains, properties and the protocol must be equal. Rows are read by the files, skipped
+    by statistics and planned on by cursors. So an extra statement in one of them (statistics in columns of
+    their own, a sidecar) is a difference too: some readers believe it. Removed files are ignored, because
+    they expire by the clock, except one that removes a file in use.
     """
     import pyarrow as pa
 
@@ -139,22 +142,22 @@ def says_the_same(one: bytes, other: bytes) -> bool:
 
 
 def sums_up(checkpoint: bytes, base: Checkpoint | None, entries: Sequence[bytes]) -> bool:
-    """Whether a checkpoint says what some log entries say.
+    """Return whether a checkpoint agrees with the log entries that it should sum up.
 
     Args:
         checkpoint: Its content.
-        base: The checkpoint that the entries follow on; None: they are all there are.
-        entries: At least one.
+        base: The checkpoint that the entries follow on; None if they begin with the table's first entry.
+        entries: At least one entry.
 
     Raises:
         ReplicaCorrupt: delta-rs cannot read these entries.
-        Unanswered: this machine has no room to make another one in.
+        Unanswered: this machine has no room to make another checkpoint.
     """
     return says_the_same(checkpoint, make_checkpoint(base, entries).content)
 
 
 def _statements(checkpoint: bytes) -> list[tuple[str, str]]:
-    """What a checkpoint says, in an order of its own: kinds of actions and their values. What is null is not said."""
+    """Return a checkpoint's statements, sorted: kinds of actions and their values. A null states nothing."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -169,7 +172,7 @@ def _statements(checkpoint: bytes) -> list[tuple[str, str]]:
 
 
 def _identity(action: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What Delta knows a file by: one with another deletion vector is another one."""
+    """Return Delta's identity of a file: the same path with another deletion vector is another file."""
     vector = action.get("deletionVector") or {}
     return action["path"], vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset")
 

@@ -1,6 +1,7 @@
-"""The entry that closes the log of a table with one domain, and makes it one that can be mirrored: properties and protocol.
+"""The entry that closes the log of a table with one domain before it is mirrored: properties and protocol.
 
-Belongs here: what that entry says. Does not belong here: when it is put, and what becomes of the log (`mirroring/first_copy.py`).
+Belongs here: the content of that entry. Does not belong here: when it is put, and what happens to the log
+(`mirroring/first_copy.py`).
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ _IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 def closing_entry(
     properties: Mapping[str, str], version: int, checkpoint: bytes | None, entries: Sequence[bytes]
 ) -> bytes:
-    """The entry after some entries, that gives their table properties; its rows stay as they are.
+    """Return the entry that follows some entries and gives their table properties; its rows stay as they are.
 
     Args:
         properties: Table properties.
         version: The version that the entry becomes.
-        checkpoint: The checkpoint that the entries follow on; None: they are all there are.
-        entries: At least one.
+        checkpoint: The checkpoint that the entries follow on; None if they begin with the table's first
+            entry.
+        entries: At least one entry.
 
     Raises:
-        ReplicaCorrupt: they are nothing that Delta can read.
+        ReplicaCorrupt: Delta cannot read the entries.
     """
     try:
         standing, at = _standing(checkpoint, entries)
@@ -38,7 +40,7 @@ def closing_entry(
         configuration = {**(metadata.get("configuration") or {}), **properties}
         at = max(at + 1, time.time_ns() // 1_000_000)
         if (metadata.get("configuration") or {}).get(_IN_COMMIT_TIMESTAMPS) != "true":
-            # Without these a reader would ask older entries for a time that they do not carry.
+            # Without these a reader would look in older entries for a time that they do not carry.
             configuration |= {
                 "delta.inCommitTimestampEnablementVersion": str(version),
                 "delta.inCommitTimestampEnablementTimestamp": str(at),
@@ -65,7 +67,7 @@ def closing_entry(
 
 
 def _standing(checkpoint: bytes | None, entries: Sequence[bytes]) -> tuple[dict[str, Any], int]:
-    """Protocol and metadata as they stand, and the newest time that any of them tells, in ms."""
+    """Return the current protocol and metadata, and the newest time in any entry, in milliseconds."""
     found = {} if checkpoint is None else _in_checkpoint(checkpoint)
     newest = 0
     for entry in entries:
@@ -88,7 +90,7 @@ def _in_checkpoint(checkpoint: bytes) -> dict[str, Any]:
         raise ValueError(str(error)) from error
     found = {kind: row[kind] for row in rows for kind in ("protocol", "metaData") if row.get(kind)}
     metadata = found["metaData"]
-    # Arrow has no JSON objects of unknown keys: a map comes as pairs.
+    # Arrow has no JSON objects of unknown keys: a map is read as pairs.
     metadata["configuration"] = dict(metadata.get("configuration") or ())
     metadata["format"] = {**metadata["format"], "options": dict(metadata["format"].get("options") or ())}
     return {
@@ -98,7 +100,7 @@ def _in_checkpoint(checkpoint: bytes) -> dict[str, Any]:
 
 
 def _with_commit_timestamps(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """The protocol with the feature that entries carry the time of their commit."""
+    """Return the protocol with the feature that entries carry the time of their commit."""
     version = protocol["minWriterVersion"]
     named = protocol.get("writerFeatures") or ()
     old = [

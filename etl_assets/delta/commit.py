@@ -1,10 +1,12 @@
-"""The one place that writes to a table: rows and cursors in one Delta commit, durable before it is reported.
+"""Commits: rows and cursors go into a table in one Delta commit, which is durable before it is reported.
 
-Every write is an append, an upsert or a replacement of declared rows on a pinned base version; an upsert into nothing is carried out as an append. A
-commit that finds its transaction id in the table does nothing and says so; one that finds the table past its planned
-base fails before it writes. With several failure domains a commit counts once it is acknowledged: held by a majority.
+Every write is an append, an upsert or a replacement of declared rows on a pinned base version. An upsert into
+an empty table is carried out as an append. A commit whose transaction id the table already has does nothing
+and says so. A commit that finds the table past its planned base fails before it writes. With several failure
+domains a commit counts once it is acknowledged, that is, held by a majority.
 
-Other commits are made by `write_version` as well: `rewrite.py`, `records.py`, `compaction.py`, `replacement.py`.
+`write_version` makes every other commit as well: `rewrite.py`, `records.py`, `compaction.py`,
+`replacement.py`.
 """
 
 from __future__ import annotations
@@ -48,16 +50,16 @@ if TYPE_CHECKING:
 
 DEFAULT_LOCK_WAIT_SECONDS = 60.0
 ALL_ROWS = "TRUE"
-"""The condition that every row meets, as `Write.replaces`."""
+"""The value of `Write.replaces` that every row meets."""
 _WRITE_SETTINGS = {
-    # One attempt: Delta would otherwise rebase the commit onto whatever version another writer made meanwhile.
+    # One attempt: Delta would otherwise rebase the commit onto a version that another writer made meanwhile.
     "spark.databricks.delta.maxCommitAttempts": "0",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """Identity of a planned write: a table commits each (`app_id`, `version`) once, and versions only grow."""
+    """Identity of a planned write. A table commits each (`app_id`, `version`) once; versions only grow."""
 
     app_id: str
     version: int
@@ -65,27 +67,28 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """What to commit.
+    """A write to commit.
 
     Attributes:
         rows: The rows, with the table's columns. Evaluated once, by the write.
         base_version: The table's version the rows were planned on; the commit becomes the next one.
-        transaction: Identity of the write, under which it is committed once. Without one only `base_version` guards
-            it: a repetition finds the table moved on and fails, and is to be planned anew.
+        transaction: Identity of the write, under which it is committed once. Without one only `base_version`
+            guards it: a repetition finds the table past its base, fails, and must be planned again.
         upsert: How to merge, from a frame with each merge key once; None appends.
-        replace: An upsert's rows stand, whatever the table has under their keys.
-        replaces: A condition on the table's rows: those for which it holds go with this commit. `ALL_ROWS` for all of them, None
-            for none.
+        replace: An upsert's rows replace the table's rows with the same keys, whether newer or not.
+        replaces: Condition on the table's rows: rows that meet it are removed by this commit. `ALL_ROWS`
+            removes all of them, None none.
         partitions: Values of the Delta partition column among the rows, where known.
-        lies_in: Like `partitions`, of a table without contract, whose column may have any type.
-        cursors: What of its inputs the table has consumed with this commit: cursor name to source version.
-        facts: Figures of the batch to keep with the commit.
-        deterministic: The rows are the same each time they are evaluated, so that MERGE need not keep a copy.
-        known_within: Where in the table rows with a key of the write's can be, if that is known: no other rows are looked
-            at, and if there are none, an upsert is an append.
-        files: Writes the same rows as Parquet files into a new folder, laid out by the Delta partition columns, for less
-            than it costs to evaluate `rows`; called instead of that where Delta's writer is not needed. Told the table's
-            data files in which rows of an upsert may be already, it leaves those out, and returns how many they are.
+        lies_in: Like `partitions`, for a table without contract, whose column may have any type.
+        cursors: Progress on the inputs that this commit consumes: cursor name to source version.
+        facts: Metrics of the batch to keep with the commit.
+        deterministic: Every evaluation of the rows gives the same result, so that MERGE need not keep a copy.
+        known_within: Ranges that hold every row of the table with a key of this write, if known. Other rows
+            are not read. If the ranges hold no rows, an upsert is an append.
+        files: Writes the same rows as Parquet files into a new folder, laid out by the Delta partition
+            columns, for less than evaluating `rows` costs. Called instead of that where Delta's writer is not
+            needed. It gets the table's data files that may already hold rows of an upsert, leaves those rows
+            out, and returns their number.
     """
 
     rows: DataFrame
@@ -105,10 +108,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a write did, from the commit's own metrics. Counts are rows.
+    """Result of a write, from the commit's own metrics. Counts are rows.
 
-    `repeated` says that the transaction had been committed before: nothing was written now, and the figures are those
-    of the table as it is (no rows inserted or updated).
+    `repeated` means that the transaction had been committed before. Then nothing was written now, `version`
+    is the table's newest version, and all counts are 0.
     """
 
     table: str
@@ -122,13 +125,13 @@ class Commit:
 
     @property
     def ignored(self) -> int:
-        """Rows that were there already, the same or newer."""
+        """Rows that the table already had, the same or newer."""
         return self.source_rows - self.inserted - self.updated
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folder to commit to, and the fence epoch it is led under; no epoch with one failure domain."""
+    """The folder to commit to and the leader's fence epoch; no epoch with one failure domain."""
 
     path: Path
     epoch: str | None = None
@@ -136,12 +139,12 @@ class Place:
 
 @contextmanager
 def acknowledged(spark: SparkSession | None, table: Table, *, version: int) -> Generator[Place]:
-    """Gives the place to commit a version to; afterwards has the commit acknowledged, if the table is mirrored.
+    """Yield the place to commit a version to, then have the commit acknowledged if the table is mirrored.
 
     Raises:
-        CommitConflict: the table has moved past what was planned on.
+        CommitConflict: the table has moved past the planned base.
         CommitOverwritten: another program wrote over the last own commit.
-        DomainUnavailable: this process works with one domain, and the table is mirrored by now.
+        DomainUnavailable: this process works with one domain, and the table has become mirrored.
         Fenced, QuorumUnavailable: it could not be acknowledged; see `mirroring`.
     """
     mirrored = table.replication
@@ -163,15 +166,16 @@ def acknowledged(spark: SparkSession | None, table: Table, *, version: int) -> G
 
 
 def _expect_folder_of_plan(table: Table, planned_in: Path | None, path: Path) -> None:
-    """Refuse a commit that was planned on a folder of this domain which was not the acknowledged one, and was built again by now.
+    """Refuse a commit planned on a folder of this domain that has been rebuilt since.
 
-    A log that another program wrote into may lack rows whose offsets would be assigned again.
+    The old folder was not the acknowledged one. A log that another program wrote into may lack rows, whose
+    offsets would then be assigned again.
     """
     if planned_in is None or planned_in == path or not planned_in.is_relative_to(table.domain.root):
         return
     mirrored = table.replication
     if mirrored is not None:
-        mirrored.bind()  # so that the next plan is made on the new one
+        mirrored.bind()  # so that the next plan uses the new folder
     raise CommitConflict(
         f"the replica of the table {table.name} in {table.domain.name} was built again in {path} since the batch was planned",
         fix="run the batch again: it is planned again on the newest version",
@@ -181,7 +185,7 @@ def _expect_folder_of_plan(table: Table, planned_in: Path | None, path: Path) ->
 
 
 def moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
-    """The error of a commit whose base is not the newest version any more."""
+    """Return the error of a commit whose base is no longer the newest version."""
     return CommitConflict(
         f"the table {table.name} is at version {current}, the batch was planned on {base}",
         fix="run the batch again: it is planned again on the newest version",
@@ -194,13 +198,14 @@ def moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
 def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> Commit:
     """Commit a write as the version after its base and make it durable.
 
-    Running the same write twice, in this process or another, commits once: the second one is reported as repeated if it
-    has a transaction of its own, and is a `CommitConflict` if not.
+    Running the same write twice, in this process or another, commits once. The second one is reported as
+    repeated if it has a transaction of its own, and is a `CommitConflict` if not.
 
     Raises:
-        CommitConflict: the table has moved past `base_version` by another write; nothing was written. Plan again.
+        CommitConflict: the table has moved past `base_version` by another write; nothing was written. Plan
+            again.
         TableBusy: another process held the table's lock for too long; nothing was written.
-        CommitUnverified: what is in the log is not what was to be written.
+        CommitUnverified: the log's entry is not the one that was to be written.
     """
     spark = write.rows.sparkSession
     version = write.base_version + 1
@@ -213,12 +218,16 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
         done = commit_report(table, entry, write.upsert, write.facts)
         if all(entry.transactions.get(name) == cursor for name, cursor in write.cursors.items()):
             return done
-        # Of Delta's own writer, which takes one transaction id: the others would be forgotten with the entry.
+        # Delta's own writer takes one transaction id: the other cursors would be forgotten with this entry.
         return replace(done, version=_make_cursors_last(table, version))
 
 
 def _make_cursors_last(table: Table, base_version: int) -> int:
-    """Commit the cursors that stand in user metadata only as transaction ids, and nothing else; the table's new version."""
+    """Commit the cursors that are in user metadata only as transaction ids, and nothing else.
+
+    Returns:
+        The table's new version.
+    """
 
     def execute(place: Place, writer: str) -> None:
         entry = NewEntry(
@@ -230,7 +239,7 @@ def _make_cursors_last(table: Table, base_version: int) -> int:
             changes_rows=False,
         )
         snapshot = table.snapshot(base_version)
-        assert snapshot is not None  # this process has just committed it
+        assert snapshot is not None  # this process has just committed that version
         put_entry(table, place, snapshot, entry)
 
     return write_version(None, table, base_version + 1, execute).version
@@ -239,7 +248,11 @@ def _make_cursors_last(table: Table, base_version: int) -> int:
 def write_version(
     spark: SparkSession | None, table: Table, version: int, execute: Callable[[Place, str], None]
 ) -> LogEntry:
-    """Have a version written by `execute`, which is told where and under which mark, then verified and made durable."""
+    """Write a version by calling `execute`, then verify it and make it durable.
+
+    `execute` gets the place to commit to and the writer's mark. The commit's user metadata must carry that
+    mark: the verification recognizes the entry by it.
+    """
     with acknowledged(spark, table, version=version) as place:
         failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
         writer = uuid.uuid4().hex
@@ -262,7 +275,7 @@ def write_version(
 
 
 def committed_before(table: Table, transaction: Transaction | None) -> Commit | None:
-    """What to say of a transaction that the table has; None where it has not, or there is none."""
+    """Return the report of a transaction that the table already has, None if there is no such transaction."""
     if transaction is None:
         return None
     snapshot = table.snapshot()
@@ -281,8 +294,8 @@ def committed_before(table: Table, transaction: Transaction | None) -> Commit | 
 
 
 def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writer: str) -> None:
-    # With an id, Delta commits even if no row is left to write, so that the cursors are kept. Without one of its own a write
-    # gets the version it becomes, which no commit up to its base can have.
+    # With a transaction id, Delta commits even if no row is left to write, which keeps the cursors. A write
+    # without one gets its own version as an id, which no commit up to its base can have.
     transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
     snapshot = table.snapshot(write.base_version)
     meets_rows = write.upsert is not None and _meets_rows(snapshot, write, write.upsert)
@@ -292,6 +305,7 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
         and can_append(table, snapshot, write.rows)
         and (not meets_rows or _may_leave_known_rows_out(write))
     ):
+        # 1. Append files without Delta's writer, where no stored row changes.
         new = write_files(table, place.path, snapshot, _files(spark, table, snapshot, write, meets_rows))
         entry = NewEntry(
             operation="WRITE",
@@ -306,6 +320,8 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
         )
         put_entry(table, place, snapshot, entry)
         return
+    # 2. Otherwise Delta writes: a replacement, an upsert of stored rows, or a table that `can_append`
+    # rejects.
     settings = {
         **write_settings(place, writer, write.cursors, write.facts),
         "spark.databricks.delta.write.txnAppId": transaction.app_id,
@@ -324,10 +340,10 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
 
 def put_entry(table: Table, place: Place, snapshot: Snapshot, entry: NewEntry) -> None:
     """Put an entry that names new data files after a snapshot, and a checkpoint where one is due."""
-    # Where there is one already it is another program's, and the verification of the commit says so.
+    # An existing entry is another program's; the verification of the commit reports it.
     entry.put(place.path, stamped=snapshot.has_commit_timestamps)
     version = entry.base_version + 1
-    # Replicas get theirs from whoever keeps them, of acknowledged versions only.
+    # Replicas get their checkpoints from the reconciliation of replicas, of acknowledged versions only.
     is_due = version % snapshot.checkpoint_interval == 0
     if table.replication is None and is_due and allows(snapshot, Access.APPEND):
         checkpoint_in_place(place.path, version)
@@ -336,18 +352,21 @@ def put_entry(table: Table, place: Place, snapshot: Snapshot, entry: NewEntry) -
 def _files(
     spark: SparkSession, table: Table, snapshot: Snapshot, write: Write, meets_rows: bool
 ) -> Callable[[Path], int]:
-    """What writes the rows as files for an append, but for those that the table has; by itself, or else by Spark."""
+    """Return the function that writes the rows as files for an append, without the rows that the table has.
+
+    It is `write.files` if given, otherwise a write by Spark.
+    """
     if (files := write.files) is not None:
         days, within = _days(write), write.known_within
         held = known_files(snapshot, table.path, days, within) if meets_rows else {}
         return lambda folder: files(folder, held)
-    assert table.contract is not None  # else `can_append` is false
+    assert table.contract is not None  # `can_append` is false without a contract
     known = _known_keys(spark, table, write) if meets_rows else None
     return partial(rows_as_files, write.rows, snapshot, table.contract, known=known)
 
 
 def _may_leave_known_rows_out(write: Write) -> bool:
-    """Whether an upsert comes to an append of the rows whose key is not in the table, in a few days of it."""
+    """Return whether an upsert amounts to an append of the rows with new keys, in a few known days."""
     upsert = write.upsert
     return (
         upsert is not None
@@ -359,7 +378,7 @@ def _may_leave_known_rows_out(write: Write) -> bool:
 
 
 def _known_keys(spark: SparkSession, table: Table, write: Write) -> DataFrame:
-    """The keys that the table has in the days of a write, where the write's can be among them."""
+    """Return the table's keys in the days of a write, from the files that may hold the write's keys."""
     assert write.upsert is not None
     columns = dict.fromkeys((*write.upsert.merge_key, DAY_COLUMN))
     rows = table.read(spark, write.base_version, _days(write), write.known_within)
@@ -378,14 +397,14 @@ def commit_metadata(
     cursors: Mapping[str, int] = MappingProxyType({}),
     last: bool = False,
 ) -> dict[str, Any]:
-    """What every commit says of itself: who made it, under which epoch, for what.
+    """Return the user metadata of a commit: its writer, its epoch, its cursors and its metrics.
 
     Args:
-        place: Where it is made.
-        writer: Its mark.
-        facts: Figures to keep with it.
-        cursors: Cursors to keep in it as text, which they are read from as long as no later commit says `last`.
-        last: All cursors of the table are transaction ids with it.
+        place: Where the commit is made.
+        writer: The writer's mark.
+        facts: Metrics to keep with the commit.
+        cursors: Cursors to keep in it as text. They are read from it until a later commit says `last`.
+        last: From this commit on, all cursors of the table are transaction ids.
     """
     epoch = {} if place.epoch is None else {"epoch": place.epoch}
     lasting = {LASTING: True} if last else {}
@@ -395,7 +414,7 @@ def commit_metadata(
 def write_settings(
     place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
 ) -> dict[str, str]:
-    """What every commit by Delta's writer is made with: one attempt, and the commit's metadata."""
+    """Return the Spark settings of every commit by Delta's writer: one attempt, and the commit's metadata."""
     metadata = commit_metadata(place, writer, facts, cursors=cursors)
     return {
         **_WRITE_SETTINGS,
@@ -404,9 +423,9 @@ def write_settings(
 
 
 def _replace(path: Path, rows: DataFrame, condition: str) -> None:
-    """Rows instead of those that meet a condition, in one commit; Delta refuses new rows that do not meet it."""
+    """Replace the rows that meet a condition, in one commit. Delta refuses new rows that do not meet it."""
     writer = rows.write.format("delta").mode("overwrite")
-    # Whatever the session says: only the partitions that have new rows would be emptied otherwise.
+    # Set whatever the session's mode is: in dynamic mode only the partitions with new rows would be emptied.
     writer = writer.option("partitionOverwriteMode", "static")
     if condition != ALL_ROWS:
         writer = writer.option("replaceWhere", condition)
@@ -428,7 +447,8 @@ def _upsert(
             partitions=write.partitions,
             lies_in=write.lies_in,
             replace=write.replace,
-            # Of which commit a row is, in tables with a contract; users may call their columns so too.
+            # `batch_id` is the commit a row is from, in tables with a contract. Users may name a column of
+            # theirs so.
             not_compared=() if table.contract is None else ("batch_id",),
         )
     else:
@@ -441,7 +461,10 @@ def _upsert(
 
 
 def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> bool:
-    """Whether the table has rows where the write's may lie; by file statistics, and the merge itself costs far more."""
+    """Return whether the table may have rows in the write's partitions and ranges, by file statistics.
+
+    This costs far less than the merge itself.
+    """
     if snapshot is None:
         return False
     column = upsert.delta_partition
@@ -457,16 +480,16 @@ def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> 
 
 
 def _verify(table: Table, place: Place, version: int, writer: str) -> tuple[LogEntry, bytes]:
-    """The log entry of the commit just made, if it is this writer's, and its content.
+    """Return the log entry of the commit just made, if it is this writer's, and its content.
 
-    A MERGE that had nothing to do may make no commit at all on some versions of Delta; here it does, with its
+    On some versions of Delta a MERGE without changes makes no commit. Here it does, because of its
     transaction id, so that a missing entry is an error.
     """
     try:
         content = entry_path(place.path, version).read_bytes()
     except FileNotFoundError as error:
         if not place.path.is_dir() or entry_path(place.path, version).exists():
-            raise  # the root went away, and may be back: whether the commit stands is found when it is repeated
+            raise  # The root was away and may be back. A repetition finds out whether the commit counts.
         raise CommitUnverified(
             f"the table {table.name} has no version {version} after its commit",
             fix="look for another program that writes or cleans this table, then run the batch again",
@@ -485,7 +508,7 @@ def commit_report(
     upsert: UpsertSpec | None = None,
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> Commit:
-    """What a commit did, by its entry."""
+    """Return the result of a commit, read from its entry."""
     appended = entry.operation == "WRITE"
     inserted = entry.metric("numOutputRows" if appended else "numTargetRowsInserted")
     column = None if upsert is None else upsert.delta_partition

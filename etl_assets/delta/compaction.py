@@ -1,8 +1,8 @@
-"""Fewer files for the same rows: which are to become fewer, decided from the log, and the commit that writes them anew.
+"""Compaction: choosing files to merge from the log, and the commit that rewrites their rows into fewer files.
 
-Every commit leaves a file for each day it touches, so that a day of many commits has many small ones. Days that are over get no
-more, so that writing them anew pays once and for all. A day that goes on, and a table without days, is written anew when it has
-so many that readers feel it.
+Every commit leaves a file for each day it touches, so a day of many commits has many small files. A closed
+day gets no more files, so rewriting it once is enough. An open day, or a table without days, is rewritten
+when it has so many files that readers notice.
 """
 
 from __future__ import annotations
@@ -49,30 +49,36 @@ if TYPE_CHECKING:
     _Together = Sequence[Sequence[StoredFile]]
 
 SMALL_BYTES = 64 << 20
-"""A file of so many bytes or more stays as it is."""
+"""A file of this many bytes or more is not rewritten."""
 FILE_BYTES = 256 << 20
-"""Up to this many bytes become one file. Two small ones always fit, so that whatever is planned is done."""
+"""Up to this many bytes become one file. Two small files always fit, so every plan can be carried out."""
 TIERS = (4 << 20, SMALL_BYTES)
-"""Where files keep coming, those smaller than the first are made one, and later what became of them, up to the second."""
+"""Where files keep coming, files below the first size are merged; later the results, up to the second."""
 CROWDED_FILES = 100
-"""So many small ones in one partition are written anew though more will come: each time costs at most `SMALL_BYTES` more."""
+"""A partition with this many small files is rewritten although more will come.
+
+Each time costs at most `SMALL_BYTES` more.
+"""
 MAX_BYTES_IN_PROCESS = 32 << 20
-"""Small files of so many bytes together are written anew by this process, within a second or two."""
+"""Small files of up to this many bytes together are rewritten by this process, within a second or two."""
 _ROWS_READ_AT_ONCE = 500
 _BYTES_AT_ONCE = 64 << 20
-"""What is held at a time: rows may be long, and a megabyte on the disk may be thousands in memory."""
+"""Bytes held in memory at a time: rows may be long, and a megabyte on disk may be thousands in memory."""
 MAX_DAYS_PER_COMMIT = 10
 MAX_BYTES_PER_COMMIT = 512 << 20
-"""What a killed compaction loses at most, and for how long others wait for the table's lock. One day may have more bytes."""
+"""Limits the loss from a killed compaction, and how long others wait for the table's lock.
+
+One day may have more bytes.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """What one commit writes anew.
+    """The files that one commit rewrites.
 
     Attributes:
-        days: The days whose files are to become fewer; none for a table without days, of which all are.
-        smaller_than: Bytes below which a file is written anew.
+        days: The days whose files are merged; none for a table without days, all of whose files are.
+        smaller_than: Bytes below which a file is rewritten.
         up_to: Bytes of the files they become.
     """
 
@@ -81,7 +87,7 @@ class Compaction:
     up_to: int = FILE_BYTES
 
     def sql(self, target: str) -> str:
-        """The statement."""
+        """Return the OPTIMIZE statement."""
         days = ", ".join(f"DATE'{day.isoformat()}'" for day in self.days)
         return f"OPTIMIZE {target} WHERE {DAY_COLUMN} IN ({days})" if days else f"OPTIMIZE {target}"
 
@@ -89,12 +95,12 @@ class Compaction:
 def plan_compactions(
     snapshot: Snapshot, closed_before: dt.date, *, undated_files: int = 2
 ) -> Iterator[Compaction]:
-    """Compactions that leave no two small files in a partition of a closed day, and few in those that will get more.
+    """Plan compactions that leave no two small files in a partition of a closed day, and few in an open one.
 
     Args:
         snapshot: The newest version.
-        closed_before: The first day that goes on.
-        undated_files: With so many small files a table without days is written anew.
+        closed_before: The first day that is still open.
+        undated_files: Number of small files from which a table without days is rewritten.
     """
     small = _small_files(snapshot, SMALL_BYTES)
     if DAY_COLUMN not in snapshot.partition_columns():
@@ -111,9 +117,9 @@ def plan_compactions(
 
 
 def plan_crowded(snapshot: Snapshot, most_files: int) -> Compaction | None:
-    """The compaction of a partition that has more than `most_files` small files of one tier, its day over or not.
+    """Plan the compaction of an open or closed partition with more than `most_files` small files of one tier.
 
-    Each tier counts by itself: what became of the smallest is not written anew because more of them came.
+    Each tier counts by itself: a merged file of the first tier is not rewritten because more small ones came.
     """
     for at_least, smaller_than in pairwise((0, *TIERS)):
         small = _small_files(snapshot, smaller_than, at_least)
@@ -124,13 +130,16 @@ def plan_crowded(snapshot: Snapshot, most_files: int) -> Compaction | None:
 
 
 def _still_due(compaction: Compaction, snapshot: Snapshot) -> bool:
-    """Whether a version still has something that the compaction would write anew."""
+    """Return whether a version still has files that the compaction would rewrite."""
     small = _small_files(snapshot, compaction.smaller_than)
     return any(small[day] > 1 for day in compaction.days or (None,))
 
 
 def _small_files(snapshot: Snapshot, smaller_than: int, at_least: int = 0) -> Counter[dt.date | None]:
-    """For each day how many small files its fullest partition has; under None those of a table without days."""
+    """Return, for each day, the number of small files in its fullest partition.
+
+    A table without days has its number under None.
+    """
     columns = snapshot.partition_columns()
     small = Counter(values for size, values in snapshot.sizes_by(*columns) if at_least <= size < smaller_than)
     fullest: Counter[dt.date | None] = Counter()
@@ -141,7 +150,7 @@ def _small_files(snapshot: Snapshot, smaller_than: int, at_least: int = 0) -> Co
 
 
 def _small_bytes(snapshot: Snapshot) -> Counter[dt.date]:
-    """For each day the bytes of its small files."""
+    """Return the bytes of each day's small files."""
     of_day: Counter[dt.date] = Counter()
     for size, (value,) in snapshot.sizes_by(DAY_COLUMN):
         if size < SMALL_BYTES:
@@ -173,48 +182,52 @@ def commit_compaction(
     *,
     wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
 ) -> LogEntry | None:
-    """Write rows of small files anew, in fewer files, as the newest version. No row changes, and none is new.
+    """Rewrite the rows of small files into fewer files, as the newest version. No row changes.
 
-    What was planned holds for whatever version is the newest by now: others may commit all the time. Few bytes are written by
-    this process, since Delta's OPTIMIZE takes seconds however few they are, in which nobody else can commit.
+    The plan holds for whatever version is the newest by now: others may commit all the time. If the files
+    have few bytes, this process rewrites them itself. Delta's OPTIMIZE takes seconds however few they are,
+    and no other process can commit meanwhile.
 
     Args:
-        session: Gives the Spark session, where it is wanted.
+        session: Returns the Spark session; called only where Spark is needed.
         table: The table.
-        compaction: What to write anew.
+        compaction: The files to rewrite.
         wait_seconds: How long to wait for the table's lock.
 
     Returns:
-        The commit; None if somebody else did it meanwhile.
+        The commit; None if another process did it meanwhile, or the files must be planned again.
 
     Raises:
         TableBusy: another process held the table's lock for too long; nothing was written.
         CommitUnverified: another program writes the table.
-        Fenced, QuorumUnavailable: of a mirrored table; see `mirroring`.
+        Fenced, QuorumUnavailable: the table is mirrored and the commit was not acknowledged; see `mirroring`.
     """
+    # 1. Choose the writer before locking: Spark may have to start, and the lock records the driver's process.
     planned_on = table.snapshot()
     if planned_on is None or not _still_due(compaction, planned_on):
         return None
     is_little = _is_little(table, planned_on, _small_together(compaction, planned_on))
     spark = None if is_little else session()
     with writing(table, wait_seconds=wait_seconds, driver_pid=None if spark is None else driver_pid(spark)):
+        # 2. Check the plan again on the newest version.
         if (mirrored := table.replication) is not None:
-            mirrored.lead()  # pushes what a dead process left, so that the newest version stays it
+            mirrored.lead()  # pushes the commits of a dead process, so that the newest version stays so
         newest = table.snapshot()
         if newest is None or not _still_due(compaction, newest):
             return None
+        # 3. Rewrite the files, by Delta's OPTIMIZE or in this process.
         if spark is not None:
             return write_version(spark, table, newest.version + 1, partial(_optimize, spark, compaction))
         together = _small_together(compaction, newest)
         if not _is_little(table, newest, together):
-            return None  # It is no longer for this process to do: planned anew, Delta does it.
+            return None  # Too much for this process by now. The next plan leaves it to Delta.
         execute = partial(_write_anew, compaction, together, table, newest)
         return write_version(None, table, newest.version + 1, execute)
 
 
 def _is_little(table: Table, snapshot: Snapshot, together: _Together) -> bool:
-    """Whether this process may do it, and within a second or two."""
-    # Where the log does not say which columns it keeps bounds of, Delta keeps those of times as well.
+    """Return whether this process may rewrite the files, and can within a second or two."""
+    # Where the log does not list the columns with statistics, Delta keeps bounds of timestamps as well.
     if not can_write_files(table, snapshot, Access.COMPACT) or snapshot.statistics_columns() is None:
         return False
     files = [file for some in together for file in some]
@@ -222,7 +235,7 @@ def _is_little(table: Table, snapshot: Snapshot, together: _Together) -> bool:
 
 
 def _small_together(compaction: Compaction, snapshot: Snapshot) -> _Together:
-    """Small files that become one: those of a partition, where there are several, the older ones first."""
+    """Return groups of small files that become one: the files of a partition with several, oldest first."""
 
     def is_due(action: Mapping[str, Any]) -> bool:
         if action["size_bytes"] >= compaction.smaller_than:
@@ -288,7 +301,7 @@ def _write_anew(
 
 
 def _fewer(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Pieces put together to row groups: of many files of some rows each there would be as many."""
+    """Concatenate pieces into row groups, so that many small files do not become as many row groups."""
     import pyarrow as pa
 
     held: list[pa.Table] = []

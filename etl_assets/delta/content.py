@@ -1,7 +1,7 @@
-"""The content of a version as data files, and rows of them that stay when their files go.
+"""The content of a version as data files, and rows that stay when their file is removed.
 
-Belongs here: what is taken from the log and from the files, so that an entry can name them again. Does not belong here:
-which files go (`undo/plan.py`), and the commit (`replacement.py`).
+Belongs here: reading from the log and the files all that an entry needs to name files again. Does not belong
+here: which files are removed (`undo/plan.py`), and the commit (`replacement.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Snapshot
 
 _RESTORED = re.compile(r"\.restored-[0-9a-f]{16}(?=(\.parquet)?$)")
-"""What an undo adds to the name of a file that it brings back."""
+"""Suffix that an undo adds to the name of a restored file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class StoredFile:
         name: Its path as the log writes it, relative to the table's folder.
         partition: Values of the Delta partition columns.
         size: Bytes.
-        modified: When it was written, in milliseconds.
+        modified: Time of its last modification, in milliseconds.
         rows: Number of rows.
         statistics: Delta's statistics, their bounds as Python values.
     """
@@ -53,33 +53,34 @@ class StoredFile:
 
     @property
     def path(self) -> str:
-        """Relative to the table's folder."""
+        """Path relative to the table's folder."""
         return unquote(self.name)
 
     @property
     def tells_rows(self) -> bool:
-        """Whether the log says how many rows it has."""
+        """Whether the log reports its number of rows."""
         return self.statistics.get("numRecords") is not None
 
     @property
     def day(self) -> dt.date | None:
-        """The day it is of; None in a table without days."""
+        """The file's day; None in a table without days."""
         value = self.partition.get("partition_date")
         return None if value is None else dt.date.fromisoformat(value)
 
     @property
     def origin(self) -> str:
-        """The name that its content first had: a file that an undo brought back has another one."""
+        """The file's original name; a restored file has another one."""
         return _RESTORED.sub("", self.name)
 
     def bring_back(self, folder: Path) -> StoredFile:
-        """Give a file that a version is to name again a new name; it counts once a log entry names it.
+        """Link a file to be restored under a new name. It counts once a log entry names it.
 
-        A vacuum that began before may be stopped at any moment and remove the old name at any time later, in any domain. It
-        never removes a name that it has not seen, nor one that is young: so the file becomes young before it gets the name.
+        A vacuum that began earlier may be stopped at any moment and remove the old name at any later time, in
+        any domain. It never removes a name that it has not seen, nor a young file. So the file's time is set
+        to now before it gets the new name.
 
         Raises:
-            FileNotFoundError: it is gone.
+            FileNotFoundError: the file is missing.
         """
         os.utime(folder / self.path)
         stem = self.origin.removesuffix(".parquet")
@@ -89,7 +90,7 @@ class StoredFile:
         return again
 
     def is_whole(self, folder: Path) -> bool:
-        """Whether the file is there, in full."""
+        """Return whether the file exists with its full size."""
         try:
             return (folder / self.path).stat().st_size == self.size
         except FileNotFoundError:
@@ -99,7 +100,10 @@ class StoredFile:
 def content_of(
     snapshot: Snapshot, wanted: Callable[[Mapping[str, Any]], bool] = lambda action: True
 ) -> dict[str, StoredFile]:
-    """The data files of a version by name; of all, those that are wanted by what the log says of them (`add_actions`)."""
+    """Return the data files of a version by name.
+
+    `wanted` selects files by their action in the log (`add_actions`).
+    """
     columns = listed(snapshot.fields(), snapshot.statistics_columns())
     actions = filter(wanted, snapshot.add_actions())
     files = (
@@ -110,7 +114,7 @@ def content_of(
 
 
 def _stored_file(action: Mapping[str, Any], columns: Sequence[str], rows: int) -> StoredFile:
-    """A file as the log has it. Of bounds that the log has of some listed columns only, none are taken along."""
+    """Return a file as the log has it. If the log has bounds of some listed columns only, all are dropped."""
     told, modified = action["num_records"], action["modification_time"]
     partition = {
         name.removeprefix("partition."): as_text(value)
@@ -135,12 +139,12 @@ def _bounds_in(action: Mapping[str, Any], column: str) -> Bounds | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRows:
-    """Rows that stay when the file they are in goes: they are written to a file of their own.
+    """Rows that stay when their file is removed; they are written to a file of their own.
 
     Attributes:
-        partition: The Delta partition they are in.
-        rows: They, without the partition columns.
-        bounded: Columns that the log is to have bounds of: those that it had of the file they are from.
+        partition: Their Delta partition.
+        rows: The rows, without the partition columns.
+        bounded: Columns that get bounds in the log: those that the original file had bounds of.
     """
 
     partition: Mapping[str, str | None]
@@ -148,7 +152,7 @@ class KeptRows:
     bounded: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> StoredFile:
-        """Write them into a table's folder. The file counts once a log entry names it."""
+        """Write the rows into a table's folder. The file counts once a log entry names it."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -168,13 +172,13 @@ class KeptRows:
         )
 
     def _bounds(self, column: str) -> Bounds:
-        """The bounds of a column; one that the file was older than has no values."""
+        """Return the bounds of a column. A column that was added after the file was written has no values."""
         there = column in self.rows.column_names
         return bounds_of(self.rows.column(column)) if there else Bounds(self.rows.num_rows)
 
 
 def rows_kept(folder: Path, file: StoredFile, wanted: pc.Expression) -> KeptRows:
-    """The rows of a file for which a condition holds."""
+    """Return the rows of a file that meet a condition."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(folder / file.path, coerce_int96_timestamp_unit="us") as opened:
@@ -184,7 +188,7 @@ def rows_kept(folder: Path, file: StoredFile, wanted: pc.Expression) -> KeptRows
 
 
 def one_of(column: str, values: Collection[str]) -> pc.Expression:
-    """The condition that a text column has one of some values."""
+    """Return the condition that a text column has one of some values."""
     import pyarrow.compute as pc
 
     return pc.field(column).isin(sorted(values))

@@ -1,4 +1,4 @@
-"""Making a table that does not exist yet: of its contract, or with the columns of a frame."""
+"""Creation of a table that does not exist yet: from its contract, or with the columns of a frame."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> int:
-    """Create a contract's table when it does not exist, and return its newest version.
+    """Create a contract's table if it does not exist, and return its newest version.
 
-    Without Spark: what CREATE TABLE puts into the log follows from the contract, and in a fresh process Delta takes seconds
-    for it. A table without contract is left as it is.
+    Uses no Spark: the contract determines what CREATE TABLE puts into the log, and in a fresh process Delta
+    takes seconds for it. A table without contract is left as it is.
 
     Raises:
         ContractError: Spark SQL cannot name its folder.
-        CommitConflict: another machine made it at the same moment. Plan again.
+        CommitConflict: another machine created it at the same moment. Plan again.
     """
     if (version := table.version()) >= 0:
         return version
@@ -44,17 +44,18 @@ def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECOND
                 metadata = commit_metadata(place, uuid.uuid4().hex, {})
                 entry = FirstEntry(contract=table.contract, properties=properties, user_metadata=metadata)
                 if not entry.put(place.path):
-                    # Of a writer of another machine. What it says was not looked at: it is not acknowledged as ours.
+                    # A writer on another machine put one. It has not been verified, so it is not acknowledged
+                    # as ours.
                     raise moved_on(table, current=0, base=-1)
                 sync_commit(place.path, read_entry(place.path, 0))
         return table.version()
 
 
 def base_of(table: Table, seen: int, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> int:
-    """The version to build on for a step that saw a contract's table at one, or saw none: then the table is made.
+    """Return the version that a step builds on: the one it saw, or 0 after creating the table if it saw none.
 
-    A step asks for the version before it reads its cursors. What is committed later, by an undo for instance, that it has
-    not taken into account is then a conflict.
+    A step reads the table's version before its cursors. A later commit that the step has not taken into
+    account, for instance an undo, is then a conflict.
     """
     if seen >= 0:
         return seen
@@ -70,7 +71,11 @@ def create_like(
     delta_partition: str | None,
     wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
 ) -> int:
-    """Create a table without contract from a frame's columns when it does not exist; returns its newest version."""
+    """Create a table without contract from a frame's columns if it does not exist.
+
+    Returns:
+        The table's newest version.
+    """
     if (version := table.version()) >= 0:
         return version
     with writing(table, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)):
@@ -87,9 +92,10 @@ def create_like(
 
 
 def _properties(contract: TableContract, *, mirrored: bool) -> dict[str, str]:
-    """File statistics of the columns that reads are narrowed by; others, long texts above all, cost and serve nobody.
+    """Return the properties of a table: file statistics of the columns that reads filter by.
 
-    A column that Delta's writer keeps no bounds of is not listed: delta-rs takes those for null (`statistics.py`).
+    Statistics of other columns, long texts above all, have a cost and no use. A column that Delta's writer
+    keeps no bounds of is not listed: delta-rs would take its bounds for null (`statistics.py`).
     """
     ordering = () if contract.ordering is None else (contract.ordering,)
     wanted = (*contract.merge_key, *ordering, "offset", "raw_offset", "batch_id")

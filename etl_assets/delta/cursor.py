@@ -1,12 +1,13 @@
-"""How far a table has read another: cursors kept in the reading table's own commits.
+"""Cursors: how far a table has read another one, kept in the reading table's own commits.
 
-A cursor is a version of the source table: every row with a `batch_id` up to it has been consumed. `batch_id` is the
-Delta version that wrote the row, so what is new for a day is `batch_id > cursor`, and whether anything is new is
-answered by file statistics, without Spark.
+A cursor is a version of the source table: every row with a `batch_id` up to it has been consumed. `batch_id`
+is the Delta version that wrote the row. So a day's new rows are those with `batch_id > cursor`, and file
+statistics show whether there are any, without Spark.
 
-A cursor is a transaction id of the reading table, and lasts as long as the table. Delta's own writer takes only one such
-id per commit: what a commit of its consumed beyond that stands in the commit's user metadata until the entry after it,
-which makes it last (`commit.py`). A cursor may lag: rows are read again and change nothing. It never leads.
+A cursor is a transaction id of the reading table, and lasts as long as the table. Delta's own writer takes
+only one such id per commit. The other cursors of such a commit are in its user metadata until the next entry
+makes them transaction ids (`commit.py`). A cursor may lag: rows are then read again and change nothing. It
+never leads.
 
 An undo sets cursors back to -1.
 """
@@ -27,17 +28,17 @@ ALL_DAYS = "*"
 
 
 def cursor_name(source: str, day: dt.date | None) -> str:
-    """Name of the cursor on a source's day, or on the whole source."""
+    """Return the name of the cursor on a source's day, or on the whole source if `day` is None."""
     return f"{source}/{ALL_DAYS if day is None else day.isoformat()}"
 
 
 def read_cursors(
     table: Table, source: str, days: Collection[dt.date | None], version: int | None = None
 ) -> dict[dt.date | None, int]:
-    """For each day the source version up to which `table` has consumed it, -1 for not at all.
+    """Return, for each day, the source version up to which `table` has consumed it, -1 for none.
 
-    `None` among the days asks for the cursor on the whole source; a day's cursor is never behind that. `version` is one
-    of the table's, default its newest.
+    `None` among the days asks for the cursor on the whole source; a day's cursor is never behind that one.
+    `version` is a version of `table`, by default its newest.
     """
     snapshot = table.snapshot(version)
     if snapshot is None:
@@ -50,7 +51,7 @@ def read_cursors(
 
 
 def taken_back(table: Table, source: Table) -> frozenset[str]:
-    """What an undo took out of `table` and no run has made again: days of the source, or `*`."""
+    """Return the days of the source, or `*`, that an undo removed and no run has recomputed since."""
     snapshot, of_source = table.snapshot(), source.snapshot()
     if snapshot is None:
         return frozenset()
@@ -69,7 +70,7 @@ def taken_back(table: Table, source: Table) -> frozenset[str]:
 
 
 def days_with_news(source: Table, version: int, cursors: Mapping[dt.date, int]) -> tuple[dt.date, ...]:
-    """The days among `cursors` for which the source has rows that its reader has not consumed. Starts no Spark."""
+    """Return the days among `cursors` whose source rows the reader has not all consumed. Starts no Spark."""
     snapshot = source.snapshot(version)
     newest = {} if snapshot is None else snapshot.newest_batch_by_day()
     return tuple(day for day, cursor in sorted(cursors.items()) if newest.get(day, -1) > cursor)
@@ -78,7 +79,10 @@ def days_with_news(source: Table, version: int, cursors: Mapping[dt.date, int]) 
 def advance(
     source: str, days: Collection[dt.date | None], version: int
 ) -> tuple[Transaction | None, dict[str, int]]:
-    """Transaction and cursor map for a commit that has consumed `days` of a source up to `version`."""
+    """Return the transaction and the cursors of a commit that consumed `days` of a source up to `version`.
+
+    A single cursor serves as the transaction; several do not, and the transaction is None.
+    """
     cursors = {cursor_name(source, day): version for day in days}
     if len(cursors) != 1:
         return None, cursors

@@ -1,4 +1,4 @@
-"""Data files read and written by pyarrow, some rows at a time."""
+"""Reading and writing data files with pyarrow, some rows at a time."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ def pieces_of(
     at_once: int = ROWS_AT_ONCE,
     between: tuple[str, Any, Any] | None = None,
 ) -> Iterator[pa.Table]:
-    """Some columns of a Parquet file, some rows at a time.
+    """Read some columns of a Parquet file, some rows at a time.
 
     Args:
         path: The file.
-        schema: The columns. One that the file is older than has no values.
-        at_once: So many rows.
-        between: A column, lowest and highest: row groups are left out that have none of it between, as their statistics tell.
+        schema: The columns. A column that was added after the file was written has nulls.
+        at_once: Number of rows in a piece.
+        between: A column, lowest and highest: row groups whose statistics show no value between them are
+            skipped.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Buffered ahead, all of the file would stay in memory until it is closed. Times of Spark's old form would be read as
-    # nanoseconds, which reach from 1677 to 2262.
+    # With pre-buffering, the whole file would stay in memory until it is closed. Times of Spark's old form
+    # would be read as nanoseconds, which reach from 1677 to 2262 only.
     with pq.ParquetFile(path, pre_buffer=False, coerce_int96_timestamp_unit="us") as file:
         there = [name for name in schema.names if name in file.schema_arrow.names]
         groups = [
@@ -60,12 +61,12 @@ def _may_have(file: pq.ParquetFile, group: int, column: str, lowest: Any, highes
 def new_data_file(
     path: Path, schema: pa.Schema, *, repeating: Sequence[str] | bool = True
 ) -> pq.ParquetWriter:
-    """A data file to be filled.
+    """Open a new data file for writing.
 
     Args:
         path: The file.
         schema: Its columns, all nullable, as Spark writes them.
-        repeating: Columns with few values, for which a dictionary pays; True: found out as it is written.
+        repeating: Columns with few values, for which a dictionary pays; True: decided while writing.
     """
     import pyarrow.parquet as pq
 

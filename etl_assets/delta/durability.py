@@ -1,4 +1,4 @@
-"""Making files last over a power loss: contents and the folders that name them are fsynced.
+"""Durability over a power loss: contents and the folders that name them are fsynced.
 
 Neither Spark nor Delta does that; a commit counts as acknowledged only after `sync_commit`.
 """
@@ -20,7 +20,7 @@ def sync_commit(table_path: Path, entry: LogEntry) -> None:
     """Make a commit durable: its data files, its log entry and their folders."""
     log_entry = entry_path(table_path, entry.version)
     files = [table_path / file.path for file in entry.added] + [log_entry]
-    # A checkpoint that Delta wrote with this commit is believed by readers, so it must last as well.
+    # Readers believe a checkpoint that Delta wrote with this commit, so it must be durable as well.
     checkpoint = [checkpoint_path(table_path, entry.version), last_checkpoint_path(table_path)]
     sync_files(table_path, [*files, *(file for file in checkpoint if file.exists())])
 
@@ -37,9 +37,9 @@ def write_durably(path: Path, content: bytes, *, mtime_ns: int | None = None) ->
     """Replace a small file as a whole: readers see the old or the new content, also after a power loss.
 
     Args:
-        path: The file; its folder is made.
-        content: What is to be in it.
-        mtime_ns: Its modification time, if not now.
+        path: The file; its folder is created.
+        content: The new content.
+        mtime_ns: Its modification time in nanoseconds, if not now.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
@@ -57,14 +57,17 @@ def write_durably(path: Path, content: bytes, *, mtime_ns: int | None = None) ->
 
 
 def write_all_durably(contents: Mapping[Path, bytes]) -> None:
-    """Replace some small files of one folder, each as by `write_durably`; many of them at once, as a disk waits less then."""
+    """Replace some small files of one folder, each as `write_durably` does.
+
+    In parallel, because a disk then waits less.
+    """
     with ThreadPoolExecutor(_AT_ONCE) as writers:
         for written in [writers.submit(write_durably, path, content) for path, content in contents.items()]:
             written.result()
 
 
 def remove_durably(paths: Iterable[Path]) -> None:
-    """Remove files of one folder; absent ones are fine."""
+    """Remove files durably; absent files are fine."""
     folders = set()
     for path in paths:
         path.unlink(missing_ok=True)
@@ -75,7 +78,7 @@ def remove_durably(paths: Iterable[Path]) -> None:
 
 
 def _folders(file: Path, table_path: Path) -> Iterable[Path]:
-    """The folders from the file's up to the table's, and the one the table's folder is named in."""
+    """Return the folders from the file's up to the table's, and the folder that names the table's."""
     yield from (folder for folder in file.parents if folder.is_relative_to(table_path))
     yield table_path.parent
 

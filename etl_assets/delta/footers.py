@@ -1,4 +1,4 @@
-"""What the footers of data files say where the log keeps no statistics: of a column, and of how many rows there are."""
+"""Footers of data files, read where the log has no statistics: bounds of a column, and numbers of rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from etl_assets.errors import FilesGone
 
 
 def bounds_in(files: Iterable[Path], column: str) -> tuple[Any, Any] | None:
-    """Lowest and highest value of a BIGINT or STRING column in some Parquet files; None where one of them does not tell,
-    or there are no values.
+    """Return the lowest and highest value of a BIGINT or STRING column in some Parquet files.
+
+    None where one of the files has no bounds, or there are no values.
     """
     import pyarrow.parquet as pq
 
@@ -31,10 +32,10 @@ def bounds_in(files: Iterable[Path], column: str) -> tuple[Any, Any] | None:
 
 
 def rows_in(file: Path) -> int:
-    """The rows of a Parquet file.
+    """Return the number of rows of a Parquet file.
 
     Raises:
-        FilesGone: it cannot be read.
+        FilesGone: the file cannot be read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

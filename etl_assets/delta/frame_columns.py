@@ -1,7 +1,7 @@
-"""Whether the columns of a user's frame can be stored: by themselves, and in the table that is there.
+"""Checks whether the columns of a user's frame can be stored: by themselves, and in the existing table.
 
-Said from types alone, before anything is written and without a Spark job. Does not belong here: the rows' values
-(`checked_rows.py`), and tables with a contract (`contracts/spark_types.py`).
+They use types alone, before anything is written and without a Spark job. Does not belong here: the rows'
+values (`checked_rows.py`), and tables with a contract (`contracts/spark_types.py`).
 """
 
 from __future__ import annotations
@@ -51,10 +51,12 @@ _WIDER = ("byte", "short", "integer", "long"), ("float", "double")
 
 
 def check_frame(spec: WriteSpec, schema: StructType, *, table: str, is_new: bool = True) -> None:
-    """Refuse a frame that no table can be made of under its spec; a table that is there gives its type to a column without one.
+    """Refuse a frame that cannot become a table under its spec.
+
+    If the table exists (`is_new` is False), a column without a type gets the table's type.
 
     Raises:
-        ContractError: it lacks a column that the spec names, or the type of `delta_partition` does not do.
+        ContractError: it lacks a column that the spec names, or the type of `delta_partition` is not allowed.
         SchemaMismatch: a name comes twice, or a column cannot be stored.
     """
     check_columns(spec.named, schema.names, table=table)
@@ -84,7 +86,7 @@ def check_frame(spec: WriteSpec, schema: StructType, *, table: str, is_new: bool
 
 
 def columns_of(stored: Snapshot) -> StructType:
-    """The columns of a table."""
+    """Return the columns of a table."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson({"type": "struct", "fields": stored.fields()})
@@ -93,8 +95,8 @@ def columns_of(stored: Snapshot) -> StructType:
 def check_fits(schema: StructType, columns: StructType, table: Table) -> None:
     """Refuse a frame whose columns are not those of its table.
 
-    A column may be narrower than the table's where every value stays what it is: INT in a BIGINT column. Nothing is cast that
-    may change a value.
+    A column may be narrower than the table's where every value stays the same: INT in a BIGINT column.
+    Nothing is cast that may change a value.
 
     Raises:
         SchemaMismatch: carries `table` and `column`, with `expected` and `found` types where both have it.
@@ -171,7 +173,7 @@ def _check_storable(column: str, type_: DataType, *, table: str, compared: bool)
 
 
 def _parts(type_: DataType) -> Iterator[DataType]:
-    """A type and those within it; what is within one that cannot be stored does not matter."""
+    """Return a type and the types nested in it, except those nested in a type that cannot be stored."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     yield type_

@@ -1,7 +1,7 @@
-"""What Delta's table features mean for writes of the platform's own: which of them know how to keep to a feature.
+"""Delta's table features, and which of the platform's own ways to write support each of them.
 
-Every way to write a table asks here first. One that has Delta's writer beside it (an append, an upsert, a compaction) leaves the
-table to that; the others refuse it by the names of the features, with what to do.
+Every way to write a table asks here first. Where Delta's writer can do the same (an append, an upsert, a
+compaction), it gets the table. The other ways refuse the table: the error names the features and the remedy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Access(StrEnum):
-    """What is to be done to a table without Delta's writer; the value completes "cannot be ..."."""
+    """An access to a table without Delta's writer; the value completes "cannot be ..."."""
 
     APPEND = "appended to"
     COMPACT = "compacted"
@@ -35,16 +35,16 @@ FEATURES_OF_VERSION: Mapping[int, tuple[str, ...]] = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
-"""What each version of Delta's protocol for writers added, before features had names of their own."""
+"""Features that each version of Delta's writer protocol added, before features had names of their own."""
 NAMED_FEATURES = 7
-"""The version that has names for them."""
+"""The writer version that has names for features."""
 _MAPS_COLUMNS = 2
 _NEWEST_READER = 3
 
 _KEPT = frozenset({"inCommitTimestamp", "vacuumProtocolCheck"})
-"""Features that every write here keeps to."""
+"""Features that every write here supports."""
 _IN_ENTRIES = frozenset({"domainMetadata", "checkpointProtection", "allowColumnDefaults"})
-"""Features that an entry of files which go and come leaves as they are, if no checkpoint follows on it here."""
+"""Features that an entry of removed and added files does not affect, if no checkpoint here follows it."""
 _OF_CONTENT = frozenset(
     {
         "appendOnly",
@@ -62,16 +62,19 @@ _OF_CONTENT = frozenset(
         "variantType-preview",
     }
 )
-"""Features of rows and of what entries say of files: the names of the data files, and of the columns in them, are as ever."""
+"""Features of rows and of the statements about files.
+
+They do not change the names of data files or of the columns in them.
+"""
 _KNOWN: Mapping[Access, frozenset[str]] = {
     Access.APPEND: _KEPT | {"appendOnly"},
     Access.COMPACT: _KEPT | {"appendOnly"},
     Access.REPLACE: _KEPT,
     Access.ROWS: _KEPT,
     Access.UNDO: _KEPT | _IN_ENTRIES,
-    # A change feed's files are in a hidden folder, which is left alone.
+    # The files of a change feed are in a hidden folder, which is left alone.
     Access.VACUUM: _KEPT | _IN_ENTRIES | _OF_CONTENT | {"columnMapping"},
-    # It may name a day too many: rows that a deletion vector hides do no harm.
+    # The index may name a day too many, so rows that a deletion vector hides do no harm.
     Access.INDEX: _KEPT | _IN_ENTRIES | _OF_CONTENT | {"deletionVectors", "v2Checkpoint"},
 }
 _REMEDIES = {
@@ -87,15 +90,16 @@ _REMEDIES = {
 
 
 def allows(snapshot: Snapshot, access: Access) -> bool:
-    """Whether a write of the platform's own keeps to everything that the table asks."""
+    """Return whether a write of the platform's own supports every feature that the table uses."""
     return not _in_the_way(snapshot, access)
 
 
 def expect(table: str, snapshot: Snapshot, access: Access) -> None:
-    """Refuse what the table's features do not allow.
+    """Refuse an access that the table's features do not allow.
 
     Raises:
-        FeatureUnsupported: there is one that this way to write does not know; nothing was written.
+        FeatureUnsupported: the table uses a feature that this way to write does not know; nothing was
+            written.
     """
     features = _in_the_way(snapshot, access)
     if not features:
@@ -115,8 +119,10 @@ def expect(table: str, snapshot: Snapshot, access: Access) -> None:
 
 
 def _in_the_way(snapshot: Snapshot, access: Access) -> tuple[str, ...]:
-    """Features that a version uses and the write does not know. One that is supported and switched off is not in use; where
-    there is no switch, to be supported is to be used.
+    """Return the features that a version uses and the write does not know.
+
+    A feature that is supported and switched off is not in use. One without a switch is in use if it is
+    supported.
     """
     unknown = sorted(_supported(snapshot) - _KNOWN[access])
     return tuple(name for name in unknown if name not in _SWITCHES or _SWITCHES[name](snapshot))

@@ -1,11 +1,11 @@
-"""Which days of a table a key may be in: an index beside the table, made from the table alone.
+"""An index of the days that a key may be in, stored beside a table and derived from the table alone.
 
-Keys that rise with time are found by Delta's file statistics. Random ones may be anywhere, and the search for them would
-open a file of every day. The index answers for any number of keys by a binary search in hashes of 12 bytes a key.
+File statistics find keys that rise with time. Random keys may be anywhere: a search for them would open a
+file of every day. The index looks up any number of keys by a binary search in hashes of 12 bytes a key.
 
-It is derived: brought up to the version asked for from the log entries since, made anew when it is lost, broken, of
-another table, or of commits that the table has no more since it was set back to a backup. It may name a day too many, and
-leaves none out.
+The index is extended from the log entries up to the version asked for. It is rebuilt if it is lost, broken,
+or of another table. It is also rebuilt if it contains commits that the table lost when it was set back to a
+backup. It may name a day too many, and omits none.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _PIECE = 1 << 21
-"""Keys that are sorted at once while the index is made."""
+"""Number of keys sorted at once while the index is built."""
 _EPOCH_DAY = dt.date(1970, 1, 1)
 logger = logging.getLogger("etl_assets")
 
 
 class KeyIndex:
-    """The index of one text column of a table with a partition for each day."""
+    """Index of one text column, of a table with a partition for each day."""
 
     def __init__(self, table: Table, column: str) -> None:
         self._table = table
@@ -47,7 +47,7 @@ class KeyIndex:
         self._folder = table.domain.index_path(table.name) / column
 
     def days_of(self, hashes: Hashes, version: int) -> list[dt.date]:
-        """The days of a table's version in which any of the keys may be.
+        """Return the days of a table's version in which any of the keys may be.
 
         Args:
             hashes: `hashes_of` the keys.
@@ -64,7 +64,7 @@ class KeyIndex:
         return sorted(_EPOCH_DAY + dt.timedelta(days=day) for day in found)
 
     def _up_to(self, version: int, *, anew: bool) -> SortedRuns:
-        """The index of at least a version."""
+        """Return the index of a version or a later one; `anew` rebuilds it."""
         snapshot = self._table.snapshot(version)
         if snapshot is None:
             return SortedRuns(self._folder, (), {})
@@ -78,7 +78,7 @@ class KeyIndex:
         ):
             if index.mark["version"] >= version:
                 return index
-            # Log entries that were cleaned up, or files that were vacuumed since: everything is read again.
+            # If log entries were cleaned up or files vacuumed since, the whole table is read again.
             with suppress(FileNotFoundError):
                 files = list(self._added(index.mark["version"] + 1, version))
                 return self._extended(index, files, mark | self._commit_at(version))
@@ -89,16 +89,17 @@ class KeyIndex:
         return self._extended(empty, files, mark | self._commit_at(version))
 
     def _commit_at(self, version: int) -> dict[str, Any]:
-        """What a mark says of the commit that its index was made up to."""
+        """Return the part of a mark that identifies the commit up to which its index was built."""
         note = next(commit_notes(self._table.path, version), None)
         return {"version": version, "commit": None if note is None else note.identity}
 
     def _has_commit_of(self, mark: Mapping[str, Any]) -> bool:
-        """Whether the table has the commit that an index was made up to, as far as its log tells.
+        """Return whether the table has the commit up to which an index was built, as far as its log shows.
 
-        A table set back to a backup has its id still, and in time a version of every number, of other commits. Where the
-        log begins later than the commit (entries are cleaned up behind checkpoints) the table's id has to do; where it
-        ends before it, that commit is gone. A mark of the time before it named its commit is not believed.
+        A table that is set back to a backup keeps its id, and in time has every version number again, for
+        other commits. If the log begins after the commit (entries are cleaned up behind checkpoints), the
+        table's id must suffice. If the log ends before it, the commit is lost. A mark from before marks named
+        their commit is not trusted.
         """
         if "commit" not in mark:
             return False
@@ -108,7 +109,7 @@ class KeyIndex:
         return note.identity == mark["commit"]
 
     def _added(self, first: int, last: int) -> Iterator[tuple[str, dt.date]]:
-        """Files with keys that the table did not have before."""
+        """Return the files with keys that the table did not have before."""
         for version in range(first, last + 1):
             for file in read_entry(self._table.path, version).added:
                 if file.changes_rows:
@@ -118,7 +119,11 @@ class KeyIndex:
     def _extended(
         self, index: SortedRuns, files: list[tuple[str, dt.date]], mark: dict[str, Any]
     ) -> SortedRuns:
-        """The index with the keys of more files. What stands before the end is marked as nothing, and made again."""
+        """Add the keys of more files to the index.
+
+        Parts written before the last one carry a mark that `_up_to` rejects, so that an unfinished index is
+        rebuilt.
+        """
         hashes: list[Hashes] = []
         days: list[Days] = []
         for number, (path, day) in enumerate(files, start=1):
@@ -140,7 +145,7 @@ class KeyIndex:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """One process at a time; the others wait, which is never longer than reading the table once."""
+        """Lock the index for this process. Others wait no longer than one reading of the table takes."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with Path(self._folder, ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -148,7 +153,7 @@ class KeyIndex:
 
 
 def hashes_of(keys: pa.ChunkedArray) -> Hashes:
-    """A hash for each key that is not null, the same in every process."""
+    """Return a hash for each key that is not null, the same in every process."""
     from pandas.util import hash_array
 
     texts = keys.drop_null().to_numpy()

@@ -1,6 +1,7 @@
-"""Which cursors the log of a table holds, and which of them a commit has to make last.
+"""Cursors in a table's log, and the cursors that a commit must turn into transaction ids so that they last.
 
-Belongs here: cursors by their name, as commits keep them. Does not belong here: what a cursor means (`cursor.py`).
+Belongs here: cursors by name, as commits keep them. Does not belong here: the meaning of a cursor
+(`cursor.py`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
 LASTING = "cursors_last"
-"""Key of the user metadata of a commit after which every cursor of the table is a transaction id."""
+"""Key in the user metadata of a commit after which every cursor of the table is a transaction id."""
 REMEMBERED_COMMITS = 100
-"""How many commits back user metadata is looked at, where none says that all cursors last."""
+"""Number of commits whose user metadata is searched, newest first, if none says that all cursors last."""
 
 
 def remembered_cursors(table: Table, version: int) -> dict[str, int]:
-    """The cursors in user metadata up to a version of the table: since the last undo, with those it set back at -1, or since
-    a commit that made all of them last.
+    """Return the cursors in the user metadata of commits up to a version of the table.
+
+    The search ends at the last undo, whose cursors are -1, or at a commit that made all cursors last.
     """
     remembered: dict[str, int] = {}
     for metadata in recent_user_metadata(table.path, version, REMEMBERED_COMMITS):
@@ -33,15 +35,15 @@ def remembered_cursors(table: Table, version: int) -> dict[str, int]:
 
 
 def lasting_cursors(table: Table, base_version: int, cursors: Mapping[str, int]) -> dict[str, int]:
-    """The transaction ids of a commit after which every cursor of a table lasts.
+    """Return the transaction ids of a commit after which every cursor of a table lasts.
 
     Args:
         table: The table.
         base_version: The version the commit follows.
-        cursors: What the commit advances, or sets back.
+        cursors: Cursors that the commit advances or sets back.
 
     Returns:
-        These, and those that up to the base stand in user metadata only.
+        `cursors`, and those that up to the base are in user metadata only.
     """
     snapshot = table.snapshot(base_version)
     if snapshot is None:

@@ -1,9 +1,10 @@
-"""One writer of a table at a time on one machine.
+"""The writer lock: one writer of a table at a time on one machine.
 
-Delta's commit on a local file system looks for the next version and renames over it, so that two processes can both win
-one version. The lock makes the look and the rename one step. It is the kernel's (`flock`), so it goes with the process
-that holds it, however that process ends. The driver JVM of a killed Python process lives on for a moment and may still
-be writing; the next holder waits until it is gone. Where it works with that JVM itself, it would wait for its own end.
+Delta's commit on a local file system looks for the next version and renames over it, so that two processes
+can both win one version. The lock makes the look and the rename one step. It is the kernel's lock (`flock`),
+so it is released when the process that holds it ends, in any way. The driver JVM of a killed Python process
+lives on for a moment and may still be writing; the next holder waits until that JVM has ended. A next holder
+that uses that JVM itself would wait for its own end, so it fails at once.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ def writer_lock(path: Path, *, table: str, wait_seconds: float, driver_pid: int 
     """Hold the table's writer lock.
 
     Args:
-        path: The lock file; created with its folder when absent, never removed.
+        path: The lock file; created with its folder if absent, never removed.
         table: The table's name, for the error.
         wait_seconds: How long to wait for another holder, and for a dead holder's JVM.
         driver_pid: Process id of the JVM that will write, if it runs on this machine.
 
     Raises:
         TableBusy: the lock was not free in time; the message names the holder.
-        WriterLeftBehind: a dead holder's JVM is the one that this process works with. Raised at once: that JVM ends when
-            the last process that works with it has.
+        WriterLeftBehind: this process uses the JVM of a dead holder. Raised at once: that JVM ends after the
+            last process that uses it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait_seconds
@@ -51,12 +52,16 @@ def writer_lock(path: Path, *, table: str, wait_seconds: float, driver_pid: int 
         except Exception:
             file.truncate(0)
             raise
-        # An interrupt leaves the record: the JVM may still be writing, and the next holder waits until it is gone.
+        # An interrupt leaves the record: the JVM may still be writing, and the next holder waits for its end.
         file.truncate(0)
 
 
 def locked(file: IO[Any], kind: int) -> bool:
-    """Take the kernel's lock on a file, `fcntl.LOCK_EX` or `LOCK_SH`, unless somebody is in the way; whether it is taken."""
+    """Try to take the kernel's lock on a file, `fcntl.LOCK_EX` or `LOCK_SH`, without waiting.
+
+    Returns:
+        Whether the lock is taken.
+    """
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:

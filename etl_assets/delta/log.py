@@ -1,7 +1,7 @@
-"""One entry of a table's `_delta_log`, read as the JSON lines it is.
+"""Entries of a table's `_delta_log`, read as JSON lines.
 
-Commit metrics, rows by partition and cursors are all in the entry that Delta has just written, so that no Spark job is
-needed to know what a commit did. This is the one place that opens log entries.
+An entry that Delta has just written has the commit's metrics, its rows by partition and its cursors. So no
+Spark job is needed to know the result of a commit.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from typing import Any
 from urllib.parse import unquote
 
 UNDO = "undo"
-"""Key of the user metadata by which a commit is known as an undo."""
+"""Key of the user metadata that marks a commit as an undo."""
 _ENTRY_LENGTH = len(f"{0:020d}.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _KEY = 16
-"""Within so many bytes a line of an entry says what kind of action it is."""
+"""Number of bytes at the start of an entry's line that show the kind of its action."""
 _FEW = 50
-"""Up to so many new versions are looked for one by one; a listing is cheaper than more."""
+"""Up to this many new versions are probed one by one; for more, a listing is cheaper."""
 _seen: dict[Path, int] = {}
 """The newest version that was found in each log."""
 
 
 def entry_path(table_path: Path, version: int) -> Path:
-    """File of one version's log entry."""
+    """Return the path of one version's log entry."""
     return table_path / "_delta_log" / f"{version:020d}.json"
 
 
 def checkpoint_path(table_path: Path, version: int) -> Path:
-    """File of a version's checkpoint."""
+    """Return the path of a version's checkpoint."""
     return entry_path(table_path, version).with_suffix(".checkpoint.parquet")
 
 
 def last_checkpoint_path(table_path: Path) -> Path:
-    """File that names the newest checkpoint."""
+    """Return the path of the file that names the newest checkpoint."""
     return table_path / "_delta_log" / "_last_checkpoint"
 
 
 def newest_checkpoint(table_path: Path) -> int:
-    """The version whose checkpoint the log names as its newest, -1 for none."""
+    """Return the version whose checkpoint the log names as its newest, -1 for none."""
     try:
         version = json.loads(last_checkpoint_path(table_path).read_bytes()).get("version")
     except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError):
@@ -55,10 +55,11 @@ def newest_checkpoint(table_path: Path) -> int:
 
 
 def latest_version(table_path: Path) -> int:
-    """The newest version in the log, -1 for a folder without a Delta table. Reads nothing.
+    """Return the newest version in the log, -1 for a folder without a Delta table. Reads no file.
 
-    The first look of a process lists the log. The next ones go on from the version that the one before found: versions have no
-    gap between them. If that one is gone, of a table that was made anew or set back to a backup, the log is listed again.
+    A process first lists the log. Later calls probe from the version that the last call found: versions have
+    no gap between them. If that version is missing, because the table was recreated or set back to a backup,
+    the log is listed again.
     """
     known = _seen.get(table_path)
     newest = None if known is None else _going_on(table_path, known)
@@ -69,54 +70,54 @@ def latest_version(table_path: Path) -> int:
 
 
 def _going_on(table_path: Path, known: int) -> int | None:
-    """The newest version, given one that there was; None where a listing has to tell."""
+    """Return the newest version, starting from one that existed; None where a listing must find it."""
     versions = range(known, known + _FEW)
     missing = next((each for each in versions if not entry_path(table_path, each).exists()), None)
     if missing is None or missing == known:
         return None
-    # A log that is shortened at this moment loses its oldest entries first: then the one found is gone as well.
+    # A log that is being truncated loses its oldest entries first: then the version found is missing as well.
     return missing - 1 if entry_path(table_path, missing - 1).exists() else None
 
 
 def log_names(table_path: Path) -> list[str]:
-    """Names of all files in a table's log, none for a folder without a Delta table."""
+    """Return the names of all files in a table's log, none for a folder without a Delta table."""
     try:
-        # The way to list a folder that makes least of each name: a log may have ten thousand.
+        # The cheapest way to list names: a log may have ten thousand.
         return os.listdir(table_path / "_delta_log")  # noqa: PTH208
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def newest_entry(names: Iterable[str]) -> int:
-    """The newest version among names in a log, -1 for none."""
+    """Return the newest version among names in a log, -1 for none."""
     return int(max(_entries(names), default="-1"))
 
 
 def oldest_entry(names: Iterable[str]) -> int:
-    """The oldest version among names in a log, -1 for none."""
+    """Return the oldest version among names in a log, -1 for none."""
     return int(min(_entries(names), default="-1"))
 
 
 def checkpoints(names: Iterable[str]) -> Iterator[int]:
-    """Versions that have a checkpoint in one file among names in a log."""
+    """Return the versions that have a single-file checkpoint, among names in a log."""
     return (int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name)) is not None)
 
 
 def _entries(names: Iterable[str]) -> Iterator[str]:
-    """Of names in a log those of entries, without what follows the version."""
+    """Return the names of entries among names in a log, without their suffix."""
     of_that_length = [name for name in names if len(name) == _ENTRY_LENGTH and name.endswith(".json")]
     return (name[:-5] for name in of_that_length if name[:-5].isdigit())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A data file a commit added or removed.
+    """A data file that a commit added or removed.
 
     Attributes:
-        path: Relative to the table's folder.
+        path: Path relative to the table's folder.
         partition: Values of the Delta partition columns.
-        rows: How many there are in it.
-        changes_rows: Whether the commit changed what rows there are with it. Compaction only moves them.
+        rows: Number of its rows; 0 where the log does not report it.
+        changes_rows: Whether the commit changed the table's rows with it. Compaction only moves them.
     """
 
     path: str
@@ -127,7 +128,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """What one commit says of itself."""
+    """One commit, as its log entry describes it."""
 
     version: int
     operation: str
@@ -138,11 +139,11 @@ class LogEntry:
     removed: tuple[DataFile, ...]
 
     def metric(self, name: str) -> int:
-        """One of Delta's operation metrics; 0 where the operation does not report it."""
+        """Return one of Delta's operation metrics; 0 where the operation does not report it."""
         return int(self.metrics.get(name, 0))
 
     def net_rows_by(self, column: str) -> dict[str, int]:
-        """Rows added less rows removed for each value of a Delta partition column."""
+        """Return rows added less rows removed for each value of a Delta partition column."""
         net: Counter[str] = Counter()
         for sign, files in ((1, self.added), (-1, self.removed)):
             for file in files:
@@ -160,8 +161,9 @@ def read_entry(table_path: Path, version: int) -> LogEntry:
 
 
 def parse_entry(version: int, content: bytes) -> LogEntry:
-    """What a log entry says, given its content."""
-    # By bytes: a text's lines also end at characters such as U+2028, which JSON strings may hold.
+    """Parse a log entry, given its content."""
+    # Split bytes, not text: the lines of a text also end at characters such as U+2028, which JSON strings may
+    # hold.
     actions = [json.loads(line) for line in content.splitlines()]
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     return LogEntry(
@@ -177,7 +179,7 @@ def parse_entry(version: int, content: bytes) -> LogEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitNote:
-    """What the first line of an entry says: when it was committed, and what the platform noted with it.
+    """The first line of an entry: the time of the commit, and the platform's metadata for it.
 
     `in_commit_timestamp` is Delta's own time of the commit (ms), of tables that have one.
     """
@@ -189,14 +191,15 @@ class CommitNote:
 
     @property
     def identity(self) -> list[Any]:
-        """What tells the commit from another of that version, in a table that was set back since: its number, its time and
-        its writer's mark, as JSON has them.
+        """The commit's number, time and writer's mark, as JSON has them.
+
+        They distinguish it from another commit of that version, in a table that was set back since.
         """
         return [self.version, self.at.isoformat(), self.user_metadata.get("writer")]
 
 
 def commit_notes(table_path: Path, newest: int) -> Iterator[CommitNote]:
-    """The notes of the commits up to one, newest first, until an entry has been cleaned up."""
+    """Return the notes of the commits up to a version, newest first, until an entry has been cleaned up."""
     for version in range(newest, -1, -1):
         path = entry_path(table_path, version)
         try:
@@ -215,13 +218,16 @@ def commit_notes(table_path: Path, newest: int) -> Iterator[CommitNote]:
 
 
 def recent_user_metadata(table_path: Path, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
-    """The user metadata of up to `limit` commits, newest first. Reads the first line of each entry only."""
+    """Return the user metadata of up to `limit` commits, newest first.
+
+    Reads the first line of each entry only.
+    """
     for note in itertools.islice(commit_notes(table_path, newest), limit):
         yield note.user_metadata
 
 
 def read_transactions(table_path: Path, version: int) -> Mapping[str, int] | None:
-    """Read the version last committed for each transaction id up to a version of the table, by one pass over its log.
+    """Read the version last committed for each transaction id up to a version, in one pass over the log.
 
     None where that version cannot be read from single-file checkpoints and entries alone.
     """
@@ -239,13 +245,13 @@ def read_transactions(table_path: Path, version: int) -> Mapping[str, int] | Non
             lines = entry_path(table_path, each).read_bytes().splitlines()
             actions = (json.loads(line)["txn"] for line in lines if b'"txn"' in line[:_KEY])
             found |= {action["appId"]: action["version"] for action in actions}
-    except FileNotFoundError:  # The log was shortened meanwhile, or has checkpoints of several files.
+    except FileNotFoundError:  # The log was truncated meanwhile, or has multi-part checkpoints.
         return None
     return found
 
 
 def _user_metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the platform wrote there; empty for commits of other writers, whose text is theirs."""
+    """Return the platform's user metadata; empty for commits of other writers, whose text is their own."""
     try:
         value = json.loads(info.get("userMetadata") or "{}")
     except json.JSONDecodeError:

@@ -1,8 +1,9 @@
-"""A shorter log of a table in one failure domain: what lies before the versions that stay goes.
+"""Truncation of the log of a table in one failure domain: files before the versions to keep are removed.
 
-Delta's writers remove entries by age, 30 days where nothing else is said, when they make a checkpoint. By then a table with a
-commit every few seconds has several hundred thousand of them, and whoever opens it lists them all. So a number of versions stays
-here as well (`mirroring/log_cleanup.py` is the same for mirrored tables, where it has to be agreed on).
+Delta's writers remove entries by age when they make a checkpoint, after 30 days by default. By then a table
+with a commit every few seconds has several hundred thousand of them, and every reader lists them all. So a
+number of versions is kept here as well. `mirroring/log_cleanup.py` does the same for mirrored tables, where
+the domains must agree on it.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from etl_assets.mirroring.log_cleanup import MOVES_PER_RETENTION, names_before, 
 logger = logging.getLogger("etl_assets")
 
 AT_ONCE = 10_000
-"""Files that one commit removes, or a few more: one that shortens a log which grew for months is not held up for long."""
+"""Files that one commit removes, or a few more: a log that grew for months must not hold a commit up."""
 _LOOKS = 100
-"""A look at the log with every so-manyth version."""
+"""The log is checked at every version that is a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldLog:
-    """What can go from a log.
+    """The part of a log that can be removed.
 
     Attributes:
-        first: The version at which the log begins without it, -1 for none at all.
-        names: Its files, in the order in which they may go.
+        first: The version at which the log begins without it, -1 for a log without entries.
+        names: Its files, in the order of removal.
     """
 
     first: int
@@ -45,10 +46,10 @@ class OldLog:
 
 
 def find_old_log(table_path: Path, keep: int, *, at_once: int | None = None) -> OldLog:
-    """The files before the newest checkpoint that leaves `keep` versions readable; without such a one there are none.
+    """Find the files before the newest checkpoint that leaves `keep` versions readable, none without one.
 
-    With `at_once` the newest one that has no more files before it, if there is one: what is left then begins with a checkpoint,
-    however much there was.
+    With `at_once` it prefers the newest such checkpoint that has no more than that many files before it, if
+    there is one. The rest then begins with a checkpoint, however much there was.
     """
     names = log_names(table_path)
     newest, oldest = newest_entry(names), oldest_entry(names)
@@ -59,17 +60,19 @@ def find_old_log(table_path: Path, keep: int, *, at_once: int | None = None) -> 
         most = bisect.bisect_right(
             candidates, at_once, key=lambda version: bisect.bisect_left(before, version)
         )
+    # The newest checkpoint with at most `at_once` files before it, or else the first one after it.
     preferred = [*reversed(candidates[:most]), *candidates[most:]]
     first = next((each for each in preferred if _can_be_read(checkpoint_path(table_path, each))), None)
-    # What names the newest checkpoint must not come to name one that is gone.
+    # `_last_checkpoint` must never name a checkpoint that is missing.
     if first is None or newest_checkpoint(table_path) < first:
         return OldLog(first=oldest, names=())
     return OldLog(first=first, names=tuple(names_before(names, first)))
 
 
 def remove_old_log(table_path: Path, old: OldLog, *, table: str) -> None:
-    """Remove what can go. At any moment, done twice or by two at once, what is left is read from a
-    checkpoint on, or an older version cannot be opened at all.
+    """Remove the old part of a log. This may run at any moment, twice, or in two processes at once.
+
+    At every moment the rest is read from a checkpoint on; an older version cannot be opened at all.
     """
     failpoint(Failpoint.LOG_BEFORE_REMOVE, table=table)
     log = table_path / "_delta_log"
@@ -81,7 +84,7 @@ def remove_old_log(table_path: Path, old: OldLog, *, table: str) -> None:
 
 
 def truncate_log(table_path: Path, version: int, keep: int, *, table: str) -> None:
-    """Shorten a log, now and then, after a commit has made a version. The commit counts whatever comes of it."""
+    """Truncate a log at some commits, after the commit of `version`. The commit counts even if this fails."""
     if version % _LOOKS:
         return
     try:
@@ -94,7 +97,10 @@ def truncate_log(table_path: Path, version: int, keep: int, *, table: str) -> No
 
 
 def _can_be_read(checkpoint: Path) -> bool:
-    """Whether it is Parquet with rows to its end: nothing goes on the strength of what a power cut left."""
+    """Return whether a checkpoint is whole Parquet with rows.
+
+    No entry is removed because of a checkpoint that a power cut left incomplete.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

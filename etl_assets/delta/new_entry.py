@@ -1,7 +1,9 @@
-"""A log entry that is computed instead of being written by Spark: files out, files in, transaction ids, notes; or a table's first.
+"""Log entries that are computed instead of written by Spark: those of a commit, and a table's first.
 
-Belongs here: what an entry says, and putting it in place. Does not belong here: which files it names (`append.py`,
-`rewrite.py`, `replacement.py`), and what makes it count (`commit.py`).
+A commit's entry has removed and added files, transaction ids and metadata.
+
+Belongs here: the content of an entry, and putting it in place. Does not belong here: the choice of files
+(`append.py`, `rewrite.py`, `replacement.py`), and what makes the entry count (`commit.py`).
 """
 
 from __future__ import annotations
@@ -29,22 +31,22 @@ _STAMPED_PROTOCOL: Mapping[str, Any] = {
     "minWriterVersion": 7,
     "writerFeatures": ["appendOnly", "invariants", "inCommitTimestamp"],
 }
-"""Of a table whose entries carry the time of their commit: what Delta gives it, and nothing else."""
+"""The protocol that Delta gives a table whose entries carry the time of their commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
-    """What the entry says.
+    """A log entry to be written.
 
     Attributes:
-        operation: Delta's name of what was done.
+        operation: Delta's name for the operation.
         base_version: The version it follows.
-        metrics: Figures of the operation.
-        removed: Files that go.
-        added: Files that come, or come back.
-        transactions: Transaction ids that are set, also to lower versions: the last one in the log counts.
-        user_metadata: What the platform notes with the commit.
-        changes_rows: Whether the table has other rows afterwards, or the same in other files.
+        metrics: Metrics of the operation.
+        removed: Files to remove.
+        added: Files to add or restore.
+        transactions: Transaction ids to set, also to lower versions: the last one in the log counts.
+        user_metadata: The platform's metadata for the commit.
+        changes_rows: Whether the table has other rows afterwards, or the same rows in other files.
     """
 
     operation: str
@@ -57,11 +59,12 @@ class NewEntry:
     changes_rows: bool = True
 
     def as_bytes(self, *, at: int, in_commit_timestamp: int | None) -> bytes:
-        """The entry as Delta writes it: an action a line, the commit's own first.
+        """Return the entry as Delta writes it: one action per line, the commit's own first.
 
         Args:
             at: Time of the commit in milliseconds.
-            in_commit_timestamp: The same, of a table whose entries carry it.
+            in_commit_timestamp: The time of the commit in milliseconds for a table whose entries carry it,
+                None otherwise.
         """
         data_change = {"dataChange": self.changes_rows}
         lines = [
@@ -76,14 +79,14 @@ class NewEntry:
         return as_lines(lines)
 
     def put(self, table_path: Path, *, stamped: bool) -> bool:
-        """Put the entry into a table's log as a whole and durably, if there is none of that version.
+        """Put the entry into a table's log as a whole and durably, unless that version has one.
 
         Args:
             table_path: Folder of the table.
-            stamped: Its entries carry the time of their commit.
+            stamped: Whether the table's entries carry the time of their commit.
 
         Returns:
-            Whether it was put. Where it was not, there is one of another program.
+            Whether it was put. If not, another program's entry is in its place.
         """
         at = time.time_ns() // 1_000_000
         stamp = None
@@ -104,12 +107,12 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstEntry:
-    """What the first entry of a table without rows says.
+    """The first entry of a table without rows.
 
     Attributes:
-        contract: Its columns, its Delta partition and what it is.
-        properties: Table properties. Their values must be such as Delta takes: nobody checks them here.
-        user_metadata: What the platform notes with the commit.
+        contract: Its columns, its Delta partition and its description.
+        properties: Table properties. Their values must be valid for Delta: they are not checked here.
+        user_metadata: The platform's metadata for the commit.
     """
 
     contract: TableContract
@@ -148,14 +151,17 @@ def _put(table_path: Path, version: int, content: bytes) -> bool:
 
 
 def as_lines(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """Actions as Delta writes them: one a line."""
+    """Return actions as Delta writes them: one per line."""
     return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
 
 
 def commit_info(
     operation: str, at: int, user_metadata: Mapping[str, Any], *, stamp: int | None
 ) -> dict[str, Any]:
-    """What the first line of every computed entry says; `stamp` is the time of the commit, of a table whose entries carry it."""
+    """Return the first line of a computed entry.
+
+    `stamp` is the commit's time in milliseconds, for a table whose entries carry it.
+    """
     return {
         **({} if stamp is None else {"inCommitTimestamp": stamp}),
         "timestamp": at,
@@ -190,5 +196,5 @@ def _remove(file: StoredFile, at: int) -> dict[str, Any]:
 
 
 def missing_files(folder: Path, files: Iterable[StoredFile]) -> list[str]:
-    """Those of the files that are not there in full."""
+    """Return the paths of the files that are missing or incomplete."""
     return [file.path for file in files if not file.is_whole(folder)]

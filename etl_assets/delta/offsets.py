@@ -1,8 +1,8 @@
-"""Dense offsets for the rows of a batch, dealt from counts for each file instead of by one sort on one task.
+"""Dense offsets for the rows of a batch, assigned from counts per file instead of by one sort in one task.
 
-The rows lie staged in files. When each staged file is read as one partition, a row's place in its partition is its
-place among the file's rows that are left; with what comes before the file added, that is its offset. A file may hold
-several runs of rows (blocks of different input files); runs are put in the order of the source.
+The rows are staged in files. When each staged file is read as one partition, a row's place in its partition
+is its place among the file's remaining rows. That place plus the rows before the file is the offset. A file
+may hold several runs of rows (blocks of different input files); runs are put in the order of the source.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Snapshot
 
 DEALT, RETIRED = "offsets/dealt", "offsets/retired"
-"""Transaction ids under which an undo notes how many offsets had been dealt, and how many of them no row has any more."""
+"""Transaction ids of an undo: the number of offsets assigned so far, and of those without a row any more."""
 _WHOLE_FILE = str(1 << 40)
 ONE_PARTITION_PER_FILE = {
     # A split ends where size and open cost together pass the limit: after every file, and never inside one.
     "spark.sql.files.maxPartitionBytes": _WHOLE_FILE,
     "spark.sql.files.openCostInBytes": _WHOLE_FILE,
 }
-"""Session settings under which `deal_offsets`' result must be both counted and written."""
+"""Session settings under which the result of `deal_offsets` must be both counted and written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Rows of one staged file that belong together, in file order: its key, where it starts, how many rows are left."""
+    """Rows of one staged file that belong together: their key, first row, and number of remaining rows.
+
+    They are in file order.
+    """
 
     file: str
     key: tuple[int, ...]
@@ -43,10 +46,10 @@ class Run:
 
 
 def next_offset(snapshot: Snapshot | None) -> int:
-    """The first offset that no row of the table has or ever had.
+    """Return the first offset that no row of the table has or ever had.
 
-    An offset is not dealt twice, also after an undo took rows out: readers outside take a row with a higher offset for
-    the newer one.
+    No offset is assigned twice, even after an undo removed rows: readers outside take the row with the higher
+    offset for the newer one.
     """
     if snapshot is None:
         return 0
@@ -55,17 +58,20 @@ def next_offset(snapshot: Snapshot | None) -> int:
 
 
 def first_since_undo(snapshot: Snapshot) -> int:
-    """The lowest offset that a row made after the last undo can have. Rows that one brought back have lower ones."""
+    """Return the lowest offset that a row made after the last undo can have.
+
+    Rows that an undo restored have lower ones.
+    """
     return max(0, snapshot.transaction_version(DEALT))
 
 
 def retired_offsets(snapshot: Snapshot) -> int:
-    """How many of the offsets below the next one belonged to rows that an undo took out."""
+    """Return the number of offsets below the next one that belonged to rows removed by an undo."""
     return max(0, snapshot.transaction_version(RETIRED))
 
 
 def count_runs(rows: DataFrame, key: Sequence[str]) -> tuple[Run, ...]:
-    """The runs of the rows that are left: one small Spark job over the key columns."""
+    """Count the runs of the remaining rows, in one small Spark job over the key columns."""
     from pyspark.sql import functions as F
 
     counted = rows.groupBy(STAGED_FILE, *key).agg(
@@ -83,7 +89,7 @@ def count_runs(rows: DataFrame, key: Sequence[str]) -> tuple[Run, ...]:
 
 
 def count_runs_in_process(rows: pa.Table, key: Sequence[str]) -> tuple[Run, ...]:
-    """The same from rows in memory."""
+    """Count the runs of rows in memory, as `count_runs` does."""
     counted = rows.group_by([STAGED_FILE, *key]).aggregate([(STAGED_ROW, "min"), (STAGED_ROW, "count")])
     return tuple(
         Run(
@@ -97,12 +103,17 @@ def count_runs_in_process(rows: pa.Table, key: Sequence[str]) -> tuple[Run, ...]
 
 
 def shifts(runs: Sequence[Run], first_offset: int) -> dict[tuple[str, tuple[int, ...]], int]:
-    """For each run what to add to a row's place in its file to get its offset: runs in the order of their keys."""
+    """Return, for each run, the number to add to a row's place in its file to get its offset.
+
+    Runs are in the order of their keys.
+    """
+    # 1. For each run, the rows of its file before it.
     before_in_file: dict[tuple[str, tuple[int, ...]], int] = {}
     seen: defaultdict[str, int] = defaultdict(int)
     for run in sorted(runs, key=lambda run: (run.file, run.first_row)):
         before_in_file[run.file, run.key] = seen[run.file]
         seen[run.file] += run.rows
+    # 2. For each run, the offset of its first row less those rows.
     result, next_offset = {}, first_offset
     for run in sorted(runs, key=lambda run: (run.key, run.file)):
         result[run.file, run.key] = next_offset - before_in_file[run.file, run.key]
@@ -114,14 +125,14 @@ def deal_offsets(rows: DataFrame, runs: Sequence[Run], key: Sequence[str], first
     """Add `offset`: dense from `first_offset`, in the order of the runs' keys, and within a run as staged.
 
     Args:
-        rows: What `count_runs` counted; nothing may come between that shuffles or drops rows.
-        runs: Its result.
-        key: The columns that tell the runs of a file apart; their order is the order of offsets.
+        rows: The rows that `count_runs` counted; no step between may shuffle or drop rows.
+        runs: The result of `count_runs`.
+        key: The columns that distinguish the runs of a file; their order is the order of offsets.
         first_offset: Offset of the first row.
 
     Returns:
-        The rows with `offset` and without the columns of `StagedRows.frame`. To be evaluated under
-        `ONE_PARTITION_PER_FILE`; a row that finds itself in a partition of other making fails the query.
+        The rows with `offset` and without the columns of `StagedRows.frame`. Evaluate them under
+        `ONE_PARTITION_PER_FILE`; a row read in another partitioning fails the query.
     """
     from pyspark.sql import functions as F
 

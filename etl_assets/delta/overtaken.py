@@ -1,7 +1,7 @@
-"""A commit that another writer overtook: what its error is, by what stands in the log in its place.
+"""The error of a commit that another writer overtook, decided by the entry that is in its place in the log.
 
-Belongs here: telling another leader, a platform that has several domains by now, and a program past the lock apart. Does not belong
-here: when it is looked (`commit.py`).
+Belongs here: distinguishing another leader, a platform that now has several domains, and a program that
+ignores the lock. Does not belong here: when to check (`commit.py`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def expect_one_domain(table: Table, folder: Path, base_version: int) -> None:
-    """Refuse a commit of a process that works with one domain to a table that is mirrored by now.
+    """Refuse a commit of a process that works with one domain to a table that has become mirrored.
 
-    Called under the table's lock. The register tells, and for a table with a log so does the entry that closes it: where that
-    comes after this look, it takes the version of the commit.
+    Call it under the table's lock. The register shows it, and in a table with a log so does the entry that
+    closes it. If that entry comes after this check, it takes the version of the commit.
 
     Raises:
         DomainUnavailable: the table is mirrored; nothing was written.
@@ -37,12 +37,12 @@ def expect_one_domain(table: Table, folder: Path, base_version: int) -> None:
 
 
 def not_ours(table: Table, epoch: str | None, entry: LogEntry) -> EtlAssetsError:
-    """The error of a commit in whose place there is an entry of another writer.
+    """Return the error of a commit that has an entry of another writer in its place.
 
     Args:
         table: The table.
         epoch: The fence epoch of the commit; None with one domain.
-        entry: What is there.
+        entry: The entry in its place.
     """
     theirs = entry.user_metadata.get("epoch")
     if epoch is not None and theirs is not None and theirs != epoch:

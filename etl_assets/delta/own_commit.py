@@ -1,10 +1,11 @@
-"""The last commit of the platform to a table, kept beside its log: one that another program wrote over later is noticed.
+"""The platform's last commit to a table, kept beside its log to notice a program that wrote over it later.
 
-On a local file system Delta looks for the next version and renames over it. A program past the lock that has looked already
-replaces an entry that was verified, durable and reported. Nothing in the log tells: so the entry is kept, and the next commit
-compares. Were it not noticed, the offsets of the rows that are gone would be dealt again.
+On a local file system Delta looks for the next version and renames over it. A program that ignores the lock
+and has looked already replaces an entry that was verified, durable and reported. The log does not show that.
+So the entry is kept, and the next commit compares. Otherwise the offsets of the lost rows would be assigned
+again.
 
-Not for mirrored tables: the voters know each entry by its hash.
+Mirrored tables do not need this: the voters know each entry by its hash.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("etl_assets")
 
 FOLDER = "_own_commit"
-"""Folder of a table with the last own entry. Delta ignores it for its underscore."""
+"""Folder of a table with the last own entry. Delta ignores it because of its underscore."""
 
 
 def expect_last_commit(table: Table, base_version: int) -> None:
-    """Refuse to build on a log that does not have the last own commit any more. To be called under the table's lock.
+    """Refuse to build on a log that has lost the last own commit. Call it under the table's lock.
 
-    One that was put back as a later version is there. A log that is older, set back to a backup, has not come to it; where old
-    entries were cleaned up it cannot be told.
+    A commit that was put back as a later version counts as present. A log that ends before it, because it was
+    set back to a backup, passes. So does a log whose old entries were cleaned up, where it cannot be known.
 
     Raises:
         CommitOverwritten: another program replaced it; nothing was written.
@@ -57,9 +58,12 @@ def expect_last_commit(table: Table, base_version: int) -> None:
 
 
 def keep_last_commit(table_path: Path, version: int, content: bytes) -> None:
-    """Keep the entry of a commit that counts, instead of the one before it. The commit counts whatever comes of it.
+    """Keep the entry of a commit that counts, in place of the previous one.
 
-    Without fsync: after a power loss, or on a full disk, the one before may be there, which is as true.
+    The commit counts even if this fails.
+
+    Written without fsync: after a power loss, or on a full disk, the previous entry may be there, which is as
+    valid.
     """
     target = table_path / FOLDER / entry_path(table_path, version).name
     temporary = target.with_suffix(".new")

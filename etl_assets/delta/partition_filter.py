@@ -1,6 +1,6 @@
-"""Values of a Delta partition column as a condition: in SQL, and on the typed values that file statistics have.
+"""Values of a Delta partition column as a condition: in SQL, and on the typed values of file statistics.
 
-Belongs here: which values are meant. Does not belong here: which values a partition key of Dagster's stands for
+Belongs here: which values are meant. Does not belong here: which values a Dagster partition key means
 (`io_managers/partition_keys.py`), or how the log writes a value.
 """
 
@@ -31,17 +31,17 @@ class PartitionFilter:
 
     @classmethod
     def of(cls, *values: Value) -> PartitionFilter:
-        """Single values."""
+        """Return the filter of single values."""
         return cls(values=frozenset(values))
 
     @classmethod
     def between(cls, start: Value, end: Value) -> PartitionFilter:
-        """The values from one up to, but not including, another."""
+        """Return the filter of the values from `start` up to, but not including, `end`."""
         return cls(spans=((start, end),))
 
     @classmethod
     def union(cls, parts: Iterable[PartitionFilter]) -> PartitionFilter:
-        """The values of all parts; ranges that touch become one."""
+        """Return the filter of the values of all parts; ranges that touch become one."""
         parts = list(parts)
         return cls(
             values=frozenset().union(*(part.values for part in parts)),
@@ -49,13 +49,13 @@ class PartitionFilter:
         )
 
     def holds(self, value: Value | None) -> bool:
-        """Whether a value is one of them; NULL is not."""
+        """Return whether the filter includes a value; NULL is never included."""
         if value is None:
             return False
         return value in self.values or any(start <= value < end for start, end in self.spans)
 
     def condition(self, column: str) -> str:
-        """A Spark SQL condition on a column, which is given as SQL names it. NULL for NULL."""
+        """Return a Spark SQL condition on a column, given as SQL names it. The condition is NULL for NULL."""
         parts = []
         if self.values:
             parts.append(f"{column} IN ({', '.join(sorted(map(_literal, self.values)))})")

@@ -1,7 +1,8 @@
 """Values of Delta partition columns as text: in log entries, and in the names of folders.
 
-Belongs here: the one spelling of each value, both ways. Does not belong here: which partitions a table has. The spelling is
-that of Spark and Delta, so that files which any of them wrote are found and read by the others. A time is UTC.
+Belongs here: the one spelling of each value, both ways. Does not belong here: which partitions a table has.
+The spelling is that of Spark and Delta, so that each program finds and reads the files of the others. A time
+is UTC.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ PartitionText = Mapping[str, str | None]
 """Values of partition columns as a log entry spells them; None for null."""
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | frozenset(map(chr, range(1, 0x20)))
-"""What Spark escapes in the name of a folder (ExternalCatalogUtils). Letters of other alphabets stay as they are: it would
-read each byte of an escaped one as a letter of its own."""
+"""Characters that Spark escapes in the name of a folder (ExternalCatalogUtils).
+
+Letters of other alphabets stay as they are: of an escaped one, Spark would read each byte as a character.
+"""
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 def as_text(value: Any) -> str | None:
-    """A value as a log entry spells it. Null and the empty text are the same partition.
+    """Return a value as a log entry spells it. Null and the empty text are the same partition.
 
     Raises:
-        ContractError: a value of that type is in no partition column.
+        ContractError: a partition column cannot have a value of that type.
     """
     match value:
         case None | "":
@@ -55,10 +58,10 @@ def as_text(value: Any) -> str | None:
 
 
 def day_of(text: str | None, *, table: str) -> dt.date:
-    """The day that a partition is of.
+    """Return the day of a partition.
 
     Raises:
-        InputError: it is of none.
+        InputError: the partition's value is not a day.
     """
     try:
         return dt.date.fromisoformat(text or "")
@@ -72,19 +75,19 @@ def day_of(text: str | None, *, table: str) -> dt.date:
 
 
 def folder_of(partition: PartitionText, columns: Iterable[str]) -> str:
-    """The folder of a partition's data files, as Spark names it; its parts in the order of the columns."""
+    """Return the folder of a partition's data files, as Spark names it. Its parts follow `columns`."""
     return "/".join(f"{_escaped(column)}={_folder_value(partition[column])}" for column in columns)
 
 
 def values_in(folders: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """The columns and values that the names of folders spell, as a log entry spells them."""
+    """Return the columns and values in the names of folders, as a log entry spells them."""
     for folder in folders:
         column, _, value = folder.partition("=")
         yield _unescaped(column), None if value == _NULL_FOLDER else _unescaped(value)
 
 
 def with_zone(text: str | None) -> str | None:
-    """A time of a TIMESTAMP column as a log entry spells it, from a text in UTC that may lack its zone."""
+    """Return a time of a TIMESTAMP column as a log entry spells it, from a UTC text with or without zone."""
     if text is None:
         return None
     at = dt.datetime.fromisoformat(text)

@@ -1,6 +1,7 @@
-"""Where in a table rows can be, as ranges of columns: held against file statistics, and put to Spark as a condition.
+"""Ranges of columns that limit the wanted rows: tested on file statistics, and given to Spark as a condition.
 
-Belongs here: what ranges mean. Does not belong here: which ranges a step's rows have (`steps/changes.py`).
+Belongs here: the meaning of ranges. Does not belong here: which ranges a step's rows have
+(`steps/changes.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Ranges = Mapping[str, tuple[Any, Any]]
-"""Rows whose columns, BIGINT or STRING, lie each between a lowest and a highest value."""
+"""A lowest and a highest value, both included, by column, BIGINT or STRING. A row must be in all of them."""
 Within = tuple[Ranges, ...]
-"""Rows that are in any of some ranges."""
+"""Alternatives: a row must meet at least one of them."""
 
 
 def may_hold(within: Within, lowest: Mapping[str, Any], highest: Mapping[str, Any]) -> bool:
-    """Whether a file with these bounds may have such a row; a bound that is not known, or None, leaves out none."""
+    """Return whether a file with these bounds may have a matching row.
+
+    A bound that is unknown or None excludes nothing.
+    """
     return any(
         all(
             lowest.get(name) is None
@@ -33,12 +37,12 @@ def may_hold(within: Within, lowest: Mapping[str, Any], highest: Mapping[str, An
 
 
 def columns_of(within: Within) -> tuple[str, ...]:
-    """The columns that the ranges are of."""
+    """Return the columns that the ranges name."""
     return tuple(dict.fromkeys(name for ranges in within for name in ranges))
 
 
 def condition(within: Within) -> Column:
-    """The same of rows."""
+    """Return the Spark condition that holds for rows within the ranges."""
     from pyspark.sql import functions as F
 
     each = (

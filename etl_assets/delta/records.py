@@ -1,7 +1,8 @@
-"""Commits of a few rows, without Spark: tables that the platform keeps for itself are written in milliseconds.
+"""Commits of a few rows without Spark: the platform's internal tables are written in milliseconds.
 
-A commit takes files out and puts one in, in one log entry that is computed. It goes through `commit.write_version` like
-every other, so that it is verified, durable, and with several domains acknowledged under the leader's epoch.
+A commit removes files and adds one for each Delta partition, in one computed log entry. It goes through
+`commit.write_version` like every other commit: it is verified and durable, and with several domains
+acknowledged under the leader's epoch.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
 CHECKPOINT_EVERY = 20
-"""Versions after which a table with one domain gets a checkpoint; replicas get theirs from whoever keeps them."""
+"""Versions after which a table with one domain gets a checkpoint.
+
+Replicas of a mirrored table get theirs from `replicas/reconcile.py`.
+"""
 _LOG_RETENTION = {"delta.logRetentionDuration": "interval 7 days"}
-"""Of a table with one domain: it may have thousands of commits a day, and nobody restores it."""
+"""For a table with one domain: it may have thousands of commits a day, and no operator restores it."""
 Rows = Sequence[Mapping[str, Any]]
 _committed: dict[Path, tuple[int, bool]] = {}
-"""The version that this process committed last to a folder, and whether its entries carry the time of their commit."""
+"""By folder, the version this process committed last, and whether entries there carry their commit's time."""
 
 
 def commit_rows(
@@ -48,15 +52,15 @@ def commit_rows(
     epoch: str | None = None,
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[StoredFile, ...]:
-    """Commit rows, and the removal of files, as the version after the base. To be called under the table's lock.
+    """Commit rows, and the removal of files, as the version after the base. Call it under the table's lock.
 
     Args:
-        table: A table with a contract; it is made if the base is -1, and the rows come in version 1.
-        rows: With every column of the contract.
+        table: A table with a contract. If the base is -1, the table is created and the rows become version 1.
+        rows: Rows with every column of the contract.
         base_version: The table's version that this was planned on.
-        removed: Files that go.
-        epoch: The fence epoch that this was planned under; None for whatever holds.
-        facts: Figures to keep with the commit.
+        removed: Files to remove.
+        epoch: The fence epoch that this was planned under; None for any.
+        facts: Metrics to keep with the commit.
 
     Returns:
         The files that hold the rows: one for each Delta partition.
@@ -95,7 +99,7 @@ def commit_rows(
             added=tuple(added),
             user_metadata=commit_metadata(place, writer, facts),
         )
-        # Where there is one already it is another program's, and the verification of the commit says so.
+        # An existing entry is another program's; the verification of the commit reports it.
         entry.put(place.path, stamped=stamped)
         written.append((place.path, stamped))
 
@@ -108,24 +112,24 @@ def commit_rows(
 
 
 def _stamped(table: Table, folder: Path, base_version: int) -> bool:
-    """Whether entries of the table carry the time of their commit, where the gate allows one after a version.
+    """Return whether entries of the table carry the time of their commit, after asking the gate.
 
-    After a commit of its own, which changes nothing of that, this process does not read the log for it again.
+    After a commit of this process, which does not change that, the log is not read for it again.
     """
     version, stamped = _committed.get(folder, (-1, False))
     if version == base_version:
         return stamped
-    # Of the folder that is written: to ask for the table's newest would have the voters answer once more.
+    # Read the folder that is written: asking for the table's newest version would query the voters once more.
     base = snapshot_in(folder, base_version)
     expect(table.name, base, Access.ROWS)
     return base.has_commit_timestamps
 
 
 def read_files(folder: Path, files: Iterable[StoredFile]) -> Iterator[dict[str, Any]]:
-    """The rows of files, without the Delta partition columns.
+    """Read the rows of files, without the Delta partition columns.
 
     Raises:
-        OSError: a file cannot be read; by `EBADMSG` it is no whole Parquet file.
+        OSError: a file cannot be read; `EBADMSG` means that it is not a whole Parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -157,7 +161,7 @@ def _by_partition(contract: TableContract, rows: Rows) -> Iterator[KeptRows]:
 
 
 def _create(table: Table, place: Place, writer: str) -> None:
-    """Make the table, empty, as version 0."""
+    """Create the table, empty, as version 0."""
     properties = _LOG_RETENTION if table.replication is None else TABLE_PROPERTIES
     FirstEntry(
         contract=_contract(table),

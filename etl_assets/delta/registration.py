@@ -1,7 +1,7 @@
-"""Whether a table was made mirrored, and making it: its register in every domain, once.
+"""The creation of a mirrored table: its register in every domain, once, and whether that has happened.
 
-Belongs here: a table's first moments, and telling whether it had them. Does not belong here: what is agreed on afterwards
-(`replication.py`).
+Belongs here: creating a table, and finding out whether it was created. Does not belong here: later agreement
+on its state (`replication.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BOOTSTRAP_ATTEMPTS, _BOOTSTRAP_PAUSE_SECONDS = 40, 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Presence:
-    """What a domain says of a table: its register, that there is none, or why it says nothing."""
+    """A domain's answer about a table: its register, that there is none, or why the domain is silent."""
 
     held: Held | None = None
     silent: str | None = None
@@ -53,28 +53,33 @@ class Registration:
         self._created = False
 
     def exists(self) -> bool:
-        """Whether the table was made mirrored; one that the platform has from when it had one domain is made so by this.
+        """Return whether the table has been created as a mirrored table.
 
-        A table that was has its register in every domain. So it does not exist if a majority says so from roots that
-        are known to be theirs: an emptied root, or a disk that is not mounted, says nothing.
+        A table from the time when the platform had one domain becomes mirrored by this call.
+
+        A mirrored table has its register in every domain. So it does not exist if a majority of roots that
+        are known to be their domains' has no register. An emptied root, or a disk that is not mounted, counts
+        as silent.
 
         Raises:
-            QuorumUnavailable: no domain that answers has its register, and too few answer to tell; or it is to be made
-                mirrored, and a domain does not answer.
-            MembershipRefused: it was made with other roots than the configured ones, or several domains have one.
-            ReplicaCorrupt: it cannot be made mirrored of what there is of it.
+            QuorumUnavailable: no domain that answers has its register, and too few answer to know; or it must
+                be made mirrored, and a domain does not answer.
+            MembershipRefused: it was created with other roots than the configured ones; or it has no
+                register, and several domains have a log of it.
+            ReplicaCorrupt: its existing data cannot be made a mirrored table.
         """
 
         def found(answers: Mapping[str, _Presence]) -> bool:
             return any(answer.held is not None for answer in answers.values())
 
-        # All at once: one that hangs must not keep the others from answering. One register is enough for a yes; for a no
-        # everybody is waited for, because roots that were replaced have none and a marker.
+        # Ask all domains at once: one that hangs must not delay the others. One register is enough for a yes.
+        # For a no all domains are awaited, because roots that were replaced have a marker and no register.
         errands = {site.name: functools.partial(self._presence, site) for site in self._sites}
         answers = self._table.couriers.gather(errands, found)
         if found(answers):
             if _foreign(self._table, answers) is not None:
-                # It may be that of a domain that slept while others moved: those who know better are heard first.
+                # It may be from a domain that was away while others moved. Domains with newer registers are
+                # heard first.
                 answers |= self._table.couriers.gather(errands, lambda _: False)
             elif _begun(answers) is not None:
                 answers |= self._table.couriers.gather(errands, lambda _: False)
@@ -82,6 +87,7 @@ class Registration:
             if (begun := _begun(answers)) is not None and _lacks_registers(begun, answers):
                 self._make()
             return True
+        # No register was found. That means no table only if a majority of the domains says so.
         silent = self._silent(answers)
         if len(silent) * 2 >= len(self._sites):
             raise QuorumUnavailable(
@@ -90,20 +96,21 @@ class Registration:
                 table=self._table.name,
                 missing=silent,
             )
+        # A table from the time with one domain has no register yet.
         if self._has_first_copy(set(answers) - set(silent)):
             self._make()
             return True
         return False
 
     def _silent(self, answers: Mapping[str, _Presence]) -> dict[str, str]:
-        """Why domains say nothing, of those that do not."""
+        """Return the silent domains, each with the reason."""
         none_yet = _Presence(silent="did not answer in time")
         return {site.name: why for site in self._sites if (why := answers.get(site.name, none_yet).silent)}
 
     def _has_first_copy(self, domains: Collection[str]) -> bool:
-        """Whether one of some domains has the table from when it was the only one.
+        """Return whether one of some domains has the table from when it was the only domain.
 
-        One that does not answer may have it as well: the table is made only once all of them do.
+        A domain that does not answer may have it as well: the table is created only once all of them answer.
         """
         try:
             return find_first_copy(self._table, domains) is not None
@@ -123,12 +130,15 @@ class Registration:
             if (whose := owner(marker.content)) != site.name:
                 return _Presence(silent=f"{site.root} belongs to the domain {whose}, not to {site.name}")
         except (Unanswered, ReplicaCorrupt) as error:
-            # A register that cannot be read says as little as a store that does not answer.
+            # A register that cannot be read says no more than a store that does not answer.
             return _Presence(silent=error.message)
         return _Presence()
 
     def _expect_own_roots(self, answers: Mapping[str, _Presence]) -> None:
-        """Two platforms that share one root would fight for its tables, each with a majority of its own."""
+        """Refuse roots of another platform.
+
+        Two platforms that share one root would fight for its tables, each with a majority of its own.
+        """
         replicas = _newest_replicas(answers)
         if replicas and not any(each.domain in self._table.roots for each in replicas):
             theirs = ", ".join(f"{each.domain} ({each.uri})" for each in replicas)
@@ -148,7 +158,7 @@ class Registration:
             )
 
     def create(self) -> None:
-        """Make the table mirrored, once: its register in all domains.
+        """Create the mirrored table, once: its register in all domains.
 
         Raises:
             QuorumUnavailable: a domain does not answer, and all must; or a root is not that of its domain.
@@ -175,7 +185,7 @@ class Registration:
         )
 
     def _expect_roots(self) -> None:
-        """Nothing is made under the root of another platform, nor where a disk is to be mounted."""
+        """Refuse to create anything under the root of another platform, or where a disk should be mounted."""
         errands = {site.name: functools.partial(self._presence, site) for site in self._sites}
         if silent := self._silent(self._table.couriers.gather(errands, lambda _: False)):
             raise QuorumUnavailable(
@@ -186,7 +196,7 @@ class Registration:
             )
 
     def _bootstrap(self) -> None:
-        """Make the registers, or wait for another process that makes them at the same time."""
+        """Create the registers, or wait for another process that creates them at the same time."""
         roles = {site.name: site.role for site in self._sites}
         for attempt in range(1, _BOOTSTRAP_ATTEMPTS + 1):
             try:
@@ -200,7 +210,7 @@ class Registration:
                 if None not in registers.values():
                     return
                 if not any(registers.values()):
-                    raise  # nobody else is at it
+                    raise  # no other process is creating them
                 if attempt == _BOOTSTRAP_ATTEMPTS:
                     raise
                 time.sleep(_BOOTSTRAP_PAUSE_SECONDS)
@@ -209,7 +219,10 @@ class Registration:
 
 
 def _begun(answers: Mapping[str, _Presence]) -> Locator | None:
-    """The replicas of a table that was made, or is being made, and that nobody has led yet; None for any other."""
+    """Return the replicas of a table that no domain has led yet, None for any other table.
+
+    The table may still be under construction.
+    """
     records = [answer.held.record for answer in answers.values() if answer.held is not None]
     if not records or any(record.promised != BEFORE_ALL or record.accepted is None for record in records):
         return None
@@ -217,22 +230,25 @@ def _begun(answers: Mapping[str, _Presence]) -> Locator | None:
 
 
 def _lacks_registers(begun: Locator, answers: Mapping[str, _Presence]) -> bool:
-    """Whether a process that made the table was killed before a majority had its registers: nobody could ever lead it.
+    """Return whether a process was killed before a majority had the table's registers.
 
-    A domain that lacks its own beside a majority joins like one that has lost it (`replicas/members.py`).
+    No domain could ever lead such a table.
+
+    A domain that lacks its register beside a majority joins like one that has lost it
+    (`replicas/members.py`).
     """
     having = [domain for domain, answer in answers.items() if answer.held is not None]
     return not begun.is_majority(having) and any(answer.is_blank for answer in answers.values())
 
 
 def _foreign(table: MirroredTable, answers: Mapping[str, _Presence]) -> ReplicaConfig | None:
-    """A replica that lies elsewhere than the platform file says; None if none does."""
+    """Return a replica that is elsewhere than the platform file says; None if there is none."""
     replicas = _newest_replicas(answers)
     return next((each for each in replicas if table.roots.get(each.domain, each.uri) != each.uri), None)
 
 
 def _newest_replicas(answers: Mapping[str, _Presence]) -> tuple[ReplicaConfig, ...]:
-    """The replicas of the table by the newest state that any register tells; none if none does."""
+    """Return the table's replicas by the newest state in any register; none if no register has a state."""
     records = [answer.held.record for answer in answers.values() if answer.held is not None]
     voted = [record for record in records if record.accepted is not None]
     return newest_accepted(voted).locator.replicas if voted else ()

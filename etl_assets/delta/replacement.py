@@ -1,6 +1,7 @@
-"""The commit of an undo: files out and files in, in one log entry that is computed, so that it needs no Spark.
+"""The commit of an undo: files are removed and restored in one computed log entry, without Spark.
 
-Belongs here: carrying it out. Does not belong here: which files go and come back (`undo/plan.py`).
+Belongs here: carrying out an undo. Does not belong here: which files are removed and restored
+(`undo/plan.py`).
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """What an undo commits to one table: files out and files in, without rows to evaluate.
+    """The commit of an undo to one table: files to remove and to restore, without rows to evaluate.
 
     Attributes:
         table: The table.
-        base_version: Its version that this was planned on; the commit becomes the next one.
-        removed: Files that go.
-        restored: Files of an older version that come back.
-        kept: Rows of removed files that stay.
-        cursors: Cursors that are set, at -1 those set back.
-        transactions: Other transaction ids that are set.
-        undo: What to note of the undo; empty where it is none that an operator asked for.
-        facts: Figures to keep with the commit.
+        base_version: Its version that the undo was planned on; the commit becomes the next one.
+        removed: Files to remove.
+        restored: Files of an older version to restore.
+        kept: Rows of removed files that stay in the table.
+        cursors: Cursors to set; -1 sets a cursor back.
+        transactions: Other transaction ids to set.
+        undo: Description of the undo, kept with the commit; empty if no operator asked for one.
+        facts: Metrics to keep with the commit.
     """
 
     table: Table
@@ -57,22 +58,23 @@ class Replacement:
 def replace_contents(
     replacements: Sequence[Replacement], *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 ) -> list[int]:
-    """Commit an undo to some tables, in this order, and make each commit durable. No Spark.
+    """Commit an undo to some tables, in this order, and make each commit durable. Uses no Spark.
 
-    All of their locks are held meanwhile, so that no run reads one table as it was and another as it will be.
+    All of their locks are held meanwhile, so that no run reads one table before the undo and another after
+    it.
 
     Returns:
-        The new version of each.
+        The new version of each table.
 
     Raises:
-        CommitConflict: one of them has moved past its base version; nothing was written. Plan again.
+        CommitConflict: one of the tables has moved past its base version; nothing was written. Plan again.
         TableBusy: another process held a lock for too long; nothing was written.
         CommitOverwritten: another program wrote over a table's last own commit; nothing was written.
         FeatureUnsupported: a table uses a feature of Delta that this does not know; nothing was written.
-        FilesGone: files that were to come back are not there.
+        FilesGone: files to be restored are missing.
     """
     with ExitStack() as locks:
-        # One order for whoever locks several tables, so that two of them do not wait for each other.
+        # Every process locks several tables in this order, so that two of them do not wait for each other.
         for each in sorted(replacements, key=lambda each: each.table.name):
             locks.enter_context(writing(each.table, wait_seconds=wait_seconds, driver_pid=None))
         for each in replacements:
@@ -109,19 +111,23 @@ def _put_undo(replacement: Replacement, place: Place, writer: str) -> None:
             **({UNDO: dict(replacement.undo)} if replacement.undo else {}),
         },
     )
-    # Where there is one already it is another program's, and the verification of the commit says so.
+    # An existing entry is another program's; the verification of the commit reports it.
     snapshot = replacement.table.snapshot(replacement.base_version)
     entry.put(place.path, stamped=snapshot is not None and snapshot.has_commit_timestamps)
 
 
 def _bring_back(replacement: Replacement, folder: Path) -> tuple[StoredFile, ...]:
-    """The restored files under names of their own, which no vacuum that is under way knows."""
+    """Restore the files under new names, which no vacuum under way knows.
+
+    Raises:
+        FilesGone: one of the files is missing or incomplete.
+    """
     missing = missing_files(folder, replacement.restored)
     if not missing:
         try:
             return tuple(file.bring_back(folder) for file in replacement.restored)
         except FileNotFoundError as error:
-            missing = [str(error.filename)]  # a vacuum removed it this moment
+            missing = [str(error.filename)]  # a vacuum has just removed it
     raise FilesGone(
         f"{len(missing)} files of that version of {replacement.table.name} are gone from {folder}: {missing[0]}",
         fix="choose a newer version; files that are out of use are removed when a table is vacuumed",

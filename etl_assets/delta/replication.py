@@ -1,7 +1,8 @@
-"""A table of several domains as the steps use it: where to write, what may be read, and when a commit counts.
+"""A mirrored table as the steps use it: where to write, which version may be read, and when a commit counts.
 
-Belongs here: the mirroring protocol (`mirroring/`) put beside the tables of one process. Does not belong here: the
-protocol, who should lead (`placement/`), how a table is made (`registration.py`), and where it stands (`replication_status.py`).
+Belongs here: the mirroring protocol (`mirroring/`) applied to the tables of one process. Does not belong
+here: the protocol, the choice of the leader (`placement/`), the creation of a table (`registration.py`), and
+its status (`replication_status.py`).
 """
 
 from __future__ import annotations
@@ -51,11 +52,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("etl_assets")
 
 TABLE_PROPERTIES = {
-    # Derived files that Delta writes before a commit is acknowledged survive a dropped tail and are believed. Delta's
-    # own checkpoints and log clean-up are off therefore; `mirroring/checkpoints.py` makes them of acknowledged versions.
+    # Derived files that Delta writes before a commit is acknowledged outlive a tail that is dropped, and
+    # readers believe them. So Delta's own checkpoints and log clean-up are off; `mirroring/checkpoints.py`
+    # makes checkpoints of acknowledged versions.
     "delta.checkpointInterval": "1000000000",
     "delta.enableExpiredLogCleanup": "false",
-    # Logs are copied byte by byte: the time of a commit is what the entry says, not when a copy was made.
+    # Logs are copied byte by byte: a commit's time is the one in its entry, not the time of a copy.
     "delta.enableInCommitTimestamps": "true",
 }
 WRITE_SETTINGS = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
@@ -63,7 +65,7 @@ _JOIN_ATTEMPTS, _JOIN_PAUSE_SECONDS = 5, 0.2
 
 
 class Replication:
-    """One table of a process that works in one domain."""
+    """Replication of one table, in a process that works in one domain."""
 
     def __init__(self, name: str, domain: FailureDomain) -> None:
         self._table = MirroredTable(
@@ -94,16 +96,20 @@ class Replication:
         return self._table.home
 
     def exists(self) -> bool:
-        """Whether the table was made mirrored.
+        """Return whether the table has been created as a mirrored table.
+
+        A table from the time with one domain becomes mirrored by this call.
 
         Raises:
-            QuorumUnavailable: no domain that answers has its register, and too few answer to tell.
-            MembershipRefused: it was made with other roots than the configured ones.
+            QuorumUnavailable: no domain that answers has its register, and too few answer to know; or it must
+                be made mirrored, and a domain does not answer.
+            MembershipRefused: it was created with other roots than the configured ones.
+            ReplicaCorrupt: its existing data cannot be made a mirrored table.
         """
         return self._registration.exists()
 
     def create(self) -> None:
-        """Make the table mirrored, once: its register in all domains.
+        """Create the mirrored table, once: its register in all domains.
 
         Raises:
             QuorumUnavailable: a domain does not answer, and all must.
@@ -111,13 +117,15 @@ class Replication:
         self._registration.create()
 
     def acknowledged(self) -> State | None:
-        """The newest state that may be read, None when the table does not exist."""
+        """Return the newest state that may be read, None if the table does not exist."""
         return self._reading.acknowledged() if self.exists() else None
 
     def problem(self, locator: Locator, state: State | None = None) -> str | None:
-        """Why this process's domain cannot lead the table as things stand: its register is lost, or does not answer, or it
-        is to have a replica that may lead and has not yet. What lies under its root from an earlier time counts for nothing,
-        nor does what is not part of an acknowledged `state`.
+        """Return why this process's domain cannot lead the table at present, None if it can.
+
+        Its register is lost or does not answer, or it has no replica that may lead yet. Data that was under
+        its root before that does not count. Neither does a replica that is not part of an acknowledged
+        `state`.
         """
         agreed = locator.replica(self._table.home)
         if agreed is None:
@@ -131,18 +139,18 @@ class Replication:
         return None if why is None else f"its replica {why} (`etl-assets tables repair {self.name}`)"
 
     def standing(self) -> ReplicationStatus | None:
-        """Where the table stands, None when it does not exist.
+        """Return the table's replication status, None if the table does not exist.
 
         Raises:
-            QuorumUnavailable: too few domains answer to tell.
+            QuorumUnavailable: too few domains answer to know.
         """
         state = self.acknowledged()
         return None if state is None else standing(self._table, state)
 
     def bind(self) -> Binding | None:
-        """Where the newest acknowledged version is read from now, None when the table does not exist.
+        """Find the replica with the newest acknowledged version, None if the table does not exist.
 
-        Another generation than the last time is told in the log, which of a run is that run's.
+        A generation other than the last one is logged, in the run's log if a run asks.
         """
         before = self._bound
         self._bound = self._reading.bind() if before is not None or self.exists() else None
@@ -158,27 +166,30 @@ class Replication:
         return self._bound
 
     def bound(self) -> Binding | None:
-        """Where versions found by the last `bind` are read from."""
+        """Return the replica that the last `bind` found, and bind first if there was none."""
         return self._bound or self.bind()
 
     def folder_read_last(self) -> Path | None:
-        """The folder that the last `bind` found, None before the first one."""
+        """Return the folder that the last `bind` found, None before the first one."""
         return None if self._bound is None else Path(self._bound.uri) / self._bound.folder
 
     def lead(self) -> Lead:
-        """Take up the lead in this process's domain, or join it, and push what its log holds beyond the head."""
+        """Acquire or join the leadership in this process's domain, and push its entries beyond the head."""
         return self._leadership.lead()
 
     def acknowledge(self, lead: Lead, entry: bytes) -> None:
-        """Have the version after the lead's acknowledged, which this process has just committed."""
+        """Have the version after the leader's head acknowledged, which this process has just committed."""
         self.mirror.acknowledge(lead, entry)
 
     def follow(self) -> None:
-        """Bring every other replica up to the acknowledged head; whoever does not answer is left behind."""
+        """Bring every other replica up to the acknowledged head, except those that do not answer."""
         self.mirror.follow()
 
     def checkpoint(self) -> tuple[str, ...]:
-        """Give replicas the checkpoint that is due; returns the domains that got it. For the leading domain.
+        """Give replicas the checkpoint that is due. For the leading domain.
+
+        Returns:
+            The domains that got it.
 
         Raises:
             Fenced: this domain does not lead.
@@ -189,21 +200,24 @@ class Replication:
         return checkpoint_replicas(self._table, self.mirror.push(), make_checkpoint, says_the_same)
 
     def outdated(self, keep: int) -> tuple[int, tuple[Outdated, ...]]:
-        """The version at which the log would begin, about `keep` before the newest, and what lies before it by domain.
+        """Return the version at which a truncated log would begin, and the files before it by domain.
+
+        That version is about `keep` before the newest.
 
         Raises:
-            QuorumUnavailable: too few domains answer to tell.
+            QuorumUnavailable: too few domains answer to know.
         """
         state = self._reading.acknowledged()
         first = max(state.version - keep, state.base.first)
         return first, find_outdated(self._table, state, before=first)
 
     def shorten(self, keep: int, step: int = 1) -> tuple[int, tuple[Outdated, ...]]:
-        """Let the log begin about `keep` versions before the newest, if that gains `step` of them, and remove what lies
-        before; as much as one round may. For the leading domain.
+        """Truncate the log to about `keep` versions if that gains `step` of them. For the leading domain.
+
+        Removes the files before the new beginning, as many as one round may remove.
 
         Returns:
-            The version at which the log begins, and what was removed by domain.
+            The version at which the log begins, and the removed files by domain.
 
         Raises:
             Fenced: this domain does not lead.
@@ -216,27 +230,28 @@ class Replication:
         return state.base.first, clean(self._table, state)
 
     def holdings(self) -> list[Holding]:
-        """Where the table's data is, in every domain that is to have it, this one first.
+        """Return the places of the table's data in every domain that must have it, this process's first.
 
         Raises:
-            QuorumUnavailable: too few domains answer to tell.
-            DomainUnavailable: one of them does not answer.
+            QuorumUnavailable: too few domains answer to know.
+            DomainUnavailable: one of the domains does not answer, or has another history.
         """
         return holdings(self._table, self._reading.acknowledged())
 
     def locator(self) -> Locator | None:
-        """The replicas as the newest register that answers has them, agreed on or not; None if none does."""
+        """Return the replicas by the newest register that answers, agreed on or not; None if none answers."""
         return self._reading.locator()
 
     def without_memory(self, locator: Locator) -> set[str]:
-        """Domains of a locator whose register does not count, though their root answers: it is gone, another one's, or
-        cannot be read.
+        """Return the domains of a locator whose root answers but whose register does not count.
+
+        Such a register is missing, belongs to another replica or table, or cannot be read.
         """
         membership = self.membership
         return {*membership.forgotten(locator), *membership.unreadable(locator)}
 
     def roles(self) -> dict[str, Role]:
-        """The domains with a replica and what each is for, as the leading domain has it.
+        """Return the domains with a replica and the role of each, as the leading domain has them.
 
         Raises:
             Fenced: this domain does not lead.
@@ -245,14 +260,14 @@ class Replication:
 
     @property
     def membership(self) -> Membership:
-        """The replicas, to be changed from this process's domain."""
+        """The membership of the replicas, to be changed from this process's domain."""
         return Membership(self.mirror, new_incarnation=lambda: uuid.uuid4().hex)
 
     def broken(self) -> dict[str, list[str]]:
-        """What is wrong with each replica's acknowledged part, by domain; empty lists where nothing is.
+        """Return the problems of each replica's acknowledged part, by domain; an empty list for none.
 
         Raises:
-            QuorumUnavailable: too few domains answer to tell what is acknowledged.
+            QuorumUnavailable: too few domains answer to know the acknowledged state.
         """
         state = self.acknowledged()
         if state is None:
@@ -262,10 +277,12 @@ class Replication:
         }
 
     def forked(self) -> dict[str, str]:
-        """Domains whose replica has published what the acknowledged history does not have, and what that is. Makes no table.
+        """Return the domains whose replica published entries outside the acknowledged history, with reasons.
+
+        Creates no table.
 
         Raises:
-            QuorumUnavailable: too few domains answer to tell what is acknowledged.
+            QuorumUnavailable: too few domains answer to know the acknowledged state.
         """
         state = None if self.locator() is None else self._reading.acknowledged()
         found = (
@@ -282,31 +299,31 @@ class Replication:
             return None
 
     def differing(self) -> list[Differing]:
-        """Data files whose bytes are not the same in all replicas. Reads all of them.
+        """Return the data files whose bytes are not the same in all replicas. Reads all of them.
 
         Raises:
-            QuorumUnavailable: too few domains answer to tell what is acknowledged.
+            QuorumUnavailable: too few domains answer to know the acknowledged state.
             Unanswered: a domain does not answer.
         """
         state = self.acknowledged()
         return [] if state is None else list(differing(self._table, state))
 
     def mend(self, found: Differing) -> None:
-        """Put the bytes that most replicas have in the place of others.
+        """Replace differing bytes with the bytes that most replicas have.
 
         Raises:
-            ReplicaCorrupt: there are no most.
+            ReplicaCorrupt: no version of the bytes is in most replicas.
             QuorumUnavailable: too few domains answer.
-            Unanswered: one of those concerned does not.
+            Unanswered: one of the domains concerned does not answer.
         """
         mend(self._table, self._reading.acknowledged(), found)
 
     def look(self, domain: str, since: ScrubProgress | None) -> ScrubFinding:
-        """Look over the next piece of a domain's replica; nothing is found where it has none.
+        """Scrub the next piece of a domain's replica; the finding is empty where the domain has none.
 
         Raises:
-            QuorumUnavailable: too few domains answer to tell what is acknowledged.
-            Unanswered: that one does not.
+            QuorumUnavailable: too few domains answer to know the acknowledged state.
+            Unanswered: that domain does not answer.
         """
         state = self.acknowledged()
         agreed = None if state is None else state.locator.replica(domain)
@@ -315,31 +332,37 @@ class Replication:
         return look(self._table, agreed, state, since, sums_up)
 
     def rebuild(self, domain: str) -> None:
-        """Build another domain's replica anew from those that are whole; until it has everything, it does not vote.
+        """Rebuild another domain's replica from the whole ones. It does not vote until it has everything.
 
-        A register that cannot be read is written over.
+        A register that cannot be read is overwritten.
 
         Raises:
-            MembershipRefused: it leads, or too few voters with data would be left meanwhile; or its root does not carry its
-                mark.
+            MembershipRefused: the domain leads, or too few voters with data would be left meanwhile; or its
+                root does not carry its mark.
             QuorumUnavailable: too few voters answer.
             ReplicaCorrupt: its register is that of another table.
-            Unanswered: it does not answer.
+            Unanswered: the domain does not answer.
         """
+        # 1. Lead, and refuse a rebuild that would not be safe.
         self.lead()
         locator = self.mirror.leading()[1].locator
         agreed = locator.replica(domain)
         self._expect_marked(domain, locator)
         self._table.replica(domain, locator).register.expect_own()
         self._expect_to_go_on_without(domain, locator)
+        # 2. Remove the replica and add it again, without a vote.
         self.membership.remove(domain)
         self._add_again(domain)
+        # 3. Give it its former role, or that of a voter if it had none.
         if agreed is None or agreed.role is not Role.LEARNER:
             self.membership.promote(domain, witness=agreed is not None and not agreed.has_data)
         self.follow()
 
     def _expect_marked(self, domain: str, locator: Locator) -> None:
-        """Refuse to build a replica under a root without its domain's mark: the mount point of a disk that is away has none."""
+        """Refuse to build a replica under a root without its domain's mark.
+
+        The mount point of an absent disk has none.
+        """
         store = self._table.replica(domain, locator).store
         marker = store.get(MARKER)
         if marker is not None and owner(marker.content) == domain:
@@ -354,9 +377,9 @@ class Replication:
         )
 
     def _expect_to_go_on_without(self, domain: str, locator: Locator) -> None:
-        """Refuse to take a replica out, damaged as it is, while the table could not go on without its vote.
+        """Refuse to remove a replica, however damaged, while the table could not work without its vote.
 
-        A change of the replicas that is not settled stops the table until it is.
+        A membership change that is not settled stops the table until it is.
         """
         standing = self.standing()
         without = locator.next(replicas=[each for each in locator.replicas if each.domain != domain])
@@ -375,7 +398,10 @@ class Replication:
             )
 
     def _add_again(self, domain: str) -> None:
-        """Let a domain join that was just taken out: what was on its way to it may still change its register."""
+        """Add a domain that was just removed.
+
+        Retried, because a request still on its way to the domain may change its register.
+        """
         for attempt in range(1, _JOIN_ATTEMPTS + 1):
             try:
                 self.membership.add(domain, remake=True)
@@ -387,15 +413,15 @@ class Replication:
                 return
 
     def folder(self, lead: Lead) -> Path:
-        """Folder of this domain's own replica."""
+        """Return the folder of this domain's own replica."""
         return Path(self._table.roots[self._table.home]) / self.mirror.home.folder(lead.folder)
 
 
 def make_mirrored(name: str, domain: FailureDomain) -> None:
-    """Make a table mirrored, and all tables of the platform with it.
+    """Create a mirrored table, and all tables of the platform with it.
 
-    A stage must be able to write its exceptions table for the first time while a domain is down; so that one is made
-    while all are up.
+    A stage must be able to write its exceptions table for the first time while a domain is down. So that
+    table is created while all domains are up.
 
     Raises:
         QuorumUnavailable: the table is new, and a domain does not answer.
@@ -408,5 +434,5 @@ def make_mirrored(name: str, domain: FailureDomain) -> None:
 
 @functools.cache
 def replication(name: str, domain: FailureDomain) -> Replication:
-    """The replication of a table: one for each table and domain in a process."""
+    """Return the replication of a table: one object for each table and domain in a process."""
     return Replication(name, domain)

@@ -1,7 +1,9 @@
-"""Where a mirrored table stands, and where its data is: read from the registers, and nothing changed.
+"""Replication status of a mirrored table and the places of its data, read from the registers.
 
-Belongs here: what the registers say of an acknowledged state. Does not belong here: whether the log and the files are what they
-say (`mirroring/verification.py`), and what becomes of it (`replicas/reconcile.py`).
+Changes nothing.
+
+Belongs here: the registers' account of an acknowledged state. Does not belong here: whether the log and the
+files agree with it (`mirroring/verification.py`), and what follows from it (`replicas/reconcile.py`).
 """
 
 from __future__ import annotations
@@ -24,19 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationStatus:
-    """Where a mirrored table stands.
+    """Replication status of a mirrored table.
 
     Attributes:
-        leader: The domain that leads it, None if none does yet or that cannot be told.
+        leader: The domain that leads it; None if no domain leads yet or the leader is unknown.
         epoch: Number of the fence epoch.
         generation: The locator's generation.
         version: The acknowledged version, -1 for none.
         one_copy: Commits are acknowledged with the data in one domain.
-        behind: For each domain with a replica how many acknowledged versions it lacks; None where it does not answer, or has
-            published another history.
-        roles: What each replica is for.
-        whole: Domains that hold the acknowledged version with all its rows, published or voted for: it survives there.
-        problem: Why the rest is not known, None if it is.
+        behind: For each domain with a replica, the number of acknowledged versions it lacks; None where it
+            does not answer, or has published another history.
+        roles: Role of each replica.
+        whole: Domains that hold the acknowledged version with all its rows, published or voted for: it
+            survives there.
+        problem: Why the rest is unknown; None if it is known.
         forked: Domains that have published another history.
     """
 
@@ -53,7 +56,7 @@ class ReplicationStatus:
 
     @classmethod
     def unknown(cls, problem: str) -> ReplicationStatus:
-        """Nothing can be told."""
+        """Return a status in which nothing is known, for the given reason."""
         return cls(
             leader=None,
             epoch=0,
@@ -75,8 +78,8 @@ class Holding:
         domain: The domain.
         store: Its root.
         folder: Key of the table's folder.
-        version: Up to which version it is there, or from which on it will be: what it has not got of later ones it is
-            still to get.
+        version: The version up to which it has the data, or from which on it will have it. It still has to
+            receive what it lacks of later versions.
     """
 
     domain: str
@@ -86,7 +89,7 @@ class Holding:
 
 
 def standing(table: MirroredTable, state: State) -> ReplicationStatus:
-    """Where a table with an acknowledged state stands. Asks every domain once."""
+    """Return the replication status of a table with an acknowledged state. Asks every domain once."""
     behind: dict[str, int | None] = {}
     whole, others = [], []
     roles = {replica.domain: replica.role for replica in state.locator.replicas}
@@ -100,7 +103,7 @@ def standing(table: MirroredTable, state: State) -> ReplicationStatus:
             record = None
         behind[domain] = None if record is None else max(0, state.version - record.published.version)
         voted = record is not None and record.accepted is not None and record.accepted.covers(state)
-        # A vote is given for durable data only, and for nothing before everything up to it is there.
+        # A domain votes for durable data only, and only once it has everything up to that version.
         if roles[domain] is not Role.WITNESS and (behind[domain] == 0 or voted):
             whole.append(domain)
     return ReplicationStatus(
@@ -124,10 +127,10 @@ def _has_forked(table: MirroredTable, domain: str, record: Record, state: State)
 
 
 def holdings(table: MirroredTable, state: State) -> list[Holding]:
-    """Where a table's data is, in every domain that is to have it, this process's one first.
+    """Return the places of a table's data, in every domain that must have it, this process's domain first.
 
     Raises:
-        DomainUnavailable: one of them does not answer, or has another history.
+        DomainUnavailable: one of the domains does not answer, or has another history.
     """
     found = []
     for agreed in state.locator.replicas:

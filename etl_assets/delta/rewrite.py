@@ -1,6 +1,7 @@
-"""Data files of a table written anew without Delta's writer: files out and files in, in one log entry that is computed.
+"""Copy-on-write without Delta's writer: files are removed and added in one computed log entry.
 
-What Delta's MERGE does, for who finds the files and makes the rows by himself. See `append.py`, which only adds files.
+Does the work of Delta's MERGE for a caller that finds the files and computes the rows itself. See
+`append.py`, which only adds files.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """What becomes of a table by files that were written: files that go for them, and figures in rows."""
+    """Result of a rewrite's `write`: the files that the new ones replace, and metrics in rows."""
 
     removed: tuple[StoredFile, ...]
     source_rows: int
@@ -46,14 +47,14 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What to commit.
+    """A rewrite to commit.
 
     Attributes:
         base_version: The table's version it was planned on; the commit becomes the next one.
-        write: Writes Parquet files with the contract's columns into a new folder, as of `write_files`. Called with the
-            table's lock held, once.
-        transaction: Identity of the write, as of `Write`.
-        cursors: What of its inputs the table has consumed with this commit.
+        write: Writes Parquet files with the contract's columns into a new folder, as for `write_files`.
+            Called once, with the table's lock held.
+        transaction: Identity of the write, as in `Write`.
+        cursors: Progress on the inputs that this commit consumes.
     """
 
     base_version: int
@@ -63,21 +64,24 @@ class Rewrite:
 
 
 def can_rewrite(table: Table, snapshot: Snapshot) -> bool:
-    """Whether files of a table can be replaced here. Otherwise Delta does it, or says why it must not be."""
+    """Return whether files of a table can be replaced here. If not, Delta does it or reports the reason."""
     return can_write_files(table, snapshot, Access.REPLACE)
 
 
 def commit_rewrite(
     table: Table, rewrite: Rewrite, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 ) -> Commit:
-    """Commit as the version after the base and make it durable, as `commit` does. The table must be one for `can_rewrite`.
+    """Commit a rewrite as the version after its base and make it durable, as `commit` does.
+
+    `can_rewrite` must hold for the table.
 
     Raises:
-        CommitConflict: the table has moved past `base_version` by another write; nothing was written. Plan again.
+        CommitConflict: the table has moved past `base_version` by another write; nothing was written. Plan
+            again.
         TableBusy: another process held the table's lock for too long; nothing was written.
-        CommitUnverified: what is in the log is not what was to be written.
+        CommitUnverified: the log's entry is not the one that was to be written.
     """
-    # No JVM commits: what Spark's workers write counts only by the entry, which this process puts.
+    # No JVM commits here: files of Spark's workers count only by the entry, which this process puts.
     with writing(table, wait_seconds=wait_seconds, driver_pid=None):
         if (found := committed_before(table, rewrite.transaction)) is not None:
             return found
@@ -89,7 +93,7 @@ def commit_rewrite(
 
 def _execute(table: Table, rewrite: Rewrite, place: Place, writer: str) -> None:
     snapshot = table.snapshot(rewrite.base_version)
-    assert snapshot is not None  # else there would be no base
+    assert snapshot is not None  # without the snapshot there would be no base
     written: list[Rewritten] = []
 
     def write(folder: Path) -> int:

@@ -1,10 +1,11 @@
-"""The rows of one version of a table as a Spark frame, of no more files than hold them.
+"""The rows of one version of a table as a Spark frame that reads as few files as possible.
 
-Delta plans a read by loading the whole log in Spark jobs, three or four for each table and process, which take longer
-the longer the history is. What a step reads is nearly always a few files of a few days, and the log that says which
-has been read already, without Spark (`table.Snapshot`). So Spark is told the files by name. It goes through
-Delta where that would not be the same, or not cheaper: a table whose protocol has more to it than Parquet files, a table
-without contract, many files.
+Delta plans a read by loading the whole log in three or four Spark jobs for each table and process. They take
+longer the longer the history is. A step nearly always reads a few files of a few days, and the log that names
+them has already been read without Spark (`table.Snapshot`). So Spark gets the files by name.
+
+Delta reads where that would give other rows or cost more: a table whose protocol has more than Parquet files,
+a table without contract, or many files.
 """
 
 from __future__ import annotations
@@ -30,39 +31,39 @@ if TYPE_CHECKING:
 DAY_COLUMN = "partition_date"
 """The Delta partition column of tables that are laid out by day."""
 MAX_FILES_BY_NAME = 1_000
-"""Beyond, Spark would spend more on looking each file up than Delta does on its log."""
+"""Beyond this many files, Spark spends more on looking up each file than Delta does on its log."""
 
 MAX_ROWS_IN_PROCESS = 1_000_000
-"""As many are searched in this process within a second."""
+"""This process searches as many rows within a second."""
 
 KnownFiles = Mapping[dt.date, Sequence[str]]
-"""Data files of some days, by their paths."""
+"""Paths of data files, by day."""
 
 After = int | Mapping[dt.date, int]
-"""The batch id above which rows are wanted: one for all days, or one for each day wanted. Below 0: every row of it."""
+"""The batch id above which rows are wanted, for all days or by wanted day. Below 0 means every row."""
 
 
 def whole_days(days: Iterable[dt.date]) -> After:
-    """Every row of some days."""
+    """Return the `After` that selects every row of some days."""
     return dict.fromkeys(days, -1)
 
 
 def day_folder(day: dt.date) -> str:
-    """The folder of a day's data files, as Delta names it."""
+    """Return the folder of a day's data files, as Delta names it."""
     return f"{DAY_COLUMN}={day.isoformat()}"
 
 
 def read_rows(
     spark: SparkSession, table: Table, version: int, after: After | None, within: Within | None = None
 ) -> DataFrame:
-    """The rows of a version, all of them or the new ones, or those of some days.
+    """Return the rows of a version: all of them, those above a batch id, or those of some days.
 
     Args:
         spark: The session.
         table: The table.
         version: A version of it.
-        after: The rows wanted, of a table with `partition_date` and `batch_id`; None for all.
-        within: Of these only such rows.
+        after: The wanted rows, of a table with `partition_date` and `batch_id`; None for all.
+        within: Ranges that the rows must be in as well.
     """
     rows = _by_name(spark, table, version, after, within)
     if rows is None:
@@ -81,9 +82,10 @@ def rows_in_process(
     values: Collection[str],
     columns: Sequence[str],
 ) -> pa.Table | None:
-    """Some columns of the rows of some days whose text `key` has one of some values, read without Spark.
+    """Read some columns of the rows of some days whose text `key` has one of some values, without Spark.
 
-    None where Spark is to read them: there are too many rows to search, or Parquet files do not say it all.
+    None where Spark must read them: there are too many rows to search, or the Parquet files alone do not hold
+    them.
     """
     import pyarrow as pa
     import pyarrow.dataset
@@ -100,10 +102,11 @@ def rows_in_process(
 
 
 def rows_of_batch_in_process(table: Table, version: int) -> pa.Table | None:
-    """The rows of a version that its own commit wrote, with the contract's columns, read without Spark; all rows of a table
-    that does not tell them apart.
+    """Read the rows of a version that its own commit wrote, with the contract's columns, without Spark.
 
-    None where Spark is to read them: there are too many, or Parquet files do not say it all.
+    Of a table without `batch_id` all rows are returned.
+
+    None where Spark must read them: there are too many rows, or the Parquet files alone do not hold them.
     """
     import pyarrow.dataset as ds
 
@@ -133,7 +136,7 @@ def rows_of_batch_in_process(table: Table, version: int) -> pa.Table | None:
 def _by_name(
     spark: SparkSession, table: Table, version: int, after: After | None, within: Within | None
 ) -> DataFrame | None:
-    """All rows of the files that the wanted ones are in; None where Delta has to read them."""
+    """Return all rows of the files that hold the wanted rows; None where Delta must read them."""
     snapshot = table.snapshot(version)
     if table.contract is None or snapshot is None or not snapshot.is_plain:
         return None
@@ -143,14 +146,17 @@ def _by_name(
     schema = struct_type(table.contract)
     if not files:
         return frame_of(spark, [], schema)
-    # The base path is where the folders of Delta's partitions begin, whose values are columns too.
+    # The folders of Delta's partitions begin at the base path; their values are columns too.
     reader = spark.read.schema(schema).option("basePath", str(table.path))
     rows = reader.parquet(*(str(table.path / file) for file in files))
     return rows.select(*schema.names)
 
 
 def folders_spell_partitions(snapshot: Snapshot, files: Sequence[str]) -> bool:
-    """Whether the folders of files spell their partitions as Spark reads them. Other programs may lay out files as they like."""
+    """Return whether the folders of files spell their partitions as Spark reads them.
+
+    Other programs may lay out files in another way.
+    """
     columns = snapshot.partition_columns()
     return all(
         PurePosixPath(path).parent == PurePosixPath(folder_of(partition, columns))
@@ -159,13 +165,19 @@ def folders_spell_partitions(snapshot: Snapshot, files: Sequence[str]) -> bool:
 
 
 def files_with(snapshot: Snapshot, after: After | None, within: Within | None = None) -> Iterator[str]:
-    """Data files that may hold rows wanted, by their partition and statistics; relative to the table's folder."""
+    """Return the data files that may hold wanted rows, by partition and statistics.
+
+    The paths are relative to the table's folder.
+    """
     files = _after(snapshot, after)
     yield from files if within is None else snapshot.files_within(within, list(files))
 
 
 def known_files(snapshot: Snapshot, folder: Path, days: After, within: Within | None = None) -> KnownFiles:
-    """Data files of a version that may hold rows of some days, by day, with the table's folder before them."""
+    """Return the data files of a version that may hold rows of some days, by day.
+
+    The paths begin with the table's folder.
+    """
     wanted = set(files_with(snapshot, days, within))
     found: defaultdict[dt.date, list[str]] = defaultdict(list)
     for path, day, _ in snapshot.files_by_day():

@@ -1,7 +1,8 @@
-"""What a frame may change of its table's columns, as its asset declares it, and the commit that changes them.
+"""Changes that a frame may make to its table's columns by the asset's spec, and the commit that makes them.
 
-Columns are added at the end, and become wider where Delta reads old files by the new type. Everything else is refused by
-`frame_columns.py`, before anything is written. Does not belong here: tables with a contract, whose columns nothing changes.
+Columns are added at the end, and become wider where Delta reads old files by the new type. `frame_columns.py`
+refuses everything else before anything is written. Does not belong here: tables with a contract, whose
+columns never change.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _LOCAL_TIME = re.compile(r'"(type|elementType|keyType|valueType)":"timestamp_ntz
 def columns_after(
     schema: StructType, stored: StructType, allowed: SchemaChanges, *, laid_out_by: Collection[str] = ()
 ) -> StructType:
-    """The columns that a table has once a frame may be stored in it; those that it has, where nothing may change or has to.
+    """Return the columns that a table needs to store a frame; its own columns if none may or must change.
 
     Args:
-        schema: The frame's.
-        stored: The table's.
-        allowed: What may change.
+        schema: The frame's columns.
+        stored: The table's columns.
+        allowed: The changes allowed.
         laid_out_by: Delta partition columns, which keep their types.
     """
     from pyspark.sql.types import StructField, StructType
@@ -60,14 +61,14 @@ def columns_after(
     added = [
         StructField(field.name, field.dataType, nullable=True)
         for field in schema.fields
-        # A column in another case, or without a type, is refused by name.
+        # A column whose name differs in case only, or without a type, is refused by name later.
         if field.name.lower() not in there and field.dataType.typeName() != "void"
     ]
     return StructType([*fields, *added])
 
 
 def _wider(stored: DataType, found: DataType) -> DataType:
-    """The type that holds both, where Delta can widen the stored one to it; the stored one otherwise."""
+    """Return the type that holds both, where Delta can widen the stored one to it; else the stored one."""
     from pyspark.sql.types import DecimalType
 
     if isinstance(stored, DecimalType) and isinstance(found, DecimalType):
@@ -89,9 +90,10 @@ def change_columns(
     widens: bool,
     wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
 ) -> int:
-    """Commit the columns of a table without rows; returns its new version.
+    """Commit new columns of a table, without rows; returns its new version.
 
-    Columns that become wider make the table one of Delta's feature `typeWidening`, which readers other than Spark may not have.
+    Wider columns give the table Delta's feature `typeWidening`, which readers other than Spark may not
+    support.
 
     Raises:
         CommitConflict: the table has moved past `base_version`; nothing was written.
@@ -108,8 +110,8 @@ def change_columns(
 
 
 def _needed(snapshot: Snapshot | None, columns: StructType, *, widens: bool) -> Mapping[str, str]:
-    """Properties that a table is to have before it gets its new columns: the features that Delta does not enable by itself."""
-    assert snapshot is not None  # its version is known
+    """Return the properties that a table needs first, for features that Delta does not enable by itself."""
+    assert snapshot is not None  # the caller has checked the table's version
     needed = dict(_WIDENS) if widens and not _WIDENS.items() <= snapshot.properties.items() else {}
     if "timestampNtz" not in snapshot.named_features and _LOCAL_TIME.search(columns.json()):
         needed |= _HAS_LOCAL_TIMES
@@ -123,7 +125,7 @@ def _put_properties(spark: SparkSession, properties: Mapping[str, str], place: P
 
 
 def _put_columns(spark: SparkSession, columns: StructType, place: Place, writer: str) -> None:
-    # Not ALTER TABLE: as text, a type does not say how the names within it are spelled.
+    # ALTER TABLE would not do: a type as text does not say how the names within it are spelled.
     with scoped_settings(spark, write_settings(place, writer, {}, {})):
         empty = frame_of(spark, [], columns).write.format("delta").mode("append")
         empty.option("mergeSchema", "true").save(str(place.path))

@@ -1,4 +1,4 @@
-"""Folders for what is made and taken away at once, outside of any table."""
+"""Temporary folders outside of any table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _LEFT_SECONDS = 3600.0
 
 @contextmanager
 def scratch_folder(purpose: str) -> Generator[Path]:
-    """An empty folder of this machine, gone afterwards. What killed processes left for the same purpose goes as well."""
+    """Yield an empty folder on this machine, removed afterwards.
+
+    Folders that killed processes left for the same purpose are removed first.
+    """
     prefix = f"{_PREFIX}{purpose}-"
     _sweep(prefix)
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
@@ -24,7 +27,7 @@ def scratch_folder(purpose: str) -> Generator[Path]:
 
 
 def _sweep(prefix: str) -> None:
-    """Remove old ones of this user. A live one is done within seconds."""
+    """Remove old folders of this user. A live one is finished within seconds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):
             found = folder.lstat()

@@ -1,4 +1,4 @@
-"""What is asked of a Spark session, local or remote: settings for one write, a frame of a few rows, the driver's process."""
+"""Uses of a Spark session, local or remote: settings for one write, a small frame, the driver's process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def scoped_settings(spark: SparkSession, settings: Mapping[str, str]) -> Generator[None]:
-    """Set session settings for one write and put back what was there.
+    """Set session settings for one write and restore the previous ones.
 
-    Transaction ids and user metadata for MERGE can be given only this way. Left behind, they would make the next
-    write to the same table a silent no-op, so they go whatever happens.
+    Transaction ids and user metadata for MERGE can be given only this way. Left behind, they would make the
+    next write to the same table a silent no-op, so they are removed in any case.
     """
     before = {key: spark.conf.get(key, None) for key in settings}
     try:
@@ -38,26 +38,27 @@ def scoped_settings(spark: SparkSession, settings: Mapping[str, str]) -> Generat
 
 
 def frame_of(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: StructType | str) -> DataFrame:
-    """A few rows of this process as a frame.
+    """Return a few rows of this process as a frame.
 
-    They go to Spark through Arrow, and are a value in its plan, which an empty frame shortens. Pickled, as Spark takes tuples,
-    they would be read back by Python workers, of a second daemon beside that of `mapInArrow`: two seconds of CPU once a
-    process and two tasks each time.
+    The rows are sent to Spark through Arrow and are a value in its plan, which an empty frame shortens.
+    Pickled, as Spark takes tuples, they would be read back by Python workers of a second daemon beside that
+    of `mapInArrow`. That costs two seconds of CPU once per process and two tasks each time.
 
     Args:
         spark: The session.
         rows: The values of each row.
-        schema: Of the frame; text is Spark's DDL.
+        schema: The frame's schema; text is Spark's DDL.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    # Asked of this session: `StructType.fromDDL` asks the first one that the thread had, which a server may have ended.
+    # Parsed by this session: `StructType.fromDDL` asks the first session of the thread, which a server may
+    # have ended.
     declared = schema if isinstance(schema, StructType) else spark.createDataFrame([], schema).schema
     columns = to_arrow_schema(declared, timezone="UTC")
     named = [dict(zip(columns.names, row, strict=True)) for row in rows]
-    # pyspark's types know Arrow tables without a schema only.
+    # pyspark's type hints know only Arrow tables without a schema.
     table: Any = pa.Table.from_pylist(named, schema=columns)
     return spark.createDataFrame(table, declared)
 
@@ -72,14 +73,20 @@ def use_driver(pid: int) -> None:
 
 
 def running_driver_pid() -> int | None:
-    """Process id of the driver JVM that this process has started or uses, if there is one; starts none."""
+    """Return the process id of the driver JVM that this process has started or uses, None without one.
+
+    Starts none.
+    """
     return getattr(_started_driver(), "pid", _used_driver)
 
 
 def lost_driver_pid(*, wait_seconds: float = 0.0) -> int | None:
-    """Process id of the driver JVM that this process has started or uses, if it has ended, or does within some time."""
+    """Return the process id of this process's driver JVM if it has ended, or ends within `wait_seconds`.
+
+    None if there is no such JVM, or it still runs.
+    """
     if (started := _started_driver()) is not None:
-        # Where there is no /proc, a child that nobody has asked for is taken to run.
+        # Without /proc, a child whose status has not been polled counts as running.
         with suppress(TimeoutExpired):
             started.wait(wait_seconds)
     pid = running_driver_pid()
@@ -92,7 +99,7 @@ def _started_driver() -> subprocess.Popen[bytes] | None:
 
 
 def driver_pid(spark: SparkSession) -> int | None:
-    """Process id of the driver JVM on this machine that works for a session; None where it is elsewhere."""
+    """Return the process id of a session's driver JVM on this machine; None where it is elsewhere."""
     context = getattr(spark, "_sc", None)
     if context is None:
         return _used_driver

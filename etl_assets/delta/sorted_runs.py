@@ -1,8 +1,8 @@
-"""Sorted hashes with a day each, in files: asked which days any of many hashes have, without reading them all.
+"""Files of sorted hashes, each with a day: find the days of many hashes without reading all of them.
 
-A few runs, each sorted in itself, are looked up by binary search in mapped memory. A new run is merged with those of its
-size, so that there are few, and a hash is rewritten some twenty times at most in its life. A day too many may be named,
-where two keys have one hash; none is left out.
+There are a few runs, each sorted in itself, and a binary search in mapped memory looks hashes up. A new run
+is merged with those of its size, so that runs stay few, and a hash is rewritten some twenty times at most.
+The result may name a day too many, where two keys have one hash; it omits none.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Hashes = npt.NDArray[np.uint64]
 Days = npt.NDArray[np.int32]
 
 LARGEST_RUN = 1 << 25
-"""Runs are not merged beyond this many hashes (400 MB): that is done in memory."""
+"""Runs are not merged beyond this many hashes (400 MB), because merging is done in memory."""
 _MANIFEST = "runs.json"
 
 
 class Unreadable(Exception):
-    """The files are not what was written; they are to be made anew."""
+    """The files are not as they were written and must be rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Run:
 
 
 class SortedRuns:
-    """The runs of one folder, as of one manifest. `mark` is the caller's: what the runs hold."""
+    """The runs of one folder, as of one manifest. `mark` is the caller's description of their content."""
 
     def __init__(self, folder: Path, runs: Sequence[_Run], mark: dict[str, Any]) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class SortedRuns:
 
     @classmethod
     def load(cls, folder: Path) -> SortedRuns | None:
-        """The runs that are there, None if there are none.
+        """Load the runs of a folder, None if there are none.
 
         Raises:
             Unreadable: the manifest is broken.
@@ -66,12 +66,12 @@ class SortedRuns:
         return sum(run.size for run in self._runs)
 
     def days_of(self, hashes: Hashes) -> frozenset[int]:
-        """The days that any of the hashes have.
+        """Return the days that any of the hashes have.
 
         Raises:
-            Unreadable: a file is gone or broken.
+            Unreadable: a file is missing or broken.
         """
-        # Not made unique: that takes numpy a hundred times as long, and a hash asked for twice does no harm.
+        # Duplicates stay: to remove them takes numpy a hundred times as long, and they do no harm.
         wanted = np.sort(hashes)
         found: set[int] = set()
         for run in self._runs:
@@ -84,10 +84,12 @@ class SortedRuns:
         return frozenset(found)
 
     def add(self, hashes: Hashes, days: Days, mark: dict[str, Any]) -> SortedRuns:
-        """The runs with more in them, under a new mark. Until the manifest is replaced, the old ones hold.
+        """Return the runs with more hashes, under a new mark.
+
+        Until the manifest is replaced, the old runs are valid.
 
         Raises:
-            Unreadable: a file is gone or broken.
+            Unreadable: a file is missing or broken.
         """
         runs = list(self._runs)
         while runs and runs[-1].size <= 2 * len(hashes) and runs[-1].size + len(hashes) <= LARGEST_RUN:
@@ -106,7 +108,8 @@ class SortedRuns:
         self._folder.mkdir(parents=True, exist_ok=True)
         name = uuid.uuid4().hex
         for what, values in (("hashes", hashes), ("days", days)):
-            # Durable before the manifest names it: after a power loss a file may have its size and nothing in it.
+            # Durable before the manifest names it: after a power loss a file may have its size and no
+            # content.
             with (self._folder / f"{name}.{what}.npy").open("xb") as file:
                 np.save(file, values, allow_pickle=False)
                 file.flush()
@@ -126,7 +129,7 @@ class SortedRuns:
         return hashes, days
 
     def _remove_others(self) -> None:
-        """Remove files that no manifest names: merged ones, and what a killed process left."""
+        """Remove files that no manifest names: merged runs, and files of killed processes."""
         names = {run.name for run in self._runs}
         for file in self._folder.glob("*.npy"):
             if file.name.partition(".")[0] not in names:

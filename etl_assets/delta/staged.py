@@ -1,7 +1,8 @@
-"""What a step has staged as Parquet: as a Spark frame, and in this process where it is little.
+"""Rows that a step has staged as Parquet: as a Spark frame, and in this process where they are few.
 
-A Spark job costs a tenth of a second however few rows it counts, pyarrow some milliseconds. So what is only looked at
-(counts, repeats) is looked at here where that is cheap; rows that become rows of a table go through Spark.
+A Spark job costs a tenth of a second however few rows it counts, pyarrow some milliseconds. So rows that are
+only inspected (counts, duplicates) are read here where that is cheap. Rows that become rows of a table go
+through Spark.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 STAGED_FILE, STAGED_ROW = "__staged_file", "__staged_row"
-"""The file and the row of it that a staged row is."""
+"""The staged row's file, and its position in that file."""
 LITTLE_BYTES = 16 << 20
-"""Files of so many bytes together, some 100,000 events, are little: beyond that Spark is as fast."""
+"""Files of up to this many bytes together, some 100,000 events, are little: beyond that Spark is as fast."""
 
 
 class StagedRows:
-    """The files of one folder, written and not to be changed any more."""
+    """The files of one folder, which are written once and never changed."""
 
     def __init__(self, spark: SparkSession, folder: str, schema: StructType | str) -> None:
         self._spark = spark
@@ -31,15 +32,15 @@ class StagedRows:
 
     @property
     def is_little(self) -> bool:
-        """Whether it may be read by `here`."""
+        """Whether the files have few enough bytes for `here`."""
         return sum(file.stat().st_size for file in self._files()) <= LITTLE_BYTES
 
     @property
     def frame(self) -> DataFrame:
-        """Its rows, with `STAGED_FILE` and `STAGED_ROW`."""
+        """The rows, with `STAGED_FILE` and `STAGED_ROW`."""
         from pyspark.sql import functions as F
 
-        # The schema is given: to look for it in the files is a job.
+        # With a given schema Spark runs no job to find it in the files.
         rows = self._spark.read.schema(self._schema).parquet(self._folder)
         return rows.select(
             "*",
@@ -48,7 +49,7 @@ class StagedRows:
         )
 
     def here(self, columns: Sequence[str]) -> pa.Table:
-        """Some of its columns, with `STAGED_FILE` and `STAGED_ROW`."""
+        """Read some columns of the rows in this process, with `STAGED_FILE` and `STAGED_ROW`."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -1,8 +1,8 @@
-"""Delta's statistics of a data file: how many rows, and of each listed column the bounds and the nulls.
+"""Delta's statistics of a data file: its number of rows, and the bounds and nulls of each listed column.
 
-Belongs here: which statistics an entry may hold, and how they are spelled. A file has them of every listed column, or of none:
-of a column without bounds beside others that have them, delta-rs takes the bounds for null, and a reader that asks for a
-value of it is not shown the file.
+Belongs here: which statistics an entry may hold, and their spelling. A file has statistics of every listed
+column, or of none. If one column lacks bounds beside others that have them, delta-rs takes its bounds for
+null: a reader that asks for one of its values is not shown the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MAX_LETTERS = 1_024
-"""Of a longer text the bounds hold its beginning."""
+"""The bounds of a longer text hold only its first characters."""
 _LAST_LETTER = "\U0010ffff"
 
 
@@ -31,16 +31,17 @@ class Bounds:
     high: Any = None
 
     def tells(self, rows: int) -> bool:
-        """Whether there is a bound for each value of a file with so many rows."""
+        """Return whether the bounds cover every value, in a file with this many rows."""
         return self.nulls == rows or (_is_bound(self.low) and _is_bound(self.high))
 
 
 def statistics(rows: int, columns: Mapping[str, Bounds | None]) -> dict[str, Any]:
-    """The statistics of a file.
+    """Return the statistics of a file.
 
     Args:
-        rows: How many rows it has.
-        columns: Bounds by listed column; None where nobody knows them. One such takes those of the others with it.
+        rows: Number of its rows.
+        columns: Bounds by listed column; None where they are unknown. One unknown column removes the bounds
+            of all.
     """
     told = {name: bounds for name, bounds in columns.items() if bounds is not None and bounds.tells(rows)}
     if not told or len(told) < len(columns):
@@ -55,7 +56,7 @@ def statistics(rows: int, columns: Mapping[str, Bounds | None]) -> dict[str, Any
 
 
 def bounds_of(values: pa.ChunkedArray) -> Bounds:
-    """The bounds of a column, by its values."""
+    """Return the bounds of a column, computed from its values."""
     import pyarrow.compute as pc
 
     found = pc.call_function("min_max", [values]).as_py()
@@ -63,7 +64,7 @@ def bounds_of(values: pa.ChunkedArray) -> Bounds:
 
 
 def bounds_over(some: Iterable[Bounds]) -> Bounds:
-    """The bounds of the pieces of a column together."""
+    """Return the bounds of the pieces of a column together."""
     pieces = list(some)
     filled = [each for each in pieces if each.low is not None]
     return Bounds(
@@ -74,23 +75,23 @@ def bounds_over(some: Iterable[Bounds]) -> Bounds:
 
 
 def listed(fields: Iterable[Mapping[str, Any]], names: Collection[str] | None) -> list[str]:
-    """Of the columns of a table those that its files have bounds of; of all of them, where the table lists none.
+    """Return the columns that a table's files have bounds of; all simple columns where the table lists none.
 
     Args:
         fields: The columns as the log has them.
-        names: Those that it lists (`delta.dataSkippingStatsColumns`).
+        names: The columns that the table lists (`delta.dataSkippingStatsColumns`), None if it lists none.
     """
     simple = (field["name"] for field in fields if isinstance(field["type"], str))
     return [name for name in simple if names is None or name in names]
 
 
 def as_json(found: Mapping[str, Any]) -> str:
-    """Statistics as an entry holds them. A decimal is a number with all its digits."""
+    """Return statistics as an entry holds them. A decimal is a number with all its digits."""
     return _encoded(found)
 
 
 def _is_bound(value: Any) -> bool:
-    return isinstance(value, bool | int | str | Decimal | dt.date)  # a time is a date, too
+    return isinstance(value, bool | int | str | Decimal | dt.date)  # a datetime is a date, too
 
 
 def _lower(value: Any) -> Any:

@@ -1,6 +1,6 @@
-"""A Delta table under a failure domain's root, and what a version of it says without starting Spark.
+"""A Delta table under a failure domain's root, and its log as of one version, read without Spark.
 
-Reading the log goes through delta-rs: milliseconds, no JVM. Spark is needed only for rows (`rows.py`).
+delta-rs reads the log in milliseconds and needs no JVM. Spark is needed for rows only (`rows.py`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 
 _CHECKPOINT_INTERVAL = 10
-"""Delta's own."""
+"""Delta's default."""
 _FEW_TRANSACTIONS = 4
-"""Up to so many are asked for one by one, each for the time that reading the log takes delta-rs."""
+"""Up to this many transaction ids are looked up one by one. delta-rs reads the log again for each of them."""
 _REMEMBERED_TABLES = 32
 _REMEMBERED_VERSIONS = 2
 """A step asks for the version it builds on and, after its commit, for the new one."""
@@ -51,12 +51,12 @@ _REMEMBERED_VERSIONS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedVersion:
-    """One version of a table, and where it is read from: the newest acknowledged one when it was asked for.
+    """One version of a table and the replica to read it from: the newest acknowledged one when it was pinned.
 
     Attributes:
         domain: Failure domain of the replica.
         path: Folder of the replica.
-        version: The version. The folder's log may have newer ones that are not acknowledged.
+        version: The version. The folder's log may have newer versions that are not acknowledged.
     """
 
     domain: str
@@ -77,12 +77,12 @@ class Table:
 
     @property
     def replication(self) -> Replication | None:
-        """How the table is mirrored over several domains; None with one domain."""
+        """Replication of the table over several domains; None with one domain."""
         return replication(self.name, self.domain) if self.domain.sites else None
 
     @property
     def path(self) -> Path:
-        """Folder of the replica: of a mirrored table the one that the last look at its version found."""
+        """Folder of the replica. For a mirrored table: the folder that the last read of its version found."""
         if (mirrored := self.replication) is None or (bound := mirrored.bound()) is None:
             return self.domain.table_path(self.name)
         return Path(bound.uri) / bound.folder
@@ -93,10 +93,12 @@ class Table:
         return self.domain.lock_path(self.name)
 
     def version(self) -> int:
-        """The newest version, -1 when the table does not exist; of a mirrored table the newest acknowledged one.
+        """Return the newest version, -1 if the table does not exist.
+
+        The newest acknowledged version, if the table is mirrored.
 
         Raises:
-            QuorumUnavailable: too few domains answer to tell.
+            QuorumUnavailable: too few domains answer to know the version.
         """
         if (mirrored := self.replication) is None:
             return latest_version(self.path)
@@ -104,10 +106,10 @@ class Table:
         return -1 if bound is None else bound.version
 
     def pin(self) -> PinnedVersion | None:
-        """The newest version and where it is read from, None when the table does not exist.
+        """Return the newest version and the replica to read it from, or None if the table does not exist.
 
         Raises:
-            QuorumUnavailable: too few domains answer to tell.
+            QuorumUnavailable: too few domains answer to know the version.
         """
         if (mirrored := self.replication) is None:
             version = latest_version(self.path)
@@ -118,7 +120,7 @@ class Table:
         return PinnedVersion(domain=bound.domain, path=Path(bound.uri) / bound.folder, version=bound.version)
 
     def snapshot(self, version: int | None = None) -> Snapshot | None:
-        """The log as of a version (default: the newest), None when the table does not exist."""
+        """Return the log as of a version (default: the newest), or None if the table does not exist."""
         newest = self.version()
         if newest < 0:
             return None
@@ -127,12 +129,16 @@ class Table:
     def read(
         self, spark: SparkSession, version: int, after: After | None = None, within: Within | None = None
     ) -> DataFrame:
-        """The rows of one version: all, or of some days those above a batch id, or in some ranges. See `rows.read_rows`."""
+        """Return the rows of one version as a frame.
+
+        `after` keeps the rows of some days above a batch id; `within` keeps the rows in some ranges. See
+        `rows.read_rows`.
+        """
         return read_rows(spark, self, version, after, within)
 
 
 class Snapshot:
-    """One version of a table's log."""
+    """The log of a table as of one version."""
 
     def __init__(self, delta_table: Any) -> None:
         self._delta_table = delta_table
@@ -140,38 +146,38 @@ class Snapshot:
 
     @property
     def version(self) -> int:
-        """The version this is."""
+        """The version of this snapshot."""
         return self._delta_table.version()
 
     @property
     def table_id(self) -> str:
-        """What tells the table from another of the same name."""
+        """The table's id, which distinguishes it from another table of the same name."""
         return str(self._delta_table.metadata().id)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the rows are those of its Parquet files, and nothing else in the log changes what they say."""
+        """Whether the Parquet files alone hold the rows, and nothing else in the log changes their values."""
         return self._delta_table.protocol().min_reader_version == 1
 
     def files(self) -> Iterator[str]:
-        """Its data files, relative to the table's folder."""
+        """Return the paths of the data files, relative to the table's folder."""
         for (path,) in self._files("path"):
             yield unquote(path)
 
     def partitions(self, among: Collection[str]) -> Iterator[tuple[str, dict[str, str | None]]]:
-        """Of some of its data files the partition that each is of."""
+        """Return each data file in `among` with its partition values as texts."""
         columns, among = self.partition_columns(), set(among)
         for path, *values in self._files("path", *(f"partition.{column}" for column in columns)):
             if (file := unquote(path)) in among:
                 yield file, dict(zip(columns, map(as_text, values), strict=True))
 
     def files_by_day(self) -> Iterator[tuple[str, dt.date, int | None]]:
-        """Its data files, the day each is of and the batch id of its newest row, if known."""
+        """Return each data file with its day and the batch id of its newest row, None where unknown."""
         for path, day, batch in self._files("path", "partition.partition_date", "max.batch_id"):
             yield unquote(path), day, batch
 
     def files_within(self, within: Within, among: Collection[str]) -> Iterator[str]:
-        """Of some of its data files those that may have rows in some ranges, as their statistics tell."""
+        """Return the data files in `among` whose statistics do not rule out rows in the given ranges."""
         names, among = columns_of(within), set(among)
         bounds = (f"{bound}.{name}" for bound in ("min", "max") for name in names)
         for path, rows, *values in self._files("path", "num_records", *bounds) if among else ():
@@ -187,7 +193,7 @@ class Snapshot:
 
     @property
     def has_commit_timestamps(self) -> bool:
-        """Whether each entry has to carry the time of its commit."""
+        """Whether each log entry must carry the time of its commit."""
         return self._property("delta.enableInCommitTimestamps") == "true"
 
     @property
@@ -198,7 +204,7 @@ class Snapshot:
 
     @property
     def named_features(self) -> frozenset[str]:
-        """Table features that the protocol names. What they mean for a write: `gate.py`."""
+        """Table features that the protocol names. `gate.py` has their meaning for a write."""
         protocol = self._delta_table.protocol()
         return frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
 
@@ -208,24 +214,27 @@ class Snapshot:
         return self._delta_table.metadata().configuration
 
     def fields(self) -> list[dict[str, Any]]:
-        """Its columns as the log has them: `name`, `type`, `nullable`, `metadata`."""
+        """Return the columns as the log has them: `name`, `type`, `nullable`, `metadata`."""
         return json.loads(self._delta_table.schema().to_json())["fields"]
 
     def statistics_columns(self) -> tuple[str, ...] | None:
-        """The columns of which the log keeps statistics; None where it does not say."""
+        """Return the columns that the log keeps statistics of; None where the table does not list them."""
         named = self._property("delta.dataSkippingStatsColumns")
         return None if named is None else tuple(named.split(","))
 
     @property
     def checkpoint_interval(self) -> int:
-        """After so many commits comes a checkpoint."""
+        """Number of commits after which a checkpoint is written."""
         return int(self._property("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
 
     def _property(self, name: str) -> str | None:
         return self.properties.get(name)
 
     def add_actions(self) -> Iterator[dict[str, Any]]:
-        """What the log says of each data file, in delta-rs' flat names: `path`, `partition.<column>`, `min.<column>`."""
+        """Return the log's statements about each data file, under delta-rs' flat names.
+
+        The names are `path`, `partition.<column>`, `min.<column>` and so on.
+        """
         statistics = self._delta_table.get_add_actions(flatten=True)
         names = list(statistics.schema.names)
         columns = [statistics.column(position).to_pylist() for position in range(len(names))]
@@ -233,31 +242,40 @@ class Snapshot:
             yield dict(zip(names, values, strict=True))
 
     def sizes_by(self, *columns: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """For each data file its bytes, and its values of some Delta partition columns."""
+        """Return each data file's size in bytes and its values of the given Delta partition columns."""
         for size, *values in self._files("size_bytes", *(f"partition.{column}" for column in columns)):
             yield size, tuple(values)
 
     def transaction_version(self, app_id: str) -> int:
-        """The version last committed for a transaction id, -1 for none. An undo may have set it back."""
+        """Return the version last committed for a transaction id, -1 for none. An undo may set it back."""
         found = self._delta_table.transaction_version(app_id)
         return -1 if found is None else found
 
     def transaction_versions(self, app_ids: Iterable[str]) -> dict[str, int]:
-        """The versions last committed for some transaction ids, without those that have none. -1: an undo set it back."""
+        """Return the version last committed for each transaction id; ids without one are left out.
+
+        -1 means that an undo set the id back.
+        """
         wanted = set(app_ids)
         if len(wanted) <= _FEW_TRANSACTIONS or (known := self._transactions()) is None:
             known = {each: self._delta_table.transaction_version(each) for each in wanted}
         return {each: known[each] for each in wanted if known.get(each) is not None}
 
     def _transactions(self) -> Mapping[str, int] | None:
-        """All transaction ids by one reading of the log, which delta-rs does for each; None where it cannot be read here."""
+        """Return all transaction ids from one pass over the log, where delta-rs would take a pass for each.
+
+        None where the log cannot be read here.
+        """
         if not self._read_transactions:
             folder = Path(url2pathname(urlsplit(self._delta_table.table_uri).path))
             self._read_transactions.append(read_transactions(folder, self.version))
         return self._read_transactions[0]
 
     def may_have_rows(self, column: str | None = None, values: Collection[str] = ()) -> bool:
-        """Whether it has rows, or such with one of some values of a Delta partition column. A file that does not tell may."""
+        """Return whether the table may have rows, or rows with some partition values of a column, as texts.
+
+        A file whose row count the log does not report may have rows.
+        """
         names = () if column is None else (f"partition.{column}",)
         return any(
             rows != 0 and (not found or str(as_text(found[0])) in values)
@@ -265,14 +283,20 @@ class Snapshot:
         )
 
     def may_have_rows_in(self, column: str, values: PartitionFilter) -> bool:
-        """Whether it may have rows with some values of a column: one that it is not laid out by says nothing of that."""
+        """Return whether the table may have rows with some values of a column.
+
+        For a column that is not a Delta partition column the files do not show it: then any row counts.
+        """
         if column not in self.partition_columns():
             return self.may_have_rows()
         found = self._files("num_records", f"partition.{column}")
         return any(rows != 0 and values.holds(value) for rows, value in found)
 
     def rows_by_value(self, column: str) -> dict[Any, int]:
-        """Rows with each value of a Delta partition column, as a value of its type; null is None."""
+        """Return the number of rows for each value of a Delta partition column.
+
+        Values have the column's type; null is None.
+        """
         rows: Counter[Any] = Counter()
         hidden = self._hidden_rows()
         for path, number, value in self._files("path", "num_records", f"partition.{column}"):
@@ -280,7 +304,10 @@ class Snapshot:
         return dict(rows)
 
     def rows_by(self, *columns: str) -> dict[tuple[str, ...], int]:
-        """Rows for each combination of Delta partition values as texts, from file statistics; `None` is null's."""
+        """Return the number of rows for each combination of Delta partition values, from file statistics.
+
+        The values are texts; null is the text `None`.
+        """
         rows: Counter[tuple[str, ...]] = Counter()
         names = (f"partition.{column}" for column in columns)
         for path, number, *values in self._files("path", "num_records", *names):
@@ -291,12 +318,15 @@ class Snapshot:
         return dict(rows)
 
     def rows_by_file(self) -> Iterator[tuple[str, int | None]]:
-        """Its data files and the rows of each; None where the log does not tell."""
+        """Return each data file with its number of rows, None where the log does not report it."""
         for path, rows in self._files("path", "num_records"):
             yield unquote(path), rows
 
     def rows_by_day(self, days: Collection[dt.date]) -> dict[dt.date, int | None]:
-        """Rows of each of some days, from file statistics; None where a file does not tell how many it has."""
+        """Return the number of rows of each given day, from file statistics.
+
+        None for a day with a file whose row count the log does not report.
+        """
         rows: dict[dt.date, int | None] = dict.fromkeys(days, 0)
         for day, number in self._files("partition.partition_date", "num_records"):
             if (so_far := rows.get(day)) is not None:
@@ -304,8 +334,9 @@ class Snapshot:
         return rows
 
     def rows_up_to(self, batches: Mapping[dt.date, int], *, first_offset: int) -> Counter[dt.date]:
-        """For each day how many rows there are at least up to a batch id, of those that have an offset not below the first:
-        the rows of files that have no others, as their statistics tell.
+        """Return, for each day, a lower bound on its rows up to a batch id and from `first_offset` on.
+
+        Counts the rows of files whose statistics show that they have no other rows.
         """
         rows: Counter[dt.date] = Counter()
         found = self._files("partition.partition_date", "num_records", "max.batch_id", "min.offset")
@@ -320,16 +351,16 @@ class Snapshot:
         return rows
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Names of the Delta partition columns."""
+        """Return the names of the Delta partition columns."""
         return tuple(self._delta_table.metadata().partition_columns)
 
     def row_count(self) -> int:
-        """Rows in all, from file statistics."""
+        """Return the number of all rows, from file statistics."""
         rows = sum(self.rows_of(path, number) for path, number in self._files("path", "num_records"))
         return rows - sum(self._hidden_rows().values())
 
     def _hidden_rows(self) -> dict[str, int]:
-        """How many rows deletion vectors hide, by data file."""
+        """Return the number of rows that deletion vectors hide, by data file."""
         if "deletionVectors" not in self.named_features:
             return {}
         import pyarrow as pa
@@ -344,12 +375,13 @@ class Snapshot:
         }
 
     def rows_of(self, path: str, told: int | None) -> int:
-        """The rows of a data file, hidden ones too: as the log tells, or by the file's own footer."""
+        """Return the rows of a data file, hidden ones included, from the log or else the file's footer."""
         return rows_in(self._folder / unquote(path)) if told is None else told
 
     def maximum(self, column: str) -> int | None:
-        """The highest value of a BIGINT column, None for an empty table: from file statistics, or from the column itself
-        in files that the log says nothing of.
+        """Return the highest value of a BIGINT column, None for an empty table.
+
+        Uses file statistics, and reads the column itself in files that the log has no statistics of.
         """
         found = self._files("path", "num_records", f"null_count.{column}", f"max.{column}")
         highest = (
@@ -359,16 +391,16 @@ class Snapshot:
         return max((value for value in highest if value is not None), default=None)
 
     def dataset(self) -> pyarrow.dataset.Dataset:
-        """Its rows, for pyarrow to read.
+        """Return the rows as a dataset for pyarrow.
 
-        Through pyarrow's own file system: deltalake's is written in Python, and a thread of pyarrow that lets go of such a
-        file while the interpreter ends takes the process with it (exit code 134, after all output).
+        Uses pyarrow's own file system. deltalake's is written in Python: a pyarrow thread that releases such
+        a file while the interpreter ends kills the process (exit code 134, after all output).
         """
         import pyarrow.dataset as ds
         import pyarrow.fs
 
         files = pyarrow.fs.SubTreeFileSystem(str(self._folder), pyarrow.fs.LocalFileSystem())
-        # Spark's own writer keeps times of any year, which nanoseconds do not.
+        # Spark's own writer stores times of any year; nanoseconds cannot hold all of them.
         options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         return self._delta_table.to_pyarrow_dataset(filesystem=files, parquet_read_options=options)
 
@@ -385,8 +417,9 @@ class Snapshot:
         return pc.call_function("min_max", [values]).as_py()["max"]
 
     def range_of(self, column: str, files: Collection[str] | None = None) -> tuple[int, int] | None:
-        """Lowest and highest value of a BIGINT column in the table, or in some files of it; None where file statistics do
-        not tell, or there are no rows.
+        """Return the lowest and highest value of a BIGINT column in the table or in some of its files.
+
+        None where file statistics lack a bound, or there are no rows.
         """
         found = [
             (low, high)
@@ -398,9 +431,9 @@ class Snapshot:
         return min(low for low, _ in found), max(high for _, high in found)
 
     def newest_batch_by_day(self) -> dict[dt.date, int]:
-        """For each day the batch id of its newest row: has anything come since a reader's cursor?
+        """Return the batch id of each day's newest row, to compare with a reader's cursor.
 
-        Rows of which the log says nothing may be as new as this version.
+        Rows without statistics in the log may be as new as this version, and count as that.
         """
         newest: dict[dt.date, int] = {}
         found = self._files("partition.partition_date", "num_records", "null_count.batch_id", "max.batch_id")
@@ -411,7 +444,10 @@ class Snapshot:
         return newest
 
     def _files(self, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """Some columns of the table's file statistics; None where no file has them."""
+        """Return some columns of the table's file statistics, one tuple per data file.
+
+        A column that no file has is None.
+        """
         statistics = self._delta_table.get_add_actions(flatten=True)
         names = list(statistics.schema.names)
         empty = [None] * statistics.num_rows
@@ -422,17 +458,19 @@ class Snapshot:
 
 
 def _is_untold(rows: int | None, nulls: int | None, high: int | None) -> bool:
-    """Whether a file may have values of a column above what its statistics say: they have no bound, and not for want of
-    values.
+    """Return whether a file may have values of a column above its statistics.
+
+    True if the statistics have no bound although the file may have values.
     """
     return high is None and rows != 0 and (nulls is None or nulls != rows)
 
 
 def snapshot_in(path: Path, version: int) -> Snapshot:
-    """A version's log as read; a step asks for the same ones again and again, and a version never changes.
+    """Return the log of a version, cached: a step asks for few versions repeatedly, and none ever changes.
 
-    A table made anew may have the same path and version, but not the same file for it. What was read is read further when
-    it is asked; so it is good for as long as what it begins with has not been cleaned up behind a newer checkpoint.
+    A recreated table may have the same path and version, but not the same entry file, so the file is part of
+    the cache key. A cached snapshot reads more of the log when it is used. It is valid until the file that
+    its log begins with is cleaned up behind a newer checkpoint.
     """
     try:
         entry = entry_path(path, version).stat()
@@ -450,15 +488,15 @@ def _load(path: Path, version: int) -> Snapshot:
 
 @lru_cache(maxsize=_REMEMBERED_TABLES)
 def _remembered(path: Path) -> Callable[[int, tuple[int, int]], tuple[Path, Snapshot]]:
-    """The versions of a table's log that were asked for last.
+    """Return a loader that caches the last versions of a table's log.
 
-    Few of them: one takes 3 to 4 kB of memory for each data file, and a process that goes on for long asks for one after
-    the other.
+    The cache is small: a version takes 3 to 4 kB of memory per data file, and a long-lived process asks for
+    one version after another.
     """
 
     @lru_cache(maxsize=_REMEMBERED_VERSIONS)
     def load(version: int, _entry: tuple[int, int]) -> tuple[Path, Snapshot]:
-        """A version's log and the file that reading it begins with."""
+        """Load a version's log, and the path of the file that its log begins with."""
         newest = newest_checkpoint(path)
         if not 0 <= newest <= version:
             newest = max((each for each in checkpoints(log_names(path)) if each <= version), default=-1)

@@ -1,4 +1,4 @@
-"""Times in data files, whichever program wrote them, as Delta has them: microseconds, of UTC or of no zone at all."""
+"""Times in data files of any program, as Delta has them: microseconds, in UTC or without a zone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def with_utc_times(rows: pa.Table, file: pq.ParquetFile) -> pa.Table:
-    """Rows of a data file with their times as Delta has them.
+    """Return rows of a data file with their times as Delta has them.
 
-    Spark's old form (INT96) has no zone in the file and is UTC. Another time without a zone is one of TIMESTAMP_NTZ, and
-    stays as it is.
+    Spark's old form (INT96) has no zone in the file and is UTC. Any other time without a zone is a
+    TIMESTAMP_NTZ, and stays as it is.
 
     Raises:
         InputError: a column has nanoseconds, which no Delta table has.

@@ -1,7 +1,7 @@
-"""An upsert as data (`UpsertSpec`) and as SQL: one MERGE, written as text so that it runs through Spark Connect too.
+"""An upsert as data (`UpsertSpec`) and as SQL: one MERGE, as text so that Spark Connect runs it too.
 
-Belongs here: what a MERGE of deduplicated rows by key looks like, and the INSERT it comes to where there are no rows.
-Does not belong here: running it (`commit.py`), and making rows fit for it (`checked_rows.py`).
+Belongs here: the MERGE of deduplicated rows by key, and the INSERT that replaces it where the table has no
+rows. Does not belong here: running it (`commit.py`), and preparing rows for it (`checked_rows.py`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ class UpsertSpec:
 
     Attributes:
         merge_key: Columns that identify a row; unique in the table after every commit.
-        ordering: Column whose higher value is the newer row. A row that is not newer than the one in the table is
-            ignored. Without it, a row that differs in any column replaces the one in the table, and a key that comes
-            twice in one frame is an error, because nothing says which row is newer.
+        ordering: Column whose higher value is the newer row. A row that is not newer than the one in the
+            table is ignored. Without it, a row that differs in any column replaces the one in the table. A
+            key that comes twice in one frame is then an error, because nothing says which row is newer.
         delta_partition: Column by which Delta lays out the files, usually the day. None: not partitioned.
-        partition_bound: A key never moves to another Delta partition, so that the merge looks at the partitions of the
-            incoming rows only. Without it the key is looked for in the whole table.
-        insert_only: Rows never change once written; a key that is there is ignored without looking at it.
-        columns: The table's columns as Spark SQL declares them, such as `id STRING, day DATE`. Only an asset that reads its own
-            earlier partitions needs it: before its table exists it is given an empty frame with them.
+        partition_bound: A key never moves to another Delta partition, so that the merge reads the partitions
+            of the incoming rows only. Without it the key is searched in the whole table.
+        insert_only: Rows never change once written; a row whose key exists is ignored without comparing it.
+        columns: The table's columns as Spark SQL declares them, such as `id STRING, day DATE`. Only an asset
+            that reads its own earlier partitions needs it: before its table exists, it gets an empty frame
+            with these columns.
         nullable_keys: NULL in a key equals NULL. Without it a key is never null.
     """
 
@@ -61,11 +62,11 @@ class UpsertSpec:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The columns that it names."""
+        """The columns that the spec names."""
         return tuple(filter(None, (*self.merge_key, self.ordering, self.delta_partition)))
 
     def to_metadata(self) -> dict[str, Any]:
-        """The spec as asset metadata, from which `DeltaUpsertIOManager` reads it; see `write_spec.py`."""
+        """Return the spec as asset metadata, which `DeltaUpsertIOManager` reads; see `write_spec.py`."""
         fields: dict[str, Any] = {"merge_key": list(self.merge_key)}
         for name in ("ordering", "delta_partition", "columns"):
             if getattr(self, name) is not None:
@@ -77,7 +78,7 @@ class UpsertSpec:
 
     @classmethod
     def of(cls, contract: TableContract, *, partition_bound: bool = False) -> UpsertSpec:
-        """The spec that follows from a table's contract."""
+        """Return the spec that follows from a table's contract."""
         return cls(
             merge_key=contract.merge_key,
             ordering=None if contract.append_only else contract.ordering,
@@ -88,7 +89,7 @@ class UpsertSpec:
 
 
 def check_columns(named: Collection[str], columns: Collection[str], *, table: str) -> None:
-    """Refuse a frame that lacks a column which its spec names.
+    """Refuse a frame that lacks a column named in its spec.
 
     Raises:
         ContractError: carries `table` and `missing`.
@@ -116,17 +117,17 @@ def merge_sql(
     replace: bool = False,
     not_compared: Collection[str] = (),
 ) -> str:
-    """The MERGE statement.
+    """Return the MERGE statement.
 
     Args:
         spec: Keys, ordering, layout.
         target: The table as SQL names it.
         source: Name of a view with one row for each merge key.
         columns: Columns of the source, in any order.
-        partitions: Values of the Delta partition column the source rows lie in, where known. As literals they let
-            Delta skip the other partitions' files, and let writers of other days commit beside this one.
-        lies_in: The same as a condition. A key may then move among these values.
-        replace: The source's row stands, whatever the table has.
+        partitions: Values of the Delta partition column of the source rows, where known. As literals they let
+            Delta skip the files of other partitions, and let writers of other days commit at the same time.
+        lies_in: The partition values as a condition. A key may then move among these values.
+        replace: The source's row replaces the table's row, whether newer or not.
         not_compared: Columns that make no difference between two rows.
     """
     equals = "<=>" if spec.nullable_keys else "="
@@ -151,7 +152,7 @@ def merge_sql(
 
 
 def insert_sql(*, target: str, source: str, columns: Sequence[str]) -> str:
-    """What the MERGE comes to where the target has no rows; columns are cast as MERGE does it."""
+    """Return the INSERT for a target without rows, in place of the MERGE. It casts columns as MERGE does."""
     names = ", ".join(identifier(name) for name in columns)
     return f"INSERT INTO {target} ({names}) SELECT {names} FROM {source}"
 

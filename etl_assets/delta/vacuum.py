@@ -1,12 +1,13 @@
 """Data files that no version within a retention needs: found from the log, removed from every replica.
 
-Delta's own VACUUM is not used: it writes log entries of its own, which would fork a replica's log, and knows one folder
-only. Here every replica keeps the same files: those of the oldest version that is still needed, and whatever a later
-version names. All else that is older than the retention goes, what killed writers left behind too.
+Delta's own VACUUM is not used: it writes log entries of its own, which would fork a replica's log, and it
+knows one folder only. Here every replica keeps the same files: those of the oldest version that is still
+needed, and all files that a later version names. Other files older than the retention are removed, including
+those of killed writers.
 
-Folders of replicas that were built anew since go as well, a retention after they were first seen here: readers bound to
-them have long ended by then. When a folder was given up stands nowhere else, so that a mark is left in it. So do the temporary
-files that killed processes left where they copied and voted.
+Folders of replicas that have been rebuilt are removed too, one retention after they were first seen here:
+readers bound to them have long ended by then. Nothing else records when a folder was given up, so a mark is
+left in it. Temporary files of processes that were killed while they copied or voted are removed as well.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ if TYPE_CHECKING:
 
 _GENERATION = re.compile(r"g\d{6}")
 _SHARED = ("register/", "health/")
-"""What else lies under a root of several domains, and is written by processes that may be killed."""
+"""Other prefixes under the root of a domain among several, written by processes that may be killed."""
 MARK = ".given-up"
-"""File in a folder that no replica lies in any more; its age says for how long that has been known."""
+"""File in a folder that no replica uses any more; its age says how long that has been known."""
 DEFAULT_RETENTION = dt.timedelta(days=7)
-"""Delta's own default: longer than any reader or writer works on one version."""
+"""Delta's default: longer than any reader or writer works on one version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unneeded:
-    """What can go from one replica.
+    """The files that can be removed from one replica.
 
     Attributes:
         holding: The replica.
         files: Bytes by path within the table's folder.
-        given_up: Bytes by key of the files in folders that are no replica's any more.
+        given_up: Bytes by key of the files in folders that no replica uses any more.
         marks: Keys of the marks to leave in folders that were not known to be given up.
-        unfinished: Bytes by key of what writes left that were killed.
-        may_be_empty: Prefixes of folders that no replica lies in any more.
+        unfinished: Bytes by key of the remains of killed writes.
+        may_be_empty: Prefixes of folders that no replica uses any more.
     """
 
     holding: Holding
@@ -64,7 +65,7 @@ class Unneeded:
         return sum(map(sum, (each.values() for each in (self.files, self.given_up, self.unfinished))))
 
     def __len__(self) -> int:
-        """How many files."""
+        """Return the number of files."""
         return sum(map(len, (self.files, self.given_up, self.unfinished)))
 
     def remove(self) -> None:
@@ -79,6 +80,7 @@ class Unneeded:
             self.holding.store.prune(prefix)
 
     def _keys(self) -> Iterator[str]:
+        """Return the keys to remove: unused folders, remains of killed writes, files and their checksums."""
         yield from self.given_up
         yield from self.unfinished
         for path in self.files:
@@ -89,21 +91,22 @@ class Unneeded:
 
 
 def find_unneeded(table: Table, retention: dt.timedelta, now: dt.datetime) -> list[Unneeded]:
-    """For each replica with data the files that no version needs which was the newest at any time of the retention, as far
-    back as the log reaches.
+    """Find, for each replica with data, the files that no version still needs.
 
-    A replica that is behind is still to get the files of the versions it lacks, so that those are needed as well. Of a
-    mirrored table the lead is taken up first: it pushes what a dead process left.
+    A version is needed if it was the newest at any time of the retention, as far back as the log reaches. A
+    replica that is behind still has to receive the files of the versions it lacks, so those are needed as
+    well. For a mirrored table the leadership is acquired first, which pushes the commits of a dead process.
 
     Args:
         table: The table, in the domain that leads it.
         retention: How long files stay after the last version that has them.
-        now: By the clock of this machine.
+        now: The time by this machine's clock.
 
     Raises:
-        DomainUnavailable: a domain does not answer, so that what it still needs cannot be told.
+        DomainUnavailable: a domain does not answer, so that its needs are unknown.
         QuorumUnavailable: too few domains answer.
         FeatureUnsupported: the table uses a feature of Delta for which its log names more than data files.
+        InputError: the log has a gap.
     """
     holdings = _holdings(table)
     if not holdings:
@@ -145,6 +148,7 @@ def _needed(table: Table, holdings: list[Holding], before: float) -> frozenset[s
     if newest is None:
         return frozenset()
     expect(table.name, newest, Access.VACUUM)
+    # A replica that is behind still has to receive the files of the versions it lacks.
     oldest = min(_oldest_kept(holdings[0], newest.version, before), *(each.version for each in holdings))
     oldest = max(oldest, _first_readable(holdings[0]))
     base = table.snapshot(oldest) if oldest >= 0 else None
@@ -155,10 +159,10 @@ def _needed(table: Table, holdings: list[Holding], before: float) -> frozenset[s
 
 
 def _oldest_kept(home: Holding, newest: int, before: float) -> int:
-    """The version that was the newest one at a time: by when entries came into this log, not by what they say.
+    """Return the version that was the newest at a time, by when entries reached this log.
 
-    Times in a log come from the clocks of its leaders. An entry that was copied here came later than it was made, so
-    that at worst more is kept.
+    Times in a log come from the clocks of its leaders. An entry that was copied here arrived after it was
+    made, so that at worst more files are kept.
     """
     version = newest
     while version > 0:
@@ -166,7 +170,7 @@ def _oldest_kept(home: Holding, newest: int, before: float) -> int:
         if written is None and version == newest:
             raise _missing(home, version)
         if written is None:
-            return version + 1  # Cleaned up behind a checkpoint: nobody can read an older one.
+            return version + 1  # Cleaned up behind a checkpoint: no older version can be read.
         if written <= before:
             return version
         version -= 1
@@ -174,8 +178,9 @@ def _oldest_kept(home: Holding, newest: int, before: float) -> int:
 
 
 def _first_readable(home: Holding) -> int:
-    """The version with which a log can be read: where it was shortened, that of its first checkpoint. Entries before that may
-    be left over by whoever was killed while it removed them.
+    """Return the first version that can be read: in a truncated log, the version of its first checkpoint.
+
+    Entries before it may be left from a process that was killed while it removed them.
     """
     if home.store.size(_entry_key(home, 0)) is not None:
         return 0
@@ -203,7 +208,7 @@ def _entry_key(home: Holding, version: int) -> str:
 
 
 def _given_up(holding: Holding, before: float) -> Iterator[tuple[str, int]]:
-    """Files of folders that were marked before a time, with their bytes; each mark after all else in its folder."""
+    """Return the files of folders that were marked before a time, with their bytes; each mark comes last."""
     folders = _older_folders(holding)
     for folder, keys in folders.items():
         marked = holding.store.modified(f"{folder}/{MARK}") if f"{folder}/{MARK}" in keys else None
@@ -214,14 +219,17 @@ def _given_up(holding: Holding, before: float) -> Iterator[tuple[str, int]]:
 
 
 def _unmarked(holding: Holding) -> Iterator[str]:
-    """Keys of marks that are missing."""
+    """Return the keys of marks that are missing."""
     for folder, keys in _older_folders(holding).items():
         if f"{folder}/{MARK}" not in keys:
             yield f"{folder}/{MARK}"
 
 
 def _older_folders(holding: Holding) -> dict[str, set[str]]:
-    """Content generations before the replica's, with their files. Later ones may be under construction."""
+    """Return the content generations before the replica's, with their files.
+
+    Later generations may be under construction.
+    """
     parent, _, current = holding.folder.rpartition("/")
     found: dict[str, set[str]] = {}
     if _is_mirrored(holding):
@@ -233,14 +241,17 @@ def _older_folders(holding: Holding) -> dict[str, set[str]]:
 
 
 def _may_be_empty(holding: Holding) -> Iterator[str]:
-    """Prefixes of the folders before the replica's. One in which there is nothing is in no listing."""
+    """Return the prefixes of the folders before the replica's. An empty folder is in no listing."""
     parent, _, current = holding.folder.rpartition("/")
     for number in range(FIRST_FOLDER, int(current[1:]) if _is_mirrored(holding) else FIRST_FOLDER):
         yield f"{parent}/{folder_name(number)}/"
 
 
 def _unfinished(holding: Holding, before: float) -> Iterator[tuple[str, int]]:
-    """What writes left that a process began before a time, with their bytes: of this table, its register and its root."""
+    """Return the remains of writes that began before a time, with their bytes.
+
+    Searches the table's folders and, for a mirrored table, the prefixes of `_SHARED`.
+    """
     table = holding.folder.rpartition("/")[0] if _is_mirrored(holding) else holding.folder
     for prefix in (f"{table}/", *(_SHARED if _is_mirrored(holding) else ())):
         for key in holding.store.unfinished(prefix):
@@ -254,7 +265,10 @@ def _is_mirrored(holding: Holding) -> bool:
 
 
 def _old_files(holding: Holding, needed: frozenset[str], before: float) -> Iterator[tuple[str, int]]:
-    """Files older than a time that are not needed, with their bytes. Hidden ones are not data, but for what appends left."""
+    """Return files older than a time that are not needed, with their bytes.
+
+    Hidden files are not data and are skipped, except those of appends.
+    """
     prefix = f"{holding.folder}/"
     for key in holding.store.list(prefix):
         path = key.removeprefix(prefix)

@@ -1,7 +1,7 @@
-"""How the rows of a user's asset meet the rows of its table, as the asset's metadata declares it (`WriteSpec`).
+"""The write mode of a user's asset and its options (`WriteSpec`), as declared in the asset's metadata.
 
-Belongs here: what may be declared, its spelling in metadata, and what contradicts itself. Does not belong here: the MERGE that an
-upsert or insert becomes (`upsert.py`), and what Dagster's partition keys stand for.
+Belongs here: the allowed declarations, their spelling in metadata, and their contradictions. Does not belong
+here: the MERGE of an upsert or insert (`upsert.py`), and the meaning of Dagster's partition keys.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _Kind = TypeVar("_Kind", bound=StrEnum)
 PARTITION_EXPR = "partition_expr"
 """Metadata key by which Dagster's own IO managers name the column of an asset's partition."""
 _ALIASES = {"merge_key": "keys", "ordering": "sequence_by"}
-"""Earlier names of fields, which go on being read."""
+"""Earlier names of fields, which are still read."""
 
 
 class WriteMode(StrEnum):
-    """What a run does to the table.
+    """The effect of a run on the table.
 
-    UPSERT: the newest row of each key stands.
-    INSERT: the first row of each key stands.
+    UPSERT: the table keeps the newest row of each key.
+    INSERT: the table keeps the first row of each key.
     APPEND: every row is added, once for each run.
     REPLACE: afterwards the run's partitions hold exactly the run's rows.
     """
@@ -38,16 +38,17 @@ class WriteMode(StrEnum):
 
     @property
     def by_key(self) -> bool:
-        """Whether rows are told apart by their keys."""
+        """Whether keys identify rows."""
         return self in (WriteMode.UPSERT, WriteMode.INSERT)
 
 
 class SchemaChanges(StrEnum):
-    """What a frame may change of its table's columns.
+    """Changes that a frame may make to its table's columns.
 
-    REJECT: nothing.
+    REJECT: none.
     ADD: new columns are added at the end; stored rows have NULL there.
-    WIDEN: that, and a column becomes wider where its frame's is: whole numbers, FLOAT to DOUBLE, DECIMAL to more digits.
+    WIDEN: as ADD, and a column becomes wider where the frame's column is: whole numbers, FLOAT to DOUBLE,
+    DECIMAL to more digits.
     """
 
     REJECT = "reject"
@@ -60,18 +61,21 @@ class WriteSpec:
     """How rows of an asset meet the rows of its table.
 
     Attributes:
-        write_mode: What a run does to the table.
+        write_mode: The effect of a run on the table.
         keys: Columns that identify a row, of an upsert or insert: unique in the table after every commit.
-        nullable_keys: NULL in a key is a value like any other: rows that have it there are the same row. Without it a row with NULL in
-            a key is refused.
-        sequence_by: Column whose higher value is the newer row. An upsert ignores a row that is not newer than the stored one; of
-            one frame an upsert takes the highest row of a key, an insert the lowest. Without it a key that comes twice in one frame
-            is an error, and an upsert takes a row that differs in any column.
-        delta_partition: Column by which Delta lays out the files and by which the asset's partitions are told apart.
-        partition_bound: A key never moves to another partition, so that a merge looks at the partitions of the run only.
-        columns: The table's columns as Spark SQL declares them, such as `id STRING, day DATE`, for an asset that reads its own
-            earlier partitions: before its table exists it is given an empty frame with them.
-        schema_changes: What a frame may change of the table's columns.
+        nullable_keys: NULL in a key is a value like any other: rows with NULL there are the same row. Without
+            it a row with NULL in a key is refused.
+        sequence_by: Column whose higher value is the newer row. An upsert ignores a row that is not newer
+            than the stored one. Of one frame an upsert takes the highest row of a key, an insert the lowest.
+            Without it a key that comes twice in one frame is an error, and an upsert takes a row that differs
+            in any column.
+        delta_partition: Column by which Delta lays out the files and which identifies the asset's partitions.
+        partition_bound: A key never moves to another partition, so that a merge reads the partitions of the
+            run only.
+        columns: The table's columns as Spark SQL declares them, such as `id STRING, day DATE`, for an asset
+            that reads its own earlier partitions: before its table exists, it gets an empty frame with these
+            columns.
+        schema_changes: Changes that a frame may make to the table's columns.
 
     Raises:
         ContractError: the fields contradict each other.
@@ -111,7 +115,7 @@ class WriteSpec:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The columns that it names."""
+        """The columns that the spec names."""
         return tuple(filter(None, (*self.keys, self.sequence_by, self.delta_partition)))
 
     @property
@@ -129,7 +133,7 @@ class WriteSpec:
         )
 
     def to_metadata(self) -> dict[str, Any]:
-        """The spec as asset metadata, from which `DeltaUpsertIOManager` reads it."""
+        """Return the spec as asset metadata, from which `DeltaUpsertIOManager` reads it."""
         fields: dict[str, Any] = {"write_mode": str(self.write_mode)}
         if self.keys:
             fields["keys"] = list(self.keys)
@@ -144,13 +148,15 @@ class WriteSpec:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], *, asset: str) -> WriteSpec:
-        """Read the spec from asset metadata, as `to_metadata` or `UpsertSpec.to_metadata` writes it or by hand.
+        """Read the spec from asset metadata, by `to_metadata`, `UpsertSpec.to_metadata` or by hand.
 
-        `keys` may be a name or a list of names. `merge_key`, `ordering` and `insert_only` are earlier names of `keys`,
-        `sequence_by` and of the write mode insert; `partition_expr` is Dagster's name of `delta_partition`.
+        `keys` may be a name or a list of names. `merge_key`, `ordering` and `insert_only` are earlier names
+        of `keys`, `sequence_by` and of the write mode insert; `partition_expr` is Dagster's name of
+        `delta_partition`.
 
         Raises:
-            ContractError: carries `asset`; a name that is no field, two that contradict each other, or a value that does not do.
+            ContractError: a name is not a field, two fields contradict each other, or a value is not valid.
+                Carries `asset`.
         """
         try:
             return cls(**_fields(metadata))
@@ -161,12 +167,12 @@ class WriteSpec:
 
 
 def is_declared(metadata: Mapping[str, Any]) -> bool:
-    """Whether metadata declares how an asset is written."""
+    """Return whether metadata declares how an asset is written."""
     return any(name.startswith(METADATA_PREFIX) for name in metadata)
 
 
 def _fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that metadata gives, by their names of today."""
+    """Return the fields that metadata gives, by their current names."""
     told = {
         key.removeprefix(METADATA_PREFIX): _plain(value)
         for key, value in metadata.items()
@@ -206,7 +212,7 @@ def _put(fields: dict[str, Any], name: str, value: Any, *, said: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What is in one of Dagster's metadata values."""
+    """Return the value inside one of Dagster's metadata values."""
     return getattr(value, "value", value)
 
 

@@ -1,7 +1,8 @@
-"""Writing a table: under its lock, and with a name for whatever the file system under its root refuses.
+"""Writing a table: under its lock, and with a named error for each refusal of the file system under its root.
 
-Belongs here: the error that a caller of a commit, an effect or a replay gets for a full disk, one that is read-only or not mounted, and a data
-file that is gone or damaged. Does not belong here: the lock itself (`lock.py`), and what is written (`commit.py`).
+Belongs here: the error that a caller of a commit, an effect or a replay gets for a disk that is full,
+read-only or not mounted, and for a data file that is missing or damaged. Does not belong here: the lock
+itself (`lock.py`), and the content of a write (`commit.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LOST = {errno.ENOENT, errno.EBADMSG}
 
 @contextmanager
 def writing(table: Table, *, wait_seconds: float, driver_pid: int | None) -> Generator[None]:
-    """Hold a table's writer lock; see `writer_lock`. What its storage refuses meanwhile is named; see `storage_named`."""
+    """Hold a table's writer lock, see `writer_lock`, and name its storage errors, see `storage_named`."""
     with (
         storage_named(table),
         writer_lock(table.lock_path, table=table.name, wait_seconds=wait_seconds, driver_pid=driver_pid),
@@ -40,12 +41,12 @@ def writing(table: Table, *, wait_seconds: float, driver_pid: int | None) -> Gen
 
 @contextmanager
 def storage_named(table: Table) -> Generator[None]:
-    """Name an `OSError` that comes from under the root of a table's domain; others go through as they are.
+    """Turn an `OSError` from under the root of a table's domain into a named error; others pass unchanged.
 
     Raises:
-        StorageFailed: the root is full, read-only or not there, or refuses otherwise.
-        ReplicaCorrupt: a data file of a mirrored table is gone or damaged.
-        FilesGone: one of a table with one domain is.
+        StorageFailed: the root is full, read-only or missing, or refuses for another reason.
+        ReplicaCorrupt: a data file of a mirrored table is missing or damaged.
+        FilesGone: a data file of a table with one domain is missing or damaged.
     """
     try:
         yield
@@ -56,7 +57,7 @@ def storage_named(table: Table) -> Generator[None]:
 
 
 def _named(table: Table, error: OSError) -> EtlAssetsError | None:
-    # An answer that a connection did not bring is no file system's, nor is an error without a number.
+    # A connection that failed is no error of a file system, nor is an error without a number.
     if isinstance(error, ConnectionError | TimeoutError) or error.errno is None:
         return None
     root, name = table.domain.root, error.filename
@@ -79,7 +80,10 @@ def _named(table: Table, error: OSError) -> EtlAssetsError | None:
 
 
 def _is_lost(table: Table, file: Path, number: int) -> bool:
-    """Whether the table is there without the file, or with a damaged one. A root that was away for a moment lost nothing."""
+    """Return whether the table's folder exists and the file is missing or damaged.
+
+    A root that was away for a moment has lost nothing.
+    """
     folder = table.domain.root / "tables" / table.name
     try:
         return (

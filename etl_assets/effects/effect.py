@@ -1,4 +1,4 @@
-"""One effect and what may become of it. Pure: no clock, no table."""
+"""One effect and its state transitions. Pure: no clock, no table."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from etl_assets.contracts.tables.effects import EffectState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who reserves.
+    """The owner of a reservation.
 
     Attributes:
         domain: Its failure domain.
         epoch: Fence epoch under which that domain leads the table; empty with one domain.
-        process: Machine, process and start of it.
+        process: Machine, process id and start time of the process.
     """
 
     domain: str
@@ -47,29 +47,29 @@ class Effect:
 
     @property
     def name(self) -> tuple[str, str]:
-        """What tells it from others."""
+        """Identifies the effect."""
         return self.sink, self.key
 
     @property
     def is_completed(self) -> bool:
-        """Whether it was done."""
+        """Whether the effect was completed."""
         return self.state is EffectState.COMPLETED
 
     def is_of_another_epoch(self, epoch: str) -> bool:
-        """Whether its owner is fenced: it reserved under an epoch that has passed and cannot complete."""
+        """Return whether its owner is fenced: it reserved under a past epoch, and cannot complete."""
         return self.owner_epoch != epoch
 
     def completed(self, result: str, at: dt.datetime) -> Effect:
-        """The same, done."""
+        """Return the effect as completed."""
         return dataclasses.replace(self, state=EffectState.COMPLETED, result=result, completed_at=at)
 
     def as_row(self, batch_id: int) -> dict[str, Any]:
-        """As the table has it."""
+        """Return the row of the table."""
         return {**dataclasses.asdict(self), "state": self.state.value, "batch_id": batch_id}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Effect:
-        """From the table."""
+        """Build an effect from a row of the table."""
         values: dict[str, Any] = {**row, "state": EffectState(row["state"])}
         return cls(**values)
 
@@ -77,7 +77,7 @@ class Effect:
 def reserved(
     before: Effect | None, *, sink: str, key: str, fingerprint: str, owner: Owner, token: str, at: dt.datetime
 ) -> Effect:
-    """A reservation of an effect that nobody has, or that is taken over."""
+    """Return a reservation of an effect that has no owner, or whose owner is replaced."""
     return Effect(
         sink=sink,
         key=key,
@@ -95,6 +95,9 @@ def reserved(
 
 
 def forgotten(effects: Iterable[Effect], keep: int) -> list[Effect]:
-    """Completed effects of one sink that go: all but the `keep` that were completed last. Counted, because clocks lie."""
+    """Return the completed effects of one sink to delete: all but the `keep` that were completed last.
+
+    The limit is a number, not an age, because clocks are unreliable.
+    """
     done = [effect for effect in effects if effect.is_completed]
     return heapq.nsmallest(len(done) - keep, done, key=lambda effect: (effect.batch_id, effect.key))

@@ -1,4 +1,4 @@
-"""Which process an owner is, and whether it is certainly gone."""
+"""The identity of an owner's process, and whether the process has certainly ended."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from etl_assets.processes import namespace, started_at
 
 
 def this_process() -> str:
-    """Machine since it was started, its process namespace, process id and when that process started."""
+    """Return the identity of this process: machine and boot, process namespace, process id and start time."""
     pid = os.getpid()
     return f"{namespace() or socket.gethostname()}/{pid}/{started_at(pid)}"
 
 
 def is_gone(process: str) -> bool:
-    """Whether a process of this machine has ended. Of another machine's nothing can be told, nor where a system says too little."""
+    """Return whether a process of this machine has ended.
+
+    False for a process of another machine, and for systems that do not report enough: its end cannot be
+    known.
+    """
     machine, _, rest = process.partition("/")
     pid, _, since = rest.partition("/")
     if machine != namespace() or not pid.isdigit():

@@ -1,18 +1,23 @@
-"""The store of effects: reserve, do, complete. What a sink outside of the platform goes through.
+"""The store of effects: reserve, do, complete.
+
+A sink outside of the platform performs its effects through it.
 
 ```
             reserve                      complete
- (nothing) ─────────► reserved, token 1 ─────────► completed, result      stays for as long as it is kept
-                        │  reserve by another, once the owner is fenced, gone, or silent for too long
+ (nothing) ─────────► reserved, token 1 ─────────► completed, result      until the row is deleted
+                        │  reserve by another, once the owner is fenced, ended, or silent for too long
                         ▼
                       reserved, token 2 ─────────► completed, result      token 1 cannot complete any more
 ```
 
-An effect counts as done when its completion is acknowledged. At most one completion of a key ever is: each is a commit
-that follows on the version it was decided on, and needs the reservation with its own token and under the epoch that
-leads. What is done outside between the two can be done twice, by an owner that dies before it completes, or that goes on
-after it was taken over: `Reserved.attempt` says that somebody may have been there. So the effect itself is to be one that
-can be looked up or repeated under its key: an upsert, a put of the same object, a request with an idempotency key.
+An effect counts as done when its completion is acknowledged. A key has at most one completion: each
+completion is a commit on the version it was decided on, and needs the reservation with its own token, under
+the epoch that leads.
+
+The work between the two can be done twice: by an owner that dies before it completes, or by one that
+continues after another process has replaced it. `Reserved.attempt` says that another owner may have done it.
+So the effect itself should be one that can be looked up or repeated under its key: an upsert, a put of the
+same object, a request with an idempotency key.
 """
 
 from __future__ import annotations
@@ -35,15 +40,15 @@ _POLL_SECONDS = 0.5
 
 
 class Effects(Protocol):
-    """The effects as they stand at one version."""
+    """The effects at one version."""
 
     @property
     def epoch(self) -> str:
-        """The fence epoch that the next commit is made under; empty with one domain."""
+        """The fence epoch of the next commit; empty with one domain."""
         ...
 
     def get(self, sink: str, key: str) -> Effect | None:
-        """One of them."""
+        """Return one effect; None if it does not exist."""
         ...
 
 
@@ -51,24 +56,30 @@ Change = Callable[[Effects], Sequence[Effect]]
 
 
 class EffectsLog(Protocol):
-    """Where effects are kept: `EffectsTable`, and in tests `testing.MemoryEffects`."""
+    """Storage of effects: `EffectsTable`, and in tests `testing.MemoryEffects`."""
 
     def update(self, change: Change, *, take_lead: bool) -> None:
-        """Show the effects as they are to `change`, and commit what it returns as the version after; nothing, if nothing.
+        """Pass the current effects to `change`, and commit what it returns as the next version.
 
-        If another commit came in between, `change` is called again. What it raises goes through; nothing is written.
+        Nothing is committed if `change` returns nothing.
+
+        If another commit came in between, `change` is called again. Its errors are raised here; nothing is
+        written then.
 
         Raises:
-            CommitConflict: others kept committing in between; nothing was written.
+            CommitConflict: other processes kept committing in between; nothing was written.
             Fenced: another domain leads, and `take_lead` is not set.
-            QuorumUnavailable: not acknowledged. It may still be: call again, and see.
+            QuorumUnavailable: the commit was not acknowledged. It may still be: call again to find out.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """To be done now, by whoever asked. Beyond attempt 1 somebody may have done it and not said so."""
+    """An effect that the caller has to do now.
+
+    Beyond attempt 1 another owner may have done it without reporting it.
+    """
 
     key: str
     attempt: int
@@ -76,19 +87,19 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """Done before; this came of it."""
+    """An effect that was done before, with its result."""
 
     key: str
     result: Any
 
 
 def fingerprint(content: bytes) -> str:
-    """A fingerprint of what is to be done."""
+    """Return a fingerprint of an effect's content."""
     return hashlib.sha256(content).hexdigest()
 
 
 class EffectStore:
-    """The effects of one sink, for one worker at a time: two threads take a store each."""
+    """The effects of one sink, for one worker at a time: two threads need a store each."""
 
     def __init__(
         self,
@@ -103,19 +114,20 @@ class EffectStore:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """Of a sink.
+        """Create the store of a sink.
 
         Args:
-            log: Where effects are kept.
+            log: Storage of the effects.
             sink: Name of the sink.
-            domain: The failure domain this runs in.
-            expires_seconds: How long a reservation is left to an owner that may be alive. Others take it over once they have
-                seen it unchanged for so long, on their own clock: no two clocks have to agree.
-            process: Who this is, if not this process.
-            process_is_gone: Whether a process has certainly ended.
-            monotonic: Clock to wait by.
-            sleep: To wait.
-            clock: Time to note, for people.
+            domain: The failure domain that this process runs in.
+            expires_seconds: How long a reservation is left to an owner that may be alive. Others replace the
+                owner once they have seen its reservation unchanged for this long, on their own clock: clocks
+                need not agree.
+            process: Identity of the owner's process, if not this process.
+            process_is_gone: Returns whether a process has certainly ended.
+            monotonic: Clock for waiting.
+            sleep: Waits.
+            clock: Returns the time to record, for people.
         """
         self._log = log
         self._sink = sink
@@ -141,16 +153,17 @@ class EffectStore:
         """Reserve effects, all of them or none, in one commit.
 
         Args:
-            wanted: Fingerprints of what is to be done, by key.
-            wait_seconds: How long to wait for owners that may be alive; by default until their reservations have expired.
+            wanted: Fingerprints of the effects' contents, by key.
+            wait_seconds: How long to wait for owners that may be alive; by default until their reservations
+                have expired.
 
         Returns:
-            For each key that it is to be done now, or what came of it.
+            For each key, a reservation to do the effect now, or the result of the effect.
 
         Raises:
-            EffectKeyReused: a key stands for another content.
-            EffectInProgress: another owner is at one of them, and was not silent for long enough.
-            CommitConflict, Fenced, QuorumUnavailable: nothing was promised. Ask again.
+            EffectKeyReused: a key belongs to another content.
+            EffectInProgress: another owner holds one of them, and was not silent for long enough.
+            CommitConflict, Fenced, QuorumUnavailable: nothing was promised. Call again.
         """
         patience = self._expires_seconds + 2 * _POLL_SECONDS if wait_seconds is None else wait_seconds
         deadline = self._monotonic() + patience
@@ -163,23 +176,25 @@ class EffectStore:
             self._sleep(_POLL_SECONDS)
 
     def complete(self, key: str, result: Any) -> Any:
-        """Say what came of one effect; see `complete_all`."""
+        """Record the result of one effect; see `complete_all`."""
         return self.complete_all({key: result})[key]
 
     def complete_all(self, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Say what came of effects that this store reserved, in one commit. Doing it twice changes nothing.
+        """Record the results of effects that this store reserved, in one commit.
+
+        A second call changes nothing.
 
         Args:
-            results: By key, as JSON has them.
+            results: Results by key, as values that JSON has.
 
         Returns:
-            What is kept of each: the result that was given first.
+            The recorded result of each effect: the one that was given first.
 
         Raises:
-            EffectTakenOver: somebody else has one of them by now, or the lead has changed since it was reserved; none was
-                completed. Reserve again.
+            EffectTakenOver: another owner holds one of them by now, or the leader has changed since it was
+                reserved; none was completed. Reserve again.
             Fenced: another domain leads the table. Reserve again, in that domain.
-            CommitConflict, QuorumUnavailable: not acknowledged. Complete again.
+            CommitConflict, QuorumUnavailable: the commit was not acknowledged. Complete again.
         """
         kept: dict[str, Any] = {}
 
@@ -219,7 +234,7 @@ class EffectStore:
         def change(effects: Effects) -> list[Effect]:
             answers.clear()
             rows = []
-            # All of them are looked at, so that owners of several are timed at once.
+            # Check all of them, so that the silence of several owners is timed at once.
             taken = [each for key in wanted if (each := effects.get(self._sink, key)) is not None]
             taken = [each for each in taken if not self._is_free(each, effects.epoch)]
             owner = Owner(domain=self._domain, epoch=effects.epoch, process=self._process)
@@ -262,7 +277,7 @@ class EffectStore:
             )
 
     def _is_free(self, effect: Effect, epoch: str) -> bool:
-        """Whether it may be reserved as far as its owner goes."""
+        """Return whether the effect's owner, if it has one, does not prevent a reservation."""
         expired = self._has_expired(effect)
         return (
             effect.is_completed

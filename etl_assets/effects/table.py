@@ -1,8 +1,8 @@
-"""The table `effects` as the store writes it: one commit a change, decided under the table's lock.
+"""The table `effects` as the store writes it: one commit per change, decided under the table's lock.
 
-Each commit puts its rows into one new file, together with those of the files it takes out: the ones that hold an older row
-of its keys, and smaller ones. So a key has one row, there are few files however many commits there were, and a row is
-written anew as often as the number of rows has doubled.
+Each commit writes its rows into one new file, together with those of the files it removes: the files with an
+older row of its keys, and smaller files. So a key has one row, there are few files however many commits there
+were, and a row is rewritten about as often as the number of rows has doubled.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from etl_assets.effects.store import Change
 
 KEEP = 100_000
-"""A completed effect is forgotten once so many of its sink have been completed after it."""
+"""A completed effect is deleted once this many effects of its sink have been completed after it."""
 _ATTEMPTS = 5
 Name = tuple[str, str]
 
 
 @dataclass
 class Book:
-    """The effects at one version, and which file has which."""
+    """The effects at one version, and which file contains which."""
 
     path: Path
     version: int
@@ -56,7 +56,7 @@ class Book:
             self.completed[effect.sink] += effect.is_completed
 
     def take(self, file: StoredFile) -> list[Effect]:
-        """Remove a file; its rows."""
+        """Remove a file, and return its rows."""
         del self.files[file.name]
         effects = [self.effects.pop(name) for name in self.names.pop(file.name)]
         for effect in effects:
@@ -64,7 +64,7 @@ class Book:
         return effects
 
     def outdated(self, sinks: Iterable[str], keep: int) -> set[Name]:
-        """Completed effects that are kept no more; looked for once a tenth too many have come together."""
+        """Return completed effects to delete. Searches only sinks that are a tenth above the limit."""
         crowded = [sink for sink in sinks if self.completed[sink] > keep + keep // 10]
         return {
             effect.name
@@ -73,7 +73,10 @@ class Book:
         }
 
     def to_rewrite(self, names: set[Name], rows: int) -> list[StoredFile]:
-        """The files to take out with a commit of so many rows: those that hold one of the names, and smaller ones."""
+        """Return the files to remove in a commit of `rows` rows.
+
+        These are the files with one of the names, and smaller ones.
+        """
         hit = [file for file in self.files.values() if not names.isdisjoint(self.names[file.name])]
         rows += sum(file.rows for file in hit)
         for file in sorted(self.files.values(), key=lambda file: file.rows):
@@ -98,7 +101,7 @@ class EffectsTable:
         self._book: Book | None = None
 
     def update(self, change: Change, *, take_lead: bool) -> None:
-        """See `store.EffectsLog`."""
+        """Change effects in one commit; see `store.EffectsLog`."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with writing(self._table, wait_seconds=self._wait_seconds, driver_pid=None):
@@ -112,7 +115,7 @@ class EffectsTable:
     def _update(self, change: Change, *, take_lead: bool) -> None:
         book = self._open(take_lead=take_lead)
         if rows := list(change(book)):
-            self._book = None  # Until the commit is known to have been made.
+            self._book = None  # until the commit is known to have been made
             self._commit(book, rows)
             self._book = book
 

@@ -1,6 +1,6 @@
-"""Whether what a process has loaded is still what it would load now: code, packages, the platform file, variables.
+"""Detect changes of what a process has loaded: code, packages, the platform file, environment variables.
 
-Belongs here: the comparison. Does not belong here: what becomes of a process that is out of date (`engine.py`).
+Belongs here: the comparison. Does not belong here: what happens to an outdated process (`engine.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from etl_assets.settings import platform_file
 
 _PACKAGE = Path(__file__).parents[1]
 _OF_A_RUN = (environment.HOME.name, environment.FAILPOINT.name)
-"""Variables that a run reads for itself, and the one by which the engine is found."""
+"""Variables that each run reads for itself, and the one by which the engine is found."""
 
 
 def loaded_state(environ: Mapping[str, str]) -> str:
-    """A digest that changes with everything that definitions are made of. Costs a `stat` for each module, some 10 ms."""
+    """Return a digest of everything that definitions depend on. Costs a `stat` per module, about 10 ms."""
     facts = [sys.executable]
     facts += (f"{file} {_version(file)}" for file in sorted({*_loaded_files(), *_PACKAGE.rglob("*.py")}))
     facts.append(_version(Path(sysconfig.get_paths()["purelib"])))
@@ -32,7 +32,10 @@ def loaded_state(environ: Mapping[str, str]) -> str:
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The platform's variables that are set; an address of the database as `prepare_instance` leaves it to processes."""
+    """Return the platform's variables that are set.
+
+    The database address is in the form in which `prepare_instance` leaves it to other processes.
+    """
     found = ((variable.name, variable.read(environ)) for variable in environment.VARIABLES)
     given = {name: value for name, value in found if value is not None and name not in _OF_A_RUN}
     if (url := given.get(environment.POSTGRES_URL.name)) is not None:
@@ -41,10 +44,10 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _loaded_files() -> Iterator[Path]:
-    """Modules of the user: what lies in an installation changes with its folder."""
+    """Yield the loaded modules outside the installation. Those inside change with its folder."""
     installed = (sys.prefix, sys.base_prefix)
     for module in tuple(sys.modules.values()):
-        # Not by `getattr`: lazy modules would be imported for the asking.
+        # Not `getattr`, which would import lazy modules.
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and not file.startswith(installed):
             yield Path(file)

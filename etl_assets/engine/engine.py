@@ -1,13 +1,15 @@
 """The engine's process: it keeps a warm Spark, listens, and forks a child for each run.
 
-It has one thread of Python's, or a fork would copy locks that nobody opens again (pyarrow's jemalloc adds two that do nothing
-but give memory back, and takes care of its locks at a fork). So it never talks to Spark, to Dagster's storage or to a
-table: its children do. Whatever ends it ends Spark and the children (`parent.py`); their runs are noticed as lost.
+The process has one Python thread: a fork would copy the locks of other threads, and no thread would release
+them. (pyarrow's jemalloc adds two threads that only return memory; it handles its locks at a fork.) So the
+process itself never calls Spark, Dagster's storage or a table; its children do. However it ends, Spark and
+the children end with it (`parent.py`), and their runs are noticed as lost.
 
-**When Spark is replaced.** A run that did not succeed, by a kill or a cancellation above all, may have left something at work in
-Spark that still writes. Nobody can ask Spark to be sure that it has ended; so no further run gets that Spark, and once the last
-of those it has is over, it is killed. Until then the writer's lock of the table holds the next one off (`delta/lock.py`), which
-waits for that very JVM. Spark is replaced as well when it dies, does not answer, or has grown too large.
+**When Spark is replaced.** A run that did not succeed, above all one that was killed or cancelled, may have
+left work in Spark that still writes. No query of Spark can prove that such work has ended. So no further run
+gets that Spark, and it is killed once the last run on it is over. Until then the table's writer lock holds
+the next writer off, which waits for that very JVM (`delta/lock.py`). Spark is also replaced when it dies,
+does not answer, or has grown too large.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ _START_SECONDS = 180.0
 _PROBE_EVERY_SECONDS = 60.0
 _PROBE_SECONDS = 20.0
 _BEYOND_HEAP_BYTES = 2 << 30
-"""What a JVM takes besides its heap when it is well: classes, compiled code, buffers."""
+"""Memory that a healthy JVM takes besides its heap: classes, compiled code, buffers."""
 _MAX_PAUSE_SECONDS = 300.0
 _AFTER_ERROR_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """A child at work: for whom, on which Spark, and until when (monotonic seconds) it may take; None for a run."""
+    """A child at work: its task, its Spark, and its deadline (monotonic seconds; None for a run)."""
 
     what: str
     spark: SparkServer | None
@@ -59,7 +61,7 @@ class Child:
 
 
 class Engine:
-    """Serves until it is told to end."""
+    """Serve runs until a signal ends the process."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings, self._say = settings, say
@@ -75,16 +77,19 @@ class Engine:
         self._state, self._told = "", ""
 
     def serve(self) -> bool:
-        """Serve until a signal, or until something has changed that was loaded. Whether to begin anew.
+        """Serve until a signal, or until the loaded code or settings have changed.
+
+        Returns:
+            Whether to start the engine again.
 
         Raises:
             FileExistsError: another engine serves this installation.
         """
-        # First: whoever asks would wait for an answer meanwhile.
+        # Preload before listening: a client would wait for an answer meanwhile.
         self._preload()
         with ExitStack() as stack:
             listener = stack.enter_context(listening(self._settings.home))
-            # Nobody else listens, so what is there is of an engine that was killed.
+            # No other engine listens, so anything here is left over from a killed one.
             shutil.rmtree(self._scratch, ignore_errors=True)
             woken = stack.enter_context(_woken_by_signals())
             stack.callback(self._end_all)
@@ -103,7 +108,7 @@ class Engine:
         return self._stale and not self._ending
 
     def _preload(self) -> None:
-        """Load what every run would: definitions, and what steps import on their way."""
+        """Import what every run needs: the definitions, and the modules that steps import later."""
         import importlib
 
         from etl_assets.dagster_internals import load_run_command
@@ -119,16 +124,19 @@ class Engine:
             importlib.import_module(module)
         load_run_command()
         self._state = loaded_state(os.environ)
-        # What is there stays: children do not touch, and so do not copy, the pages that count references to it.
+        # Freeze the objects: collections in children then do not touch, and so do not copy, their pages.
         gc.collect()
         gc.freeze()
 
     @contextmanager
     def _whatever_happens(self) -> Generator[None]:
-        """The engine's end would be that of all its runs: what fails is told, and done again at the next look."""
+        """Log an error and continue.
+
+        The engine's end would end all its runs; the next turn of the loop retries.
+        """
         try:
             yield
-        except Exception as error:  # noqa: BLE001 (a full disk, no process or file to be had, a file gone that was just there)
+        except Exception as error:  # noqa: BLE001 (a full disk, no process or file handle left, a file that has just vanished)
             told = f"{type(error).__name__}: {error}"
             if told != self._told:
                 self._say(f"going on after {told}")
@@ -203,12 +211,12 @@ class Engine:
         return _STARTING_LOOK_SECONDS if starting or self._retired else _LOOK_SECONDS
 
     def _look_after(self) -> None:
-        """Everything that is to be noticed and done, a little at a time."""
+        """Do all periodic work, a little at a time."""
         now = time.monotonic()
         self._reap()
         for pid, child in self._children.items():
             late = child.deadline is not None and now > child.deadline
-            # Without its Spark a run would ask again and again for an hour, and hold its table; lost, it is run again.
+            # Without its Spark a run would retry for an hour and hold its table; a lost run is run again.
             if late or (child.spark is not None and not child.spark.alive()):
                 os.kill(pid, signal.SIGKILL)
         self._end_retired()
@@ -243,7 +251,7 @@ class Engine:
             self._fork("rehearsal", spark, lambda: at_engine(spark, _rehearse), deadline)
 
     def _check(self, spark: SparkServer, now: float) -> None:
-        """Memory and signs of life, while nothing runs."""
+        """Check memory and liveness while no run uses Spark."""
         if any(child.spark is spark for child in self._children.values()):
             self._probed = now
         elif spark.resident_bytes() > self._heap + _BEYOND_HEAP_BYTES:
@@ -254,7 +262,7 @@ class Engine:
             self._fork("probe", spark, lambda: at_engine(spark, lambda: _probe(config)), now + _PROBE_SECONDS)
 
     def _reap(self) -> None:
-        # One by one: the end of Spark is for its own object to notice.
+        # Wait for each child by id: the exit status of Spark belongs to its own object.
         for pid in list(self._children):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -272,7 +280,7 @@ class Engine:
             self._say(f"ready: Spark is warm, {time.monotonic() - spark.started:.0f} s after its start")
 
     def _retire(self, spark: SparkServer, why: str) -> None:
-        """No run gets this Spark any more; it ends with the last that has it."""
+        """Give this Spark to no further run; it ends with the last run that uses it."""
         if spark is not self._spark:
             return
         self._say(f"Spark {why}: replacing it")
@@ -282,7 +290,7 @@ class Engine:
         self._end_retired()
 
     def _start_later(self, *, failed: bool) -> None:
-        """The next start of Spark: at once, or ever later after starts that failed."""
+        """Schedule the next start of Spark: at once, or with backoff after failed starts."""
         self._failures += failed
         self._next_start = time.monotonic() + min(2.0**self._failures - 1, _MAX_PAUSE_SECONDS)
 
@@ -336,7 +344,10 @@ def _probe(config: Mapping[str, str]) -> None:
 
 
 def _become_a_process_of_its_own(engine: int) -> None:
-    """Interrupts of the terminal are for the engine, which lets runs end; those of Dagster are for the run."""
+    """Detach the child's signals from the engine's.
+
+    Interrupts from the terminal are for the engine, which lets runs end; those from Dagster are for the run.
+    """
     die_with(engine)
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -347,7 +358,7 @@ def _become_a_process_of_its_own(engine: int) -> None:
 
 @contextmanager
 def _woken_by_signals() -> Generator[socket.socket]:
-    """A socket that holds the numbers of signals that came."""
+    """Yield a socket that receives the number of each signal."""
     woken, waker = socket.socketpair()
     with woken, waker:
         waker.setblocking(False)

@@ -1,8 +1,9 @@
-"""Handing a run to the engine: the socket, what is asked and answered, and the word to go.
+"""Submission of a run to the engine: the socket, the messages, and the start message.
 
-A run must be executed once, also if one of the two sides dies in between. So the engine answers with a child that waits; it
-begins when it is told to go, by the launcher, over the same connection, and ends if the connection does. Before that word the
-launcher may launch the run otherwise; after it, it does not.
+A run must be executed at most once, even if one of the two sides dies. So the engine forks a child that waits
+and answers with its process id. The child begins when the launcher sends the start message over the same
+connection, and ends if the connection does. Before that message the launcher may launch the run otherwise;
+after it, it does not.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Asked:
     """A run to execute.
 
     Attributes:
-        run_id: Dagster's.
-        instance: Dagster's reference to the instance that has the run, serialized.
-        executable: The Python that the code location runs with.
+        run_id: Dagster's run id.
+        instance: Dagster's serialized reference to the instance that has the run.
+        executable: The Python interpreter of the code location.
         environment: Environment of the run's process.
     """
 
@@ -48,13 +49,16 @@ def hand_over(
     before: Callable[[int], None],
     refused: Callable[[str], object] = lambda why: None,
 ) -> bool:
-    """Have the engine of an installation execute a run. Whether it does; if not, nobody does.
+    """Submit a run to the engine of an installation.
 
     Args:
         home: The installation's home folder.
         asked: The run.
-        before: Called with the id of the process that will execute it, before it begins.
-        refused: Called with the engine's reason not to take it.
+        before: Called with the id of the process that will execute the run, before it begins.
+        refused: Called with the engine's reason to refuse the run.
+
+    Returns:
+        Whether the engine executes the run. If False, no process does.
     """
     try:
         with _connected(home) as connection:
@@ -70,7 +74,7 @@ def hand_over(
 
 
 def status(home: Path) -> dict[str, Any] | None:
-    """What the engine says of itself; None where there is none."""
+    """Return the engine's status; None if there is no engine."""
     try:
         with _connected(home) as connection:
             return _ask(connection, {"status": True})
@@ -80,7 +84,7 @@ def status(home: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def listening(home: Path) -> Generator[socket.socket]:
-    """The socket of an installation, for this user only; gone afterwards.
+    """Listen on the socket of an installation, for this user only; the socket is removed afterwards.
 
     Raises:
         FileExistsError: another engine listens there.
@@ -107,7 +111,7 @@ def listening(home: Path) -> Generator[socket.socket]:
 def _only_one(home: Path) -> Generator[None]:
     with (home / _LOCK).open("w") as file:
         try:
-            # Not `flock`, which the engine's children would hold as well, for the moment they outlive it.
+            # Not `flock`: the engine's children would inherit it and hold it while they outlive the engine.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise FileExistsError(home / SOCKET) from None
@@ -115,10 +119,10 @@ def _only_one(home: Path) -> Generator[None]:
 
 
 def read_message(connection: socket.socket) -> dict[str, Any]:
-    """One line of JSON.
+    """Receive one message: a line of JSON.
 
     Raises:
-        OSError, ValueError: the other side said nothing in time, or nothing that is a message.
+        OSError, ValueError: the other side sent nothing in time, or no valid message.
     """
     received = b""
     while not received.endswith(b"\n"):
@@ -133,7 +137,7 @@ def read_message(connection: socket.socket) -> dict[str, Any]:
 
 
 def send_message(connection: socket.socket, message: Mapping[str, Any]) -> None:
-    """One line of JSON."""
+    """Send one message: a line of JSON."""
     connection.sendall(json.dumps(message).encode() + b"\n")
 
 
@@ -153,7 +157,10 @@ def _connected(home: Path) -> Generator[socket.socket]:
 
 @contextmanager
 def _short_path(home: Path) -> Generator[Path]:
-    """The socket's path by way of an open folder: the address of a socket has 108 bytes, a home folder may have more."""
+    """Yield a short path to the socket, by way of an open folder.
+
+    The address of a socket has 108 bytes; the path of a home folder may be longer.
+    """
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield Path(f"/proc/self/fd/{folder}") / SOCKET

@@ -1,4 +1,4 @@
-"""Processes that go with the one that started them, whatever ends it."""
+"""Processes that end with the process that started them, however that ends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ _libc = ctypes.CDLL(None)
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, or has ended already. Linux only; it lasts beyond `exec`.
+    """Have the kernel kill this process when its parent ends, or now if the parent has ended.
+
+    Linux only. The setting survives `exec`.
 
     Args:
-        parent: Process id of the one that has forked this process.
+        parent: Id of the process that forked this one.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the kernel was told
+    if os.getppid() != parent:  # the parent ended before the call above
         os.kill(os.getpid(), signal.SIGKILL)

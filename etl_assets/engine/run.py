@@ -1,7 +1,7 @@
-"""What a child of the engine does: one run of Dagster's, as `dagster api execute_run` would, with Spark at the engine.
+"""Work of an engine's child: one Dagster run on the engine's Spark.
 
-Belongs here: a process that has just been forked, from the word to go until its exit code. Does not belong here: who forks
-it and what follows from the code (`engine.py`).
+The child executes the run as `dagster api execute_run` would. Belongs here: a freshly forked process, from
+the start message to its exit code. Does not belong here: forking it and interpreting the code (`engine.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from etl_assets.engine.spark_server import SparkServer
 
 SUCCEEDED, NOT_BEGUN, OTHERWISE = 0, 10, 11
-"""Exit codes. After any other end something of the run may still be under way in Spark."""
+"""Exit codes. After any other exit, work of the run may still be under way in Spark."""
 _GO_SECONDS = 30.0
 
 
 def at_engine(spark: SparkServer | None, work: Callable[[], None]) -> int:
-    """Work with the engine's Spark; sessions are given back afterwards, so that nothing of them stays there."""
+    """Work with the engine's Spark, and release the sessions afterwards, so that none stay there."""
     if spark is not None:
         use_driver(spark.pid)
         reach_engine(spark.address)
@@ -34,7 +34,7 @@ def at_engine(spark: SparkServer | None, work: Callable[[], None]) -> int:
 
 
 def execute(asked: Asked, connection: socket.socket, spark: SparkServer | None) -> int:
-    """Wait for the word to go, then execute the run."""
+    """Wait for the start message, then execute the run."""
     connection.settimeout(_GO_SECONDS)
     try:
         told = connection.recv(len(GO)) == GO
@@ -45,7 +45,7 @@ def execute(asked: Asked, connection: socket.socket, spark: SparkServer | None) 
         return NOT_BEGUN
     os.environ.clear()
     os.environ.update(asked.environment)
-    # Here: loaded with Dagster by the engine, before it forked this process.
+    # Imported here: the engine loaded it with Dagster, before it forked this process.
     from etl_assets.dagster_internals import execute_launched_run
 
     succeeded = False

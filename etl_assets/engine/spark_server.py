@@ -1,9 +1,10 @@
-"""The engine's Spark: a Connect server of this machine, in a JVM of its own that goes with the engine.
+"""The engine's Spark: a Connect server on this machine, in a JVM of its own that ends with the engine.
 
 Belongs here: how it is started, found and ended. Does not belong here: when (`engine.py`).
 
-It listens on 127.0.0.1 at a free port and takes calls with its token only. The token is made anew for each JVM and handed to it
-and to the runs by their environment and memory, which other users cannot read; on the command line they could.
+The server listens on 127.0.0.1 at a free port and accepts only calls with its token. Each JVM has a new
+token. The JVM and the runs get it through environment and memory, which other users cannot read; a command
+line they could.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class SparkServer:
 
     Args:
         config: Settings of its Spark.
-        scratch: Where it has a folder for spilled data while it lives.
+        scratch: Parent of its folder for spilled data, which exists as long as the JVM.
 
     Attributes:
-        started: When (monotonic seconds).
-        pid: Its process.
+        started: Time of its start (monotonic seconds).
+        pid: Its process id.
         ready: Whether it has been warmed up; set by the engine.
     """
 
@@ -66,12 +67,12 @@ class SparkServer:
 
     @property
     def address(self) -> str:
-        """Where it is reached, token included: not for logs."""
-        # By this name the client sends the token without TLS, over loopback only.
+        """The server's address, token included: not for logs."""
+        # `localhost` is the name for which the client sends the token without TLS, over loopback only.
         return f"sc://localhost:{self._port}/;token={self._token}"
 
     def listens(self) -> bool:
-        """Whether its port is open."""
+        """Return whether the server's port is open."""
         with socket.socket() as probe:
             probe.settimeout(0.2)
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
@@ -80,7 +81,7 @@ class SparkServer:
         return self._process.poll() is None
 
     def resident_bytes(self) -> int:
-        """Memory of the JVM itself."""
+        """Return the resident memory of the JVM in bytes; 0 once it has ended."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text("utf-8").split()[1])
         except (OSError, IndexError):
@@ -88,7 +89,7 @@ class SparkServer:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def end(self) -> None:
-        """Kill it: whatever it was doing for whom, it does no more."""
+        """Kill the JVM, and with it all work it was doing."""
         if self.alive():
             os.kill(self.pid, signal.SIGKILL)
         self._process.wait()
@@ -96,7 +97,7 @@ class SparkServer:
 
     def _command(self, config: Mapping[str, str]) -> list[str]:
         of_the_jvm = jvm_settings(find_java(), config, self._environment(), quick=False)
-        # A JVM without memory is replaced; one that goes on half-dead would have to be found out.
+        # A JVM that is out of memory should exit and be replaced; a half-dead one would have to be detected.
         options = f"-XX:+ExitOnOutOfMemoryError {of_the_jvm['spark.driver.defaultJavaOptions']}"
         settings = {
             "spark.local.dir": str(self._scratch),

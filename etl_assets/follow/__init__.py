@@ -1,5 +1,5 @@
-"""The follower: one resident process that carries new events through the tables as soon as they are there.
+"""The follower: one resident process that carries new events through the tables as they arrive.
 
-`lease.py` says who follows, `pauses.py` what is left alone for a while, `crew.py` has the steps run, `reports.py` tells
-Dagster, and `follower.py` is the loop. It knows Dagster in `reports.py` and `follower.py` only.
+`lease.py` says which process follows, `pauses.py` holds the backoffs, `crew.py` runs the steps, `reports.py`
+reports to Dagster, and `follower.py` is the loop. Only `reports.py` and `follower.py` know Dagster.
 """

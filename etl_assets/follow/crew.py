@@ -1,7 +1,7 @@
-"""Steps run for the follower: placed each time, repeated where that may help, split where the data of a day is bad.
+"""Run steps for the follower: place each run, retry where that can help, split where a day's data is bad.
 
-Belongs here: one step for some days, from its placement to what became of it. Does not belong here: which step and when
-(`follower.py`).
+Belongs here: one step for some days, from its placement to its outcome. Does not belong here: which step
+runs, and when (`follower.py`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """What became of a step.
+    """Outcome of a step.
 
     Attributes:
-        began: When the attempt that counts began to read (monotonic seconds): it has all that was there by then.
-        report: What it did, None if nothing of it was done.
-        failed: Errors by day; by None where no day is to blame.
+        began: Start of the last attempt (monotonic seconds). The attempt read everything that existed by
+            then.
+        report: Report of the work done; None if none was done.
+        failed: Errors by day; under None if the error belongs to no day.
     """
 
     began: float
@@ -55,15 +56,16 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRunner:
-    """Runs steps in one thread.
+    """Run steps in one thread.
 
     Attributes:
         settings: The platform file.
-        session: Gives this thread's own Spark session.
-        renew: Forgets that session, so that the next call makes a new one.
-        wait: Waits so many seconds, or until there is something better to do.
-        leaving: Whether this process is about to end: then jobs fail because they are cancelled, and nothing is begun.
-        alive: Gives a sign of life, while a step waits for others that write its table.
+        session: Returns this thread's own Spark session.
+        renew: Discards that session, so that the next call creates a new one.
+        wait: Waits for a number of seconds, or until the process is leaving.
+        leaving: Whether this process is about to end. Its jobs then fail because they are cancelled, and no
+            step begins.
+        alive: Sends a heartbeat while a step waits for other writers of its table.
     """
 
     settings: Settings
@@ -74,17 +76,17 @@ class StepRunner:
     alive: Callable[[], object] = lambda: None
 
     def run(self, table: str, days: Sequence[dt.date]) -> StepOutcome:
-        """Have a table's step run for some days, repeated as the platform's runs are.
+        """Run a table's step for some days, with the retries of the platform's runs.
 
         Raises:
-            EngineLost: the Spark engine of this process is gone, and everything else with it.
+            EngineLost: the Spark engine of this process is lost for good.
         """
         attempts = self.settings.runs.max_retries + 1
         for attempt in range(attempts):
             began = time.monotonic()
             try:
                 return self._attempt(table, days, began)
-            except Exception as error:  # noqa: BLE001 - handed over to whoever asked, by the retry table
+            except Exception as error:  # noqa: BLE001 - retried by the error policy or returned to the caller
                 if self.leaving():
                     return StepOutcome(began=began, report=None, failed={None: error})
                 self._look_at_engine(error)
@@ -95,9 +97,10 @@ class StepRunner:
         raise AssertionError("unreachable: the last attempt returns")
 
     def tidy(self, table: str) -> None:
-        """Make one file of a table's small ones, if a day has too many of them: each makes the next step slower.
+        """Compact a table's small files if a day has too many of them: each slows the next step down.
 
-        What keeps it from being done is told, and it is done the next time; so it is where somebody else is at the table.
+        A failure is logged, and the next call tries again. A table that another process is writing is left
+        for the next call too.
 
         Raises:
             EngineLost: as for `run`.
@@ -119,7 +122,7 @@ class StepRunner:
                         crowded,
                         wait_seconds=self.settings.runs.lock_wait_seconds,
                     )
-        except Exception as error:  # noqa: BLE001 - whatever it is, rows go on without it
+        except Exception as error:  # noqa: BLE001 - rows flow without compaction
             if self.leaving():
                 return
             self._look_at_engine(error)
@@ -173,7 +176,10 @@ class StepRunner:
         return TableQueue(folder=self.settings.turns_path, waiting=waiting)
 
     def _look_at_engine(self, error: Exception) -> None:
-        """A local engine is gone for good with its process; to a server, another session is made."""
+        """Raise if the local Spark engine is lost; renew the session if a Spark server was lost.
+
+        A local engine is lost for good with its process; a server accepts another session.
+        """
         if (driver := lost_driver_pid()) is not None:
             raise EngineLost(
                 f"the Spark engine of this process (process {driver}) is gone",

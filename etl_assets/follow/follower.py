@@ -1,9 +1,13 @@
-"""The loop: look for new files, carry them through, bring the rest up to date beside it, tell Dagster now and then.
+"""The loop: find new files, carry them to the warehouse, update the derived tables, report to Dagster.
 
-Three threads, each with one thing to do, so that none waits for another: the main one takes events from the landing folder
-to the warehouse, one micro-batch after another; the second brings order_status_view, dead_letters and audit_log up to
-date, in a Spark session of its own; the third tells Dagster. What is new and what is left undone is read from the tables
-each time, so that nothing depends on what this process remembers.
+Each of three threads has one task, so that none waits for another:
+
+- the main thread takes events from the landing folder to the warehouse, one micro-batch after another;
+- "derived" brings order_status_view, dead_letters and audit_log up to date, in a Spark session of its own;
+- "reports" reports to Dagster.
+
+New and unfinished work is read from the tables each time, so that no correctness depends on this process's
+memory.
 """
 
 from __future__ import annotations
@@ -45,12 +49,12 @@ if TYPE_CHECKING:
 
 MAX_DAYS_PER_LOOK = 1_000
 JOIN_SECONDS = 10.0
-"""How long leaving waits for a thread: what it has begun is done again by whoever comes next."""
+"""How long to wait for each thread on leaving. The next process does interrupted steps again."""
 
 
 @dataclass(slots=True)
 class Session:
-    """A Spark session of one thread, made on first use and made anew when it is lost."""
+    """A Spark session of one thread, created on first use and created again when it is lost."""
 
     config: Mapping[str, str]
     resource: SparkResource | None = None
@@ -66,19 +70,19 @@ class Session:
         self.resource = self.made = None
 
     def interrupt(self) -> None:
-        """End the jobs it has running."""
+        """Cancel the session's running jobs."""
         if self.made is not None:
-            with suppress(Exception):  # whatever became of it, this process leaves
+            with suppress(Exception):  # this process leaves whether or not the jobs could be cancelled
                 self.made.interruptAll()
 
 
 class Follower:
-    """Follows the landing folder until it is told to leave.
+    """Follow the landing folder until the process gets a signal to leave.
 
     Args:
         settings: The platform file.
-        tell: Has Dagster write an event down.
-        heard: Hears of each step that did something, right after it was acknowledged, in the thread that ran it.
+        tell: Reports an event to Dagster.
+        heard: Called with the report of each step that did something, after its commit, in the step's thread.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class Follower:
         self._heard = heard
         self._reports = Reports(settings, tell, follower=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
-        if "spark.remote" not in config:  # a server has its own
+        if "spark.remote" not in config:  # a Spark server has its own
             config = LONG_LIVED | config
         self._sessions = {"path": Session(config), "derived": Session(config)}
         self._leaving = threading.Event()
@@ -112,7 +116,7 @@ class Follower:
 
         Raises:
             FollowerRunning: another process follows on this home folder.
-            EngineLost: Spark is gone. A supervisor starts the process again.
+            EngineLost: the Spark engine is lost. A supervisor starts the process again.
         """
         with lease(self._settings.home) as held, _interrupted_by(signal.SIGTERM, signal.SIGINT):
             threads: list[threading.Thread] = []
@@ -141,7 +145,7 @@ class Follower:
         raise self._lost
 
     def _days_to_carry(self) -> tuple[dt.date, ...]:
-        """The days with unread files, and those that somebody has left behind on the way to the warehouse."""
+        """Return the days with unread files, and the days left unfinished on the path."""
         looking: WorkItem = (self._path[0], None)
         if not self._ready([looking]):
             return ()
@@ -176,15 +180,15 @@ class Follower:
         )
 
     def _carry(self, crew: StepRunner, days: Sequence[dt.date], held: Lease) -> None:
-        """Take days from the landing folder to the warehouse, each as far as it goes."""
-        # Nothing is looked up in a reference table that is known to be wrong; the source is read all the same.
+        """Carry days from the landing folder to the warehouse, each as far as it gets."""
+        # If a reference table cannot be updated, no stage may look rows up in it: only read the source.
         whole = all(
             self._ready([(stage.name, None)]) and not self._run(crew, stage.name, days).failed
             for stage in self._pipeline.reference
         )
         left = list(days)
         for table in self._path if whole else self._path[:1]:
-            held.alive()  # with each step: all of them together take long where there is much to catch up with
+            held.alive()  # for each step: a large backlog makes all of them together slow
             done = self._run(crew, table, left)
             left = [] if None in done.failed else [day for day in left if day not in done.failed]
             if not left:
@@ -196,7 +200,7 @@ class Follower:
             crew.tidy(table)
 
     def _bring_up_to_date(self) -> None:
-        """Have the derived tables catch up with the path, and find what others left behind on it."""
+        """Bring the derived tables up to date, and find unfinished work on the path."""
         behind = self._behind()
         crew = self._crew("derived")
         for stage in self._pipeline.derived:
@@ -211,7 +215,7 @@ class Follower:
                 crew.tidy(table)
 
     def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
-        """The days each table has to catch up with; those on the path are left to the thread that carries them."""
+        """Return the days that each table is behind; store those on the path for the main thread."""
         try:
             placement = self._settings.placement()
             behind = once_led(placement, lambda: days_behind(placement.reader(), self._settings.start_date))
@@ -227,7 +231,7 @@ class Follower:
             self._heard(table, done.report)
             kept = [day for day in days if day not in done.failed]
             self._reports.add(table, kept, done.report, done.began)
-            if table not in self._path[:-1]:  # a day has gone well once it has come to the end of the path
+            if table not in self._path[:-1]:  # a day has succeeded once it reaches the end of the path
                 self._succeeded([(self._entry(table), day) for day in (None, *kept)])
         if done.failed and not self._is_leaving():
             self._failed(table, days, done.failed)
@@ -236,7 +240,7 @@ class Follower:
     def _failed(
         self, table: str, days: Sequence[dt.date], failed: Mapping[dt.date | None, Exception]
     ) -> None:
-        """Leave alone for a while what failed, and have somebody look at it, as at a run that failed."""
+        """Back off from the failed days and write an alert for each, as for a failed run."""
         for day, error in failed.items():
             blamed = sorted(days) if day is None else [day]
             text = told(error)
@@ -249,9 +253,10 @@ class Follower:
                 self._pauses = self._pauses.failed(things, error, time.monotonic())
 
     def _check(self, now: float) -> None:
-        """Evaluate the invariants once for each report, unless a table of the path lacks what an earlier one has.
+        """Evaluate the invariants once per report, unless a table of the path is behind an earlier one.
 
-        One that is broken twice in a row is no commit of somebody else's: that is told, once until it holds again.
+        An invariant that is broken twice in a row is not explained by another process's commit. It raises one
+        alert until it holds again.
         """
         if now < self._check_at:
             return
@@ -284,7 +289,10 @@ class Follower:
             return self._pauses.ready(things, time.monotonic())
 
     def _entry(self, table: str) -> str:
-        """The table under which days are set aside: those of the path enter at its beginning, and are left alone there."""
+        """Return the table under which days back off.
+
+        Days of the path enter at its first table and wait there.
+        """
         return self._path[0] if table in self._path else table
 
     def _crew(self, name: str, alive: Callable[[], object] = lambda: None) -> StepRunner:
@@ -302,7 +310,7 @@ class Follower:
         return interrupted() or self._leaving.is_set()
 
     def _started(self, name: str, task: Callable[[], object], interval_seconds: float) -> threading.Thread:
-        """A thread that does its task again and again until the process leaves."""
+        """Start a thread that repeats a task until the process leaves."""
 
         def again() -> None:
             while not self._leaving.wait(interval_seconds):

@@ -1,7 +1,7 @@
-"""Who follows: a lock of the kernel on a file of the home folder, and in the file who holds it.
+"""The follower's lease: a kernel lock on a file of the home folder that also names the holder.
 
-The lock goes with the process, however it ends. What is written in the file stays, and tells whoever looks next that
-something may have been left undone, until that is found not to be so.
+The kernel releases the lock with the process, however the process ends. The file's content stays. It shows
+later processes that work may be unfinished, until one of them finds none.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ from etl_assets.delta.lock import locked
 from etl_assets.errors import FollowerRunning
 
 SILENT_AFTER_SECONDS = 900.0
-"""A follower gives a sign of life with each step. After so long without one, nobody stands back for it any more."""
+"""Timeout of the heartbeat, which the follower sends with each step.
+
+After it, other processes stop deferring to the follower.
+"""
 _FILE = "follower.lock"
 _TRY_SECONDS = 2.0
-"""Whoever looks whether somebody follows holds the lock for a moment."""
+"""How long to retry the lock: a process that only checks for a follower holds it for a moment."""
 _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """A process that follows, or did.
+    """A process that follows, or followed.
 
     Attributes:
         host: Its machine.
         pid: Its process id.
-        since: When it began (UTC, ISO).
-        silent_seconds: How long ago it gave the last sign of life.
+        since: Its start (UTC, ISO).
+        silent_seconds: Age of its last heartbeat.
     """
 
     host: str
@@ -47,7 +50,7 @@ class Following:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it has hung for too long to be waited for."""
+        """Whether its last heartbeat is too old to defer to it."""
         return self.silent_seconds > SILENT_AFTER_SECONDS
 
     def __str__(self) -> str:
@@ -61,8 +64,8 @@ class Lease:
         self._path = path
 
     def alive(self) -> None:
-        """Give a sign of life."""
-        with suppress(OSError):  # a full disk, for instance: it is a sign, not the lock
+        """Send a heartbeat."""
+        with suppress(OSError):  # a full disk, for instance: the heartbeat is not the lock
             os.utime(self._path)
 
 
@@ -71,7 +74,7 @@ def lease(home: Path) -> Generator[Lease]:
     """Hold the right to follow on this home folder.
 
     Raises:
-        FollowerRunning: another process holds it; the message names it.
+        FollowerRunning: another process holds it; the message names that process.
     """
     home.mkdir(parents=True, exist_ok=True)
     path = home / _FILE
@@ -89,26 +92,26 @@ def lease(home: Path) -> Generator[Lease]:
 
 
 def following(home: Path) -> Following | None:
-    """Who follows now, None if nobody does."""
+    """Return the current follower; None if no process follows."""
     held, found = _look(home)
     return found if held else None
 
 
 def left_undone(home: Path) -> Following | None:
-    """The last follower, if it is gone and nobody has found everything done since."""
+    """Return the last follower, if it ended and no process has found all its work finished since."""
     held, found = _look(home)
     return None if held else found
 
 
 def found_done(home: Path) -> None:
-    """Note that nothing is left undone of what the last follower began, unless somebody follows again."""
+    """Record that the last follower left no unfinished work, unless a process follows again."""
     with suppress(FileNotFoundError), (home / _FILE).open("r+", encoding="utf-8") as file:
         if locked(file, fcntl.LOCK_EX):
             file.truncate(0)
 
 
 def _look(home: Path) -> tuple[bool, Following | None]:
-    """Whether the lock is held, and what the file says."""
+    """Return whether the lock is held, and the file's content."""
     try:
         with (home / _FILE).open(encoding="utf-8") as file:
             held = not locked(file, fcntl.LOCK_SH)

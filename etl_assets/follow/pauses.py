@@ -1,6 +1,6 @@
-"""What the follower leaves alone for a while after it has failed: pure decisions, the time is passed in.
+"""Backoffs of the follower after failures: pure decisions, with the time passed in.
 
-Belongs here: for how long. Does not belong here: what an error is worth (`error_policy.py`).
+Belongs here: for how long. Does not belong here: how errors are classified (`error_policy.py`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ WorkItem = tuple[str, dt.date | None]
 """A table, and a day of it; None for a table as a whole."""
 FIRST_SECONDS = 30.0
 MAX_SECONDS = 3_600.0
-"""As the landing sensor has it for runs that fail."""
+"""The same maximum as the landing sensor's for failed runs."""
 MAX_PASSING_SECONDS = 60.0
-"""Of what says nothing about the data, such as a domain that is away or a full disk: to try costs little, and every minute is
-latency."""
+"""Maximum for errors that say nothing about the data, such as an unavailable domain or a full disk.
+
+An attempt costs little then, and every minute is latency.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """How often something has failed in a row, and until when it is left alone (seconds of the caller's clock)."""
+    """Number of failures in a row, and the end of the backoff (seconds of the caller's clock)."""
 
     failures: int
     until: float
@@ -32,16 +34,19 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Backoffs:
-    """What has failed and has not succeeded since."""
+    """Work items that have failed and not succeeded since."""
 
     by_thing: Mapping[WorkItem, Pause] = field(default_factory=lambda: MappingProxyType({}))
 
     def ready(self, things: Iterable[WorkItem], now: float) -> tuple[WorkItem, ...]:
-        """Those of the things that are not left alone now, in their order."""
+        """Return the items that are not backing off now, in their order."""
         return tuple(thing for thing in things if (p := self.by_thing.get(thing)) is None or p.until <= now)
 
     def failed(self, things: Collection[WorkItem], error: Exception, now: float) -> Backoffs:
-        """The pauses after some things have failed: each time twice as long."""
+        """Return the backoffs after some items failed.
+
+        Each pause is twice as long as the last, up to a maximum.
+        """
         passing = decide(error) is Decision.RETRY or disk_is_full(error)
         longest = MAX_PASSING_SECONDS if passing else MAX_SECONDS
         failures = {thing: self._failures(thing) + 1 for thing in things}
@@ -54,7 +59,7 @@ class Backoffs:
         return Backoffs({**self.by_thing, **new})
 
     def succeeded(self, things: Collection[WorkItem]) -> Backoffs:
-        """The pauses after some things went well."""
+        """Return the backoffs after some items succeeded."""
         if self.by_thing.keys().isdisjoint(things):
             return self
         return Backoffs({thing: pause for thing, pause in self.by_thing.items() if thing not in set(things)})

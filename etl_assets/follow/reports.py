@@ -1,8 +1,8 @@
-"""What the follower tells Dagster: materializations without a run, with the figures that runs give, and evaluated checks.
+"""Reports of the follower to Dagster: materializations without a run, with the metadata of a run, and checks.
 
-Many micro-batches become one report: figures are summed for each asset and day until they are told. What cannot be told,
-because Dagster's database is away, is kept and told with the next report; only a killed follower takes figures with it,
-never rows. Told twice is at most the one event whose answer was lost.
+Many micro-batches become one report: numbers are summed by asset and day until they are reported. While
+Dagster's database is unavailable, reports are kept for the next attempt. A killed follower loses numbers,
+never rows. At most one event is reported twice: the one whose acknowledgement was lost.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
 class Dagster:
-    """The instance of an installation, opened when there is something to tell: its database may be away by then."""
+    """The Dagster instance of an installation, opened at the first report.
+
+    It is not opened earlier because its database may be unavailable then.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._instance: dg.DagsterInstance | None = None
 
     def take(self, event: Event) -> None:
-        """Have an event written down.
+        """Store an event in Dagster.
 
         Raises:
-            Exception: whatever keeps the database from answering; the event was not taken, or that is unknown.
+            Exception: any error of the database; the event was not stored, or that is unknown.
         """
         if self._instance is None:
             self._instance = open_instance(self._settings)
@@ -47,12 +50,12 @@ class Dagster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreported:
-    """What happened to a table since it was last told.
+    """Work on a table that has not been reported yet.
 
     Attributes:
         days: The days it was brought up to date for.
-        report: What the steps did, summed; their totals without days are in it.
-        as_of: When the last of them began to read: what was there by then is in the table.
+        report: Sum of the steps' reports, including their totals without days.
+        as_of: Start of the last step's read. Everything that existed by then is in the table.
     """
 
     days: frozenset[dt.date]
@@ -67,18 +70,18 @@ class Unreported:
         )
 
     def without(self, day: dt.date | None) -> Unreported:
-        """What is left when a day, or the table without days, has been told."""
+        """Return the rest after a day, or a table without days, was reported."""
         counts = {of: figures for of, figures in self.report.counts.items() if of != day}
         return replace(self, days=self.days - {day}, report=replace(self.report, counts=counts))
 
 
 class Reports:
-    """Gathers what steps did, from several threads, and tells Dagster of it from one.
+    """Collect the reports of steps from several threads, and send them to Dagster from one.
 
     Args:
         settings: The platform file.
-        tell: Has Dagster write an event down; an error keeps it for the next time.
-        follower: What to name the follower in the metadata.
+        tell: Reports an event to Dagster; an error keeps the event for the next time.
+        follower: Name of the follower in the metadata.
     """
 
     def __init__(self, settings: Settings, tell: Callable[[Event], None], *, follower: str) -> None:
@@ -88,16 +91,16 @@ class Reports:
         self._lock = threading.Lock()
 
     def add(self, table: str, days: Sequence[dt.date], report: StepReport, as_of: float) -> None:
-        """A step was run for some days."""
+        """Add the report of a step that ran for some days."""
         new = Unreported(days=frozenset(days), report=report, as_of=as_of)
         with self._lock:
             self._untold[table] = self._untold[table] + new if table in self._untold else new
 
     def check(self) -> dict[tuple[str, str], str]:
-        """Evaluate the invariants; to be called where no table of the path is ahead of another by what is in the making.
+        """Evaluate the invariants. Call it only when no table of the path is behind an earlier one.
 
         Returns:
-            What does not hold, in words, by asset and check.
+            The invariants that do not hold, in words, by asset and check.
         """
         domain = self._settings.placement().reader()
         broken = {}
@@ -116,10 +119,10 @@ class Reports:
         return broken
 
     def tell(self) -> bool:
-        """Tell all there is to tell; whether that went well.
+        """Send all pending events to Dagster and return whether that succeeded.
 
-        In the order in which the tables were brought up to date, so that Dagster sees one as newer than its inputs only if it
-        has them.
+        Events go out in the order in which the tables were brought up to date. Dagster therefore sees a table
+        as newer than its inputs only if the table has consumed them.
         """
         with self._lock:
             untold, self._untold = self._untold, {}
@@ -133,7 +136,7 @@ class Reports:
             for key, evaluation in list(checks.items()):
                 self._tell(evaluation)
                 del checks[key]
-        except Exception as error:  # noqa: BLE001 - whatever keeps Dagster from taking it: data goes on
+        except Exception as error:  # noqa: BLE001 - data flows whatever fails in Dagster
             logger.warning(
                 "Dagster cannot be told what was done (%s: %s); it is told later, and data goes on",
                 type(error).__name__,
@@ -157,7 +160,7 @@ class Reports:
     def _materializations(
         self, table: str, news: Unreported
     ) -> Iterator[tuple[dt.date | None, dg.AssetMaterialization]]:
-        """By day; by None of a table without days."""
+        """Yield the materializations by day; under None for a table without days."""
         written = platform_table(table, self._settings.placement().reader())
         is_partitioned = self._settings.catalog().table(table).is_partitioned
         keys = [day.isoformat() for day in sorted(news.days)] if is_partitioned else []
@@ -172,7 +175,7 @@ class Reports:
 
 
 def _summed(one: StepReport, other: StepReport) -> StepReport:
-    """Two reports of a table as one; figures that were known for all days together only stay so."""
+    """Add two reports of a table. Numbers known only for all days together stay totals."""
     both = one + other
     return replace(both, notes=both.notes[-_MAX_NOTES:], domain=other.domain or one.domain)
 

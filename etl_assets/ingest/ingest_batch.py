@@ -1,7 +1,7 @@
-"""One batch of source files into raw_events: its lines judged, repeats found, offsets dealt.
+"""One batch of source files into raw_events: validate its lines, find repeats, assign offsets.
 
-A batch is one plan (`sources.batch_plan`), one commit of exceptions and one commit of rows. The rows' commit makes the
-batch count.
+A batch is one plan (`sources.batch_plan`), one commit of exceptions and one commit of rows. It counts once
+its rows are committed.
 """
 
 from __future__ import annotations
@@ -58,31 +58,31 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MAX_EVENTS_IN_PROCESS = 100_000
-"""Repeats among so many events are found in this process; beyond that Spark is as fast."""
+"""Repeats among up to this many events are found in this process; beyond that Spark is as fast."""
 _NO_ORDINALS = np.empty(0, dtype=np.int64)
 _LOOKED_AT = ("event_id", "fingerprint", *RUN_KEY, "block_line")
-"""What is looked at of an event that may be a repeat."""
+"""Columns read of an event that may be a repeat."""
 _KNOWN_COLUMNS = ("event_id", "fingerprint", "offset", "source", "source_position")
-"""What is looked at of an event that was accepted before."""
+"""Columns read of an event that was accepted before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
-    """What `find_duplicates` found, in Parquet files of a folder; no folder for nothing."""
+    """Result of `find_duplicates`, in Parquet files of a folder; without a folder there are no repeats."""
 
     folder: Path | None
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files."""
+        """Paths of the files, sorted."""
         return () if self.folder is None else tuple(sorted(map(str, self.folder.glob("*.parquet"))))
 
     def ordinals(self) -> np.ndarray:
-        """The places of the events, in order."""
+        """Return the ordinals of the events that do not become rows, sorted."""
         return repeated_ordinals(self.files)
 
     def exceptional_ordinals(self) -> np.ndarray:
-        """The places of duplicates and conflicts, in order."""
+        """Return the ordinals of duplicates and conflicts, sorted."""
         import pyarrow.parquet as pq
 
         exceptional = [("outcome", "!=", Outcome.ACCEPTED.value)]
@@ -90,14 +90,14 @@ class Repeats:
         return np.sort(np.concatenate([_NO_ORDINALS, *(rows.column(0).to_numpy() for rows in found)]))
 
     def original_ordinals(self) -> np.ndarray:
-        """The places of events of the batch that others repeat, in order, each once."""
+        """Return the ordinals of events of the batch that others repeat, sorted, each once."""
         import pyarrow.parquet as pq
 
         found = (pq.read_table(file, columns=["original_ordinal"]).column(0) for file in self.files)
         return np.unique(np.concatenate([_NO_ORDINALS, *(rows.drop_null().to_numpy() for rows in found)]))
 
     def outcomes(self) -> Counter[tuple[int, str]]:
-        """How many there are by file and outcome."""
+        """Return the number of repeats by file index and outcome."""
         import pyarrow.parquet as pq
 
         counts: Counter[tuple[int, str]] = Counter()
@@ -112,15 +112,15 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestBatch:
-    """One planned batch on its way into the table.
+    """A planned batch, ready to be written to the table.
 
     Attributes:
-        context: The step's surroundings.
+        context: The step's context.
         table: raw_events.
-        folders: Where the plan's files are.
-        limits: What a record may be.
+        folders: Folders of the plan's files.
+        limits: Limits of a record.
         plan: The files and the version they become.
-        staging: Folder for what is in the making.
+        staging: Folder for temporary files.
     """
 
     context: StepContext
@@ -131,25 +131,28 @@ class IngestBatch:
     staging: Path
 
     def write(self) -> StepReport:
-        """Judge the files' lines and commit what they say.
+        """Validate the files' lines, then commit exceptions and rows.
 
         Raises:
             SourceUnreadable: a file cannot be read.
             SourceChanged: a file changed while it was read; nothing was written.
             CommitConflict: another run has committed this batch, or other files as this batch.
         """
+        # 1. Validate the lines. The files must be unchanged after they have been read.
         staged = self._stage()
         verify(self.folders, self.plan.files)
         failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
+        # 2. Find the outcomes.
         repeats = self._find_repeats(staged)
         outcomes = self._count_outcomes(staged, repeats)
         blocks = tuple(self._placed(staged, repeats))
+        # 3. Commit the exceptions, then the rows: only the second commit makes the batch count.
         self._commit_exceptions(staged.folder, blocks, repeats)
         done = self._commit_rows(staged.folder, blocks, repeats)
         return self._report(done, outcomes)
 
     def _stage(self) -> Staged:
-        """Judge every line once and keep the result: all that follows reads columns of it."""
+        """Validate every line once and stage the result: the later phases read columns of it."""
         by_source = {folders.source: folders for folders in self.folders}
         files = [(str(by_source[file.source].path_of(file)), file.size, file.day) for file in self.plan.files]
         folder = self.staging / "lines"
@@ -159,11 +162,11 @@ class IngestBatch:
 
     @contextmanager
     def _files_named(self) -> Generator[None]:
-        """Name the file that an error of reading the plan's files is about: none says in words that tell what to do.
+        """Name the file behind an error of reading the plan's files: the original error names no fix.
 
         Raises:
             SourceUnreadable: a file cannot be read.
-            SourceChanged: a file changed meanwhile.
+            SourceChanged: a file changed in the meantime.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -171,7 +174,7 @@ class IngestBatch:
         try:
             yield
         except (PySparkException, Py4JError, OSError, EOFError, RuntimeError, zlib.error) as error:
-            # A full disk says what to do; to read compressed files again would only delay that.
+            # A full disk says what to do. Checking the compressed files first would only delay that.
             if disk_is_full(error):
                 raise
             verify(self.folders, self.plan.files)
@@ -182,7 +185,7 @@ class IngestBatch:
             raise
 
     def _lines_before(self, staged: Staged) -> Iterator[tuple[StagedBlock, int]]:
-        """Each block with the number of lines that its file has before it."""
+        """Yield each block with the number of lines before it in its file."""
         for _, of_file in groupby(staged.blocks, key=lambda block: block.file_index):
             before = 0
             for block in of_file:
@@ -190,7 +193,7 @@ class IngestBatch:
                 before += block.lines
 
     def _positions(self, staged: Staged) -> DataFrame:
-        """For each block the file its lines are in and the number of lines before it."""
+        """Return the file of each block's lines and the number of lines before the block."""
         from pyspark.sql import functions as F
 
         rows = []
@@ -203,7 +206,11 @@ class IngestBatch:
         return F.broadcast(frame_of(self.context.spark, rows, schema))
 
     def _find_repeats(self, staged: Staged) -> Repeats:
-        """Look among the events that can be repeats: with history all of them, without it those with the hash of another."""
+        """Find duplicates and conflicts among the events that may repeat others.
+
+        If history may have an id of the batch, these are all events; else only those that share their id's
+        hash with another event of the batch.
+        """
         hashes, folder = staged.id_hashes(), self.staging / "repeats"
         days = KeyIndex(self.table, "event_id").days_of(hashes, self.plan.batch_id - 1)
         twice, suspects = (None, len(hashes)) if days else _twice(hashes)
@@ -223,7 +230,10 @@ class IngestBatch:
     def _known_in_process(
         self, staged: Staged, days: Sequence[dt.date]
     ) -> dict[str, Mapping[str, Any]] | None:
-        """The accepted events of some days that have an id of the batch, by it; None where Spark is to look for them."""
+        """Return the accepted events of some days that have an id of the batch, by id.
+
+        None if Spark has to find them.
+        """
         if not days:
             return {}
         ids = {name for piece in staged.columns(["event_id"]) for name in piece.column(0).to_pylist()}
@@ -239,7 +249,10 @@ class IngestBatch:
         known: Mapping[str, Mapping[str, Any]],
         folder: Path,
     ) -> Repeats:
-        """The same without Spark, of whose jobs each costs more than all of it for few events."""
+        """Find duplicates and conflicts without Spark.
+
+        For few events, a single Spark job costs more than all of this.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -273,14 +286,18 @@ class IngestBatch:
         import pyarrow as pa
         from pyspark.sql import functions as F
 
-        # Signed, as Spark has all numbers; already in one array, so not by `frame_of`, which takes rows.
+        # Signed, because Spark has no unsigned numbers. Not by `frame_of`, which takes rows: these are one
+        # array already.
         signed = pa.table({"id_hash": hashes.view(np.int64)})
         return F.broadcast(self.context.spark.createDataFrame(signed))
 
     def _history(self, staged: Staged, days: Sequence[dt.date]) -> DataFrame | None:
-        """The accepted events of some days that the batch may repeat: those between its lowest and highest id.
+        """Return the accepted events of some days that the batch may repeat.
 
-        Where ids rise with time, file statistics leave few files to open; where they are random, the index does.
+        These are the events between the batch's lowest and highest id.
+
+        If ids rise with time, file statistics leave few files to open; if ids are random, the index of ids
+        does.
         """
         from pyspark.sql import functions as F
 
@@ -291,7 +308,7 @@ class IngestBatch:
         return history.where(F.col("event_id").between(min(ids), max(ids))).select(*_KNOWN_COLUMNS)
 
     def _count_outcomes(self, staged: Staged, repeats: Repeats) -> dict[dt.date | None, Counter[str]]:
-        """Outcomes of the batch by day; what is neither rejected nor a repeat is accepted."""
+        """Count the outcomes of the batch by day. An event is accepted unless it is rejected or a repeat."""
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in self.plan.days}
         for block in staged.blocks:
             figures = counts[self.plan.files[block.file_index].day]
@@ -307,7 +324,7 @@ class IngestBatch:
         return counts
 
     def _commit_exceptions(self, staging: Path, blocks: tuple[LocatedBlock, ...], repeats: Repeats) -> None:
-        """Write down what does not become a row, unless every line does."""
+        """Commit the lines that do not become rows as exceptions, if there are any."""
         tasks = tuple(exceptions_tasks(blocks))
         if not tasks:
             return
@@ -337,7 +354,10 @@ class IngestBatch:
             )
 
     def _originals(self, staging: Path, blocks: tuple[LocatedBlock, ...], repeats: Repeats) -> str | None:
-        """The file with the offsets of events that others of the batch repeat; None where there are none."""
+        """Write the offsets of events that later lines of the batch repeat.
+
+        Returns the file; None if there are no such events.
+        """
         originals = repeats.original_ordinals()
         if not len(originals):
             return None
@@ -354,7 +374,7 @@ class IngestBatch:
         return next_offset(self.table.snapshot(self.plan.batch_id - 1))
 
     def _commit_rows(self, staging: Path, blocks: tuple[LocatedBlock, ...], repeats: Repeats) -> Commit:
-        """Append the events that are in the table under no position yet, with their offsets."""
+        """Append the events that the table does not have yet, with their offsets."""
         rows = RawRows(
             spark=self.context.spark,
             tasks=tuple(rows_tasks(blocks, self._first_offset())),
@@ -386,7 +406,7 @@ class IngestBatch:
         return done
 
     def _placed(self, staged: Staged, repeats: Repeats) -> Iterator[LocatedBlock]:
-        """The blocks, with what becomes of their events."""
+        """Yield the blocks with their source and the outcomes of their events."""
         by_source = {folders.source: folders for folders in self.folders}
         first = [first_ordinal(block.file_index, block.block_start) for block in staged.blocks]
         bounds = [*first, np.iinfo(np.int64).max]
@@ -414,6 +434,6 @@ class IngestBatch:
 
 
 def _twice(hashes: Hashes) -> tuple[Hashes, int]:
-    """The hashes that more than one event of the batch has for its id, and how many events those are."""
+    """Return the hashes shared by the ids of more than one event, and the number of these events."""
     different, events = np.unique(hashes, return_counts=True)
     return different[events > 1], int(events[events > 1].sum())

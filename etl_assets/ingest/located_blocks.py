@@ -1,7 +1,7 @@
-"""Staged blocks with what their lines say of their source, and the parts of staged files that they are in.
+"""Staged blocks with their place in the source, and the parts of staged files that contain them.
 
-Belongs here: from a block to its lines, their places and positions. Does not belong here: what becomes of the lines
-(`raw_rows.py`, `raw_exceptions.py`).
+Belongs here: from a block to its lines, their ordinals and source positions. Does not belong here: what
+becomes of the lines (`raw_rows.py`, `raw_exceptions.py`).
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedBlock:
-    """A staged block with what its lines say of their source, and what becomes of its events.
+    """A staged block with the source of its lines and the outcomes of its events.
 
     Attributes:
         staged: The block.
         day: The day of its file.
         source: The source of its file.
-        path: Where its file lies.
-        file_position: The file's place there.
-        lines_before: Lines that the file has before it.
+        path: Path of its file.
+        file_position: Source position of its file, without a line number.
+        lines_before: Number of lines before it in its file.
         new: Events that become rows.
-        repeated: Events that are duplicates or conflicts. Those that are neither are rows of the table already.
+        repeated: Events that are duplicates or conflicts. Events that are neither new nor repeated are rows
+            of the table already.
     """
 
     staged: StagedBlock
@@ -49,12 +50,12 @@ class LocatedBlock:
 
     @property
     def exceptions(self) -> int:
-        """Lines that do not become rows, but for those that are rows already."""
+        """Number of lines that become exceptions: rejected lines, duplicates and conflicts."""
         return self.staged.rejected + self.repeated
 
     @property
     def first_ordinal(self) -> int:
-        """The ordinal of its first line."""
+        """The ordinal of the block's first line."""
         return first_ordinal(self.staged.file_index, self.staged.block_start)
 
 
@@ -64,9 +65,9 @@ class Lines:
 
     Attributes:
         blocks: Blocks of the row group.
-        row: Of each line its row in the row group.
-        block: Of each line its block.
-        number: Of each line its number in the block, from 0.
+        row: For each line, its row in the row group.
+        block: For each line, the index of its block.
+        number: For each line, its number in the block, from 0.
     """
 
     blocks: Sequence[LocatedBlock]
@@ -75,21 +76,21 @@ class Lines:
     number: np.ndarray
 
     def where(self, wanted: np.ndarray) -> Lines:
-        """Those of the lines for which `wanted` is true."""
+        """Return the lines for which `wanted` is true."""
         return Lines(
             blocks=self.blocks, row=self.row[wanted], block=self.block[wanted], number=self.number[wanted]
         )
 
     def ordinals(self) -> np.ndarray:
-        """The ordinal of each."""
+        """Return the ordinal of each line."""
         return np.array([each.first_ordinal for each in self.blocks])[self.block] + self.number
 
     def sources(self) -> pa.Array:
-        """The source of each."""
+        """Return the source of each line."""
         return self._of_block(each.source for each in self.blocks)
 
     def source_positions(self) -> pa.Array:
-        """`<day>/<file>:<line>` of each."""
+        """Return the position of each line: `<day>/<file>:<line>`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -106,11 +107,11 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """A row group of a staged file with the blocks that it has lines of.
+    """A row group of a staged file, with the blocks that have lines in it.
 
     Attributes:
         file: The staged file, open.
-        kind: What is staged in it.
+        kind: The kind of lines staged in the file.
         number: The row group's number.
         begin: The row of the file that it begins with.
         blocks: The blocks.
@@ -123,11 +124,11 @@ class RowGroup:
     blocks: Sequence[LocatedBlock]
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All its rows, those of other blocks too; some columns, or all."""
+        """Read all its rows, including those of other blocks; some columns, or all."""
         return self.file.read_row_group(self.number, columns=None if columns is None else list(columns))
 
     def lines(self, block_line: pa.ChunkedArray) -> Lines:
-        """The blocks' lines in it, by its column of that name."""
+        """Return the lines of the blocks in this row group, by its column `block_line`."""
         spans = [each.staged.span(self.kind) for each in self.blocks]
         inside = [
             (max(first - self.begin, 0), min(end - self.begin, len(block_line))) for first, end in spans
@@ -138,7 +139,7 @@ class RowGroup:
 
 
 def row_groups(staging: Path, kind: Kind, blocks: Iterable[LocatedBlock]) -> Iterator[RowGroup]:
-    """The row groups of staged files that have lines of some blocks, in the order of the blocks."""
+    """Yield the row groups of staged files that have lines of some blocks, in the order of the blocks."""
     import pyarrow.parquet as pq
 
     for part, of_part in groupby(blocks, key=lambda block: block.staged.part):

@@ -1,6 +1,7 @@
-"""Offsets of events that others of their own batch repeat: known before they are dealt, from how many rows come before.
+"""Offsets of events that later lines of their own batch repeat, computed before the batch's rows are written.
 
-What a batch refuses is written before its rows, and says which offset the accepted event has.
+A batch commits its exceptions before its rows, and the exception of a repeat names the offset of the accepted
+event. The offset follows from the number of rows before that event.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ def offsets_of(
     staging: Path,
     first_offset: int,
 ) -> np.ndarray:
-    """The offsets that some new events of a batch will have.
+    """Return the offsets that some new events of a batch will have.
 
     Args:
         originals: Ordinals of the events, sorted, each once.
         blocks: All blocks of the batch, in source order.
         repeats: Ordinals of the events that do not become rows, sorted.
         staging: Folder of the staged events.
-        first_offset: The batch's first.
+        first_offset: The batch's first offset.
+
+    Raises:
+        RuntimeError: some of the events are not among the new ones.
     """
     offsets = np.full(len(originals), -1, dtype=np.int64)
     new_before = np.cumsum([0, *(block.new for block in blocks)])
@@ -53,12 +57,12 @@ def offsets_of(
 
 
 def _between(ordinals: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Those of sorted ordinals that are in the range of some others."""
+    """Return the part of sorted `ordinals` between the first and the last of `some`."""
     return ordinals[slice(*np.searchsorted(ordinals, [some[0], some[-1] + 1]))] if len(some) else some
 
 
 def write_offsets(folder: Path, originals: np.ndarray, offsets: np.ndarray) -> str:
-    """Keep offsets by ordinal for the workers; the file."""
+    """Write offsets by ordinal for the workers; return the file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -69,7 +73,7 @@ def write_offsets(folder: Path, originals: np.ndarray, offsets: np.ndarray) -> s
 
 @lru_cache(maxsize=1)
 def read_offsets(file: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Ordinals, sorted, and their offsets. Read once for each batch that a process works on."""
+    """Return sorted ordinals and their offsets. Cached, so that a process reads the file once per batch."""
     import pyarrow.parquet as pq
 
     if file is None:

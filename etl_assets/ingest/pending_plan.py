@@ -1,8 +1,11 @@
-"""The plan of a run that ended between what it refused and its rows: found, and taken back where it is not carried out.
+"""The plan of a run that ended after the commit of its rejects and before that of its rows.
 
-What a batch refuses is judged by the whole batch: which of two lines of one event comes first, and what stands in the
-table. So it counts only once the batch's rows are committed. Until then nobody reads it, and if other lines are judged
-instead, because a file is gone or the batch is cut in another way, it leaves the table again before they are.
+This module finds such a plan, and takes its rejects back.
+
+The outcome of a line depends on the whole batch: which of two lines with one event comes first, and which
+events the table already has. So the rejects of a batch count only once its rows are committed; until then no
+reader uses them. If other lines are validated instead, because a file is missing or the batch is cut
+differently, the rejects are removed from the table first.
 """
 
 from __future__ import annotations
@@ -24,11 +27,11 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
 FILES = "files"
-"""Transaction id under which raw_events' batches of files are committed; the version is the batch id."""
+"""Transaction id under which raw_events commits batches of files; the version is the batch id."""
 REMEMBERED_COMMITS = 100
-"""How many commits back a plan is looked for: compactions may have come after it."""
+"""Number of recent commits that are searched for a plan: compactions may have come after it."""
 _TAKEN_BACK = "plan_taken_back"
-"""Fact of the commit that takes back what a plan refused."""
+"""Fact of the commit that takes back the rejects of a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +40,8 @@ class PendingPlan:
 
     Attributes:
         plan: The plan.
-        first_version: The version of the exceptions table that has what it refused; all after it are the plan's as well, or
-            compactions.
+        first_version: The version of the exceptions table that has the plan's first rejects. All later
+            versions are the plan's as well, or compactions.
     """
 
     plan: BatchPlan
@@ -46,19 +49,19 @@ class PendingPlan:
 
 
 def committed_batch(table: Table) -> int:
-    """The last batch of files in raw_events, from its log: no Spark. -1 for none."""
+    """Return the last batch of files in raw_events, from its log, without Spark. -1 if there is none."""
     snapshot = table.snapshot()
     return -1 if snapshot is None else snapshot.transaction_version(FILES)
 
 
 def pending_plan(exceptions: Table, raw_events: Table) -> PendingPlan | None:
-    """The plan that what was refused last belongs to, if its rows are not committed. From the logs."""
+    """Return the plan of the most recent rejects, if its rows are not committed. Reads the logs only."""
     committed = committed_batch(raw_events)
     return _pending(exceptions, exceptions.version(), committed)
 
 
 def settled_version(exceptions: Table, raw_events: Table) -> int:
-    """The newest version of the exceptions table of which all that was refused counts. -1 for none."""
+    """Return the newest version of the exceptions table whose rejects all count. -1 if there is none."""
     committed = committed_batch(raw_events)
     version = exceptions.version()
     pending = _pending(exceptions, version, committed)
@@ -82,13 +85,14 @@ def _pending(exceptions: Table, version: int, committed: int) -> PendingPlan | N
 def take_back(
     exceptions: Table, pending: PendingPlan, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 ) -> None:
-    """Take what a pending plan refused out of the exceptions table, in one commit. No Spark.
+    """Take the rejects of a pending plan out of the exceptions table, in one commit. No Spark.
 
-    To be called by the one process that ingests, and where raw_events is led: what it refused is lost otherwise.
+    Only the process that ingests may call this, in the domain that leads raw_events. Otherwise rejects of a
+    plan that is still carried out are lost.
 
     Raises:
-        CommitConflict: the table moved on meanwhile; nothing was changed.
-        TableBusy: it is being written; nothing was changed.
+        CommitConflict: the table changed in the meantime; nothing was written.
+        TableBusy: another process is writing the table; nothing was written.
     """
     snapshot = exceptions.snapshot()
     assert snapshot is not None
@@ -109,7 +113,7 @@ def take_back(
 
 
 def _before(folder: Path, file: StoredFile, version: int) -> KeptRows:
-    """The rows of a file that are of earlier versions: of one that a compaction has made since."""
+    """Return the rows of a file that belong to earlier versions: a file of a later compaction has some."""
     import pyarrow.compute as pc
 
     return rows_kept(folder, file, pc.field("batch_id") < version)

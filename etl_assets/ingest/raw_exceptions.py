@@ -1,7 +1,7 @@
-"""The lines of a batch that do not become rows of raw_events: as a frame, or written by workers as data files.
+"""Lines of a batch that do not become rows of raw_events: as a frame, or written by workers as data files.
 
-They are written as the rows are (`raw_rows.py`): each task reads the staged lines of its blocks, as few columns as tell, holds a
-bounded part of them, and checks that it comes to as many exceptions as were counted.
+They are written like the rows (`raw_rows.py`). Each task reads only the columns it needs of its blocks'
+staged lines, holds a bounded part of them, and checks that it yields as many exceptions as were counted.
 """
 
 from __future__ import annotations
@@ -37,25 +37,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LINES_PER_TASK = 100_000
-"""After so many lines in blocks with exceptions a task ends with its day: few more files than days, and work to share out."""
+"""Lines in blocks with exceptions after which a task ends with its day.
+
+So there are few more files than days, and still several tasks to distribute.
+"""
 EXCEPTIONS_PER_FILE = 500_000
-"""About so many exceptions a task, also of one day."""
+"""About how many exceptions a task has, even within one day."""
 _ROWS_AT_ONCE = 100_000
 _BYTES_AT_ONCE = 16 << 20
-"""As many exceptions, or bytes of them, a worker holds before it writes them: records may be long."""
+"""About how many exceptions, or bytes, a worker holds before it writes them: records may be long."""
 _REPEATING = ("stage", "reason", "error", "record_encoding", "source", "domain", "failed_at", "batch_id")
 _OUTCOME = "outcome"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExceptionsTask:
-    """Blocks with exceptions, one after another in source order."""
+    """Blocks with exceptions, in source order."""
 
     blocks: tuple[LocatedBlock, ...]
 
     @property
     def exceptions(self) -> int:
-        """Exceptions that the blocks come to."""
+        """Number of exceptions of the blocks."""
         return sum(block.exceptions for block in self.blocks)
 
 
@@ -64,8 +67,9 @@ def exceptions_tasks(
     lines_a_task: int = LINES_PER_TASK,
     exceptions_a_file: int = EXCEPTIONS_PER_FILE,
 ) -> Iterator[ExceptionsTask]:
-    """Cut blocks, in source order, into tasks of whole days, or of a part of one with very many; those without exceptions
-    are left out.
+    """Cut blocks, in source order, into tasks of whole days, or of parts of a day with very many exceptions.
+
+    Blocks without exceptions are left out.
     """
     held: list[LocatedBlock] = []
     lines = exceptions = 0
@@ -89,12 +93,13 @@ class RawExceptions:
 
     Attributes:
         spark: The session.
-        tasks: Their parts.
+        tasks: The tasks that write them.
         staging: Folder of the staged lines.
-        repeats: Parquet files with what `find_duplicates` found; empty for nothing.
-        originals: The file of `write_offsets`, of events of the batch that others repeat; None where there are none.
-        limits: What a record may be.
-        stamps: Columns with one value for all.
+        repeats: Parquet files with the result of `find_duplicates`; empty if it found nothing.
+        originals: The file of `write_offsets`, for events that later lines of the batch repeat; None if there
+            are none.
+        limits: Limits of a record.
+        stamps: Columns with one value for all exceptions.
     """
 
     spark: SparkSession
@@ -106,7 +111,7 @@ class RawExceptions:
     stamps: Stamps
 
     def frame(self) -> DataFrame:
-        """They with the columns of raw_events_exceptions, for a table that is written by Delta."""
+        """Return the exceptions with the columns of raw_events_exceptions, for a table that Delta writes."""
         import pyarrow as pa
 
         def work(task: ExceptionsTask) -> Iterator[pa.RecordBatch]:
@@ -120,7 +125,10 @@ class RawExceptions:
         return in_workers(self.spark, self.tasks, work, columns)
 
     def write(self, folder: Path, known: KnownFiles) -> int:
-        """Write those that are not known as Parquet files into a new folder, laid out as Delta has it: `Write.files`."""
+        """Write exceptions as Parquet files into a new folder, laid out as Delta has it: `Write.files`.
+
+        Exceptions that `known` files already have are left out. Returns their number.
+        """
 
         def write(task: ExceptionsTask, attempts: Path) -> Iterator[Written]:
             return make.write(task, attempts, known)
@@ -140,7 +148,7 @@ class RawExceptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ExceptionMaker:
-    """What a worker does for a task. `stamps` are columns with one value for all exceptions."""
+    """Writes the exceptions of a task, in a worker. `stamps` are columns with one value for all rows."""
 
     staging: Path
     repeats: tuple[str, ...]
@@ -149,7 +157,10 @@ class _ExceptionMaker:
     stamps: Mapping[str, Any]
 
     def write(self, task: ExceptionsTask, folder: Path, known: KnownFiles) -> Iterator[Written]:
-        """Write the exceptions of a task that are not known into files of this attempt's own, one for each day and outcome."""
+        """Write the exceptions of a task that are not known into files of this attempt.
+
+        There is one file per day and outcome.
+        """
         for day, found in groupby(self.rows_of(task), key=lambda pair: pair[0]):
             left_out = 0
             with _Files(folder) as files:
@@ -163,7 +174,13 @@ class _ExceptionMaker:
                 yield Written(partition=day_folder(day), name=None, left_out=left_out)
 
     def rows_of(self, task: ExceptionsTask) -> Iterator[tuple[dt.date, pa.Table]]:
-        """The exceptions of a task, with the day of each table and without it in there; no table is empty."""
+        """Yield the exceptions of a task as pairs of day and table.
+
+        The tables have no day column, and none is empty.
+
+        Raises:
+            RuntimeError: the staged blocks have another number of exceptions than was counted.
+        """
         import pyarrow as pa
 
         repeats = self._repeats_of(task)
@@ -185,7 +202,7 @@ class _ExceptionMaker:
             raise RuntimeError(f"staged blocks came to {made} exceptions, not the {task.exceptions} counted")
 
     def _of_day(self, blocks: Sequence[LocatedBlock], repeats: _Repeats) -> Iterator[pa.Table]:
-        """Those of some blocks, by row groups: the rejected lines first."""
+        """Yield the exceptions of some blocks, by row group: the rejected lines first."""
         with_rejected = (block for block in blocks if block.staged.rejected)
         for group in row_groups(self.staging, Kind.REJECTED, with_rejected):
             yield self._rejected(group)
@@ -205,7 +222,10 @@ class _ExceptionMaker:
         return self._table(rejected_lines(taken, lines.sources(), lines.source_positions()), taken.num_rows)
 
     def _repeated(self, group: RowGroup, repeats: _Repeats, source: SourceLines) -> pa.Table:
-        """Most row groups have few repeats, and of most repeats few columns are wanted."""
+        """Return the duplicates and conflicts of a row group.
+
+        Reads one column first: most row groups have few repeats, and most repeats need few columns.
+        """
         import pyarrow as pa
 
         lines = group.lines(group.read(["block_line"]).column(0))
@@ -235,7 +255,7 @@ class _ExceptionMaker:
         return pa.Table.from_arrays([column(field) for field in schema], names=schema.names).cast(schema)
 
     def _repeats_of(self, task: ExceptionsTask) -> _Repeats:
-        """The repeats that may be in a task, but for rows that are in the table already."""
+        """Return the duplicates and conflicts that may be in a task. Rows that the table has are left out."""
         import pyarrow as pa
         import pyarrow.dataset
 
@@ -266,7 +286,7 @@ class _ExceptionMaker:
         )
 
     def _original_offset(self, repeats: pa.Table) -> pa.ChunkedArray:
-        """The offset of the event that each repeats: one in the table, or one of the batch."""
+        """Return, for each repeat, the offset of the accepted event, in the table or in the batch."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -291,7 +311,7 @@ class _Repeats:
 
 
 class _Files:
-    """The files of a day that one attempt writes; `names` are theirs by outcome."""
+    """The files of a day that one attempt writes. `names` has their names by outcome."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -321,7 +341,7 @@ class _Files:
 
 
 def _records(events: pa.Table, lines: Lines, conflicts: np.ndarray, source: SourceLines) -> dict[int, str]:
-    """The records of conflicts as they came, by their rows among repeated events."""
+    """Return the original records of conflicts, by their rows among repeated events."""
     return {
         row: source.record(
             lines.blocks[lines.block[row]], int(lines.number[row]), events.column("fingerprint")[row].as_py()
@@ -331,9 +351,10 @@ def _records(events: pa.Table, lines: Lines, conflicts: np.ndarray, source: Sour
 
 
 def _unknown(rows: pa.Table, known: Sequence[str]) -> pa.Table:
-    """The exceptions that are in none of some data files.
+    """Return the exceptions that none of some data files has.
 
-    The ids there are read, all for each time, and those held that are the same: a day may have any number of them.
+    The search reads all ids of the files each time, and holds only those that match: a day may have any
+    number of them.
     """
     import pyarrow.compute as pc
     import pyarrow.dataset
@@ -349,5 +370,5 @@ def _unknown(rows: pa.Table, known: Sequence[str]) -> pa.Table:
 
 
 def _schema() -> pa.Schema:
-    """The columns of raw_events_exceptions but the day."""
+    """Return the schema of a data file: the columns of raw_events_exceptions without the day."""
     return data_file_schema(RAW_EVENTS_EXCEPTIONS, without=[DAY_COLUMN])

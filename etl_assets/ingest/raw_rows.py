@@ -1,7 +1,9 @@
-"""The events of a batch that become rows of raw_events, with their offsets: as a frame, or written by workers as data files.
+"""Events of a batch that become rows of raw_events, with their offsets.
 
-Offsets are dense from the first one, in source order. How many rows each staged block gives is known, so each task is told
-its first offset, and checks that it comes to as many rows as planned.
+They are returned as a frame, or written by workers as data files.
+
+Offsets are dense from the first one, in source order. The number of rows of each staged block is known, so
+each task is given its first offset, and checks that it yields as many rows as planned.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_PER_FILE = 500_000
-"""About so many rows a data file; a day has at least one of its own."""
+"""About how many rows a data file has; each day has at least one file of its own."""
 _ROWS_AT_ONCE = 100_000
 _BYTES_AT_ONCE = 64 << 20
-"""As many rows, or bytes of them, a worker holds before it writes them: records may be long."""
+"""About how many rows, or bytes of rows, a worker holds before it writes them: records may be long."""
 _REPEATING = (
     "tenant_id",
     "event_type",
@@ -46,26 +48,29 @@ _REPEATING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsTask:
-    """Blocks of one day that follow each other in source order, and the offset of their first row."""
+    """Consecutive blocks of one day, in source order, and the offset of their first row."""
 
     first_offset: int
     blocks: tuple[LocatedBlock, ...]
 
     @property
     def day(self) -> dt.date:
-        """Their day."""
+        """The day of the blocks."""
         return self.blocks[0].day
 
     @property
     def rows(self) -> int:
-        """Rows the blocks come to."""
+        """Number of rows of the blocks."""
         return sum(block.new for block in self.blocks)
 
 
 def rows_tasks(
     blocks: Iterable[LocatedBlock], first_offset: int, rows_a_file: int = ROWS_PER_FILE
 ) -> Iterator[RowsTask]:
-    """Cut blocks, in source order, into tasks of one day and not too many rows; those without rows are left out."""
+    """Cut blocks, in source order, into tasks of one day and about `rows_a_file` rows.
+
+    Blocks without rows are left out.
+    """
     held: list[LocatedBlock] = []
     rows = 0
     for block in blocks:
@@ -87,12 +92,13 @@ class RawRows:
 
     Attributes:
         spark: The session.
-        tasks: Their parts.
+        tasks: The tasks that write them.
         staging: Folder of the staged events.
-        repeats: Parquet files with the `ordinal` of each event that does not become a row; empty for none.
-        ingest_domain: For the column of that name.
-        ingested_at: For the column of that name.
-        batch_id: For the column of that name.
+        repeats: Parquet files with the `ordinal` of each event that does not become a row; empty if there are
+            none.
+        ingest_domain: Value of the column of that name.
+        ingested_at: Value of the column of that name.
+        batch_id: Value of the column of that name.
     """
 
     spark: SparkSession
@@ -104,7 +110,7 @@ class RawRows:
     batch_id: int
 
     def frame(self) -> DataFrame:
-        """The rows with the columns of raw_events."""
+        """Return the rows with the columns of raw_events."""
         import pyarrow as pa
 
         def work(task: RowsTask) -> Iterator[pa.RecordBatch]:
@@ -120,7 +126,8 @@ class RawRows:
     def write(self, folder: Path, known: KnownFiles) -> int:
         """Write the rows as Parquet files into a new folder, laid out by day as Delta has it: `Write.files`.
 
-        None are left out: offsets are new.
+        Returns:
+            Number of rows left out: none, because their offsets are new.
         """
         assert not known
 
@@ -144,14 +151,14 @@ class RawRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowMaker:
-    """What a worker does for a task. `stamps` are columns with one value for all rows."""
+    """Writes the rows of a task, in a worker. `stamps` are columns with one value for all rows."""
 
     staging: Path
     repeats: tuple[str, ...]
     stamps: Mapping[str, Any]
 
     def write(self, task: RowsTask, folder: Path) -> str:
-        """Write the rows of a task into a file of this attempt's own; returns its name."""
+        """Write the rows of a task into a file of this attempt's own, and return its name."""
         name = f"part-{attempt_name()}.zstd.parquet"
         with new_data_file(folder / name, _data_schema(), repeating=_REPEATING) as writer:
             for rows in self.rows_of(task):
@@ -159,14 +166,18 @@ class _RowMaker:
         return name
 
     def rows_of(self, task: RowsTask) -> Iterator[pa.Table]:
-        """The rows of a task without their day, in order of their offsets; no table is empty."""
+        """Yield the rows of a task without their day, in order of their offsets; no table is empty.
+
+        Raises:
+            RuntimeError: the staged blocks have another number of rows than was counted.
+        """
         import pyarrow as pa
 
         held: list[pa.Table] = []
         rows = size = dealt = 0
         for group in row_groups(self.staging, Kind.EVENTS, task.blocks):
             found = self._rows(group, task.first_offset + dealt)
-            # Only repeats: a row group without rows would cost the file its statistics.
+            # Without any new row: an empty row group would cost the file its statistics.
             if not found.num_rows:
                 continue
             held.append(found)
@@ -184,7 +195,7 @@ class _RowMaker:
             yield pa.concat_tables(held)
 
     def _rows(self, group: RowGroup, offset: int) -> pa.Table:
-        """The rows that a row group comes to."""
+        """Return the rows of a row group, with offsets from `offset` on."""
         import pyarrow as pa
 
         staged = group.read()
@@ -208,7 +219,7 @@ class _RowMaker:
         return {name: pa.scalar(value, schema.field(name).type) for name, value in self.stamps.items()}
 
     def _repeated(self, blocks: Sequence[LocatedBlock]) -> np.ndarray:
-        """Ordinals of the repeats that may be in some blocks."""
+        """Return the ordinals of repeats that may be in some blocks."""
         ordinals = repeated_ordinals(self.repeats)
         begin = np.searchsorted(ordinals, blocks[0].first_ordinal)
         end = np.searchsorted(ordinals, first_ordinal(blocks[-1].staged.file_index + 1, 0))
@@ -217,7 +228,7 @@ class _RowMaker:
 
 @lru_cache(maxsize=1)
 def repeated_ordinals(files: tuple[str, ...]) -> np.ndarray:
-    """The `ordinal` column of files, sorted. Read once for each batch that a process works on."""
+    """Return the `ordinal` column of files, sorted. Cached: a process reads the files once per batch."""
     import pyarrow.parquet as pq
 
     parts = [pq.read_table(file, columns=["ordinal"]).column(0).to_numpy() for file in files]
@@ -225,5 +236,5 @@ def repeated_ordinals(files: tuple[str, ...]) -> np.ndarray:
 
 
 def _data_schema() -> pa.Schema:
-    """The columns of raw_events but the day."""
+    """Return the schema of a data file: the columns of raw_events without the day."""
     return data_file_schema(RAW_EVENTS, without=[DAY_COLUMN])

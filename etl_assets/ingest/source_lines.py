@@ -1,6 +1,7 @@
-"""Lines of source files as they came, read again from there: staged lines keep only what becomes a row.
+"""Original lines of source files, read again: staged lines keep only what becomes a row.
 
-Belongs here: finding the line of a staged event. Does not belong here: judging lines for the first time (`stage_lines.py`).
+Belongs here: finding the line of a staged event. Does not belong here: the first validation of lines
+(`stage_lines.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from etl_assets.transforms.parse_events import judge_lines
 
 
 class SourceLines:
-    """Reads single lines, best in the order in which they stand in their files: then each block is read once."""
+    """Reads single lines. Requests in the order of the lines in their files read each block once."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -25,16 +26,16 @@ class SourceLines:
         self._next = 0
 
     def record(self, block: LocatedBlock, number: int, fingerprint: str) -> str:
-        """The line that a staged event was, as it came.
+        """Return the original line of a staged event.
 
         Args:
-            block: Its block.
-            number: Its number in there, from 0.
-            fingerprint: The event's.
+            block: The event's block.
+            number: The line's number in the block, from 0.
+            fingerprint: The event's fingerprint.
 
         Raises:
-            RuntimeError: another line stands there now: the file was changed meanwhile.
-            OSError, EOFError, zlib.error: the file cannot be read any more.
+            RuntimeError: the file has another line there now: it was changed in the meantime.
+            OSError, EOFError, zlib.error: the file can no longer be read.
         """
         if block is not self._block or number < self._next:
             self._open(block)
@@ -53,7 +54,7 @@ class SourceLines:
         return line.removesuffix(b"\r").decode()
 
     def close(self) -> None:
-        """Close the file that is open."""
+        """Close the open file."""
         if self._pieces is not None:
             self._pieces.close()
 

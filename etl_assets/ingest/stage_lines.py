@@ -1,7 +1,10 @@
-"""Source files to staged Parquet files: every line judged once, events and rejected lines apart, all that follows reads them.
+"""Staging of source files: validate every line once, and write the results to Parquet files.
 
-Spark's Python workers read the files and write the staged ones themselves; through Spark come only figures of each block.
-The staging folder must be on a disk that all workers and this process have, as tables are.
+Events and rejected lines are written to separate files, which the later phases read.
+
+Spark's Python workers read the source files and write the staged ones themselves; only the figures of each
+block pass through Spark. The staging folder must be on a disk that all workers and this process share, as
+tables are.
 """
 
 from __future__ import annotations
@@ -35,10 +38,10 @@ if TYPE_CHECKING:
 TASK_BYTES = 8 << 20
 """Input of one task; a larger file that is not compressed is cut into blocks of that size."""
 STAGED_EVENTS_SCHEMA = f"{EVENTS_SCHEMA}, id_hash BIGINT"
-"""`id_hash` is `hashes_of` the event id, its highest bit the sign."""
+"""`id_hash` is `hashes_of` the event id, its bits read as a signed number."""
 _PIECE_BYTES = 4 << 20
 _PIECE_LINES = 1 << 16
-"""Lines of about so many bytes, or so many short ones, are held as Python objects by a worker, and make a row group."""
+"""About how many bytes, or lines, a worker holds as Python objects. They become one row group."""
 _REPEATING = [
     "file_index",
     "block_start",
@@ -52,7 +55,7 @@ _REPEATING = [
 
 
 class Kind(StrEnum):
-    """What is staged apart from each other."""
+    """Kinds of lines, staged in separate files."""
 
     EVENTS = "events"
     REJECTED = "rejected"
@@ -60,7 +63,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceBlock:
-    """A block of a file with the file's place in source order and its day."""
+    """A block of a file, with the file's place in source order and its day."""
 
     file_index: int
     day: dt.date
@@ -69,16 +72,16 @@ class SourceBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedBlock:
-    """What became of a block: its lines, and where the events among them are staged.
+    """Result of staging a block: the numbers of its lines, and where its events are staged.
 
     Attributes:
         file_index: The file, by its place in source order.
         block_start: The block's first byte.
-        lines: Its lines: blank, rejected and events.
+        lines: Number of its lines: blank, rejected and events.
         blank: Lines of white space.
-        rejected: Lines that are no events.
-        events: Lines that are.
-        part: Which staged files it is in.
+        rejected: Lines that are not events.
+        events: Lines that are events.
+        part: The part, which names the staged files that contain it.
         first_row: The row of its first event there.
         first_rejected: The row of its first rejected line there.
         lowest_id: Least of its event ids.
@@ -98,7 +101,7 @@ class StagedBlock:
     highest_id: str | None
 
     def span(self, kind: Kind) -> tuple[int, int]:
-        """The row of its first line of a kind in the staged file, and the row after its last one."""
+        """Return the row of its first line of a kind in the staged file, and the row after its last one."""
         if kind is Kind.EVENTS:
             return self.first_row, self.first_row + self.events
         return self.first_rejected, self.first_rejected + self.rejected
@@ -110,31 +113,31 @@ _TEXTS = ("part", "lowest_id", "highest_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """A batch's lines, judged. `blocks` are in source order."""
+    """The validated lines of a batch. `blocks` are in source order."""
 
     folder: Path
     blocks: tuple[StagedBlock, ...]
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Of which staged files the batch is."""
+        """Names of the parts that contain the batch."""
         return tuple(dict.fromkeys(each.part for each in self.blocks))
 
     def events(self, spark: SparkSession) -> DataFrame:
-        """The events: `STAGED_EVENTS_SCHEMA`."""
+        """Return the events as a frame of `STAGED_EVENTS_SCHEMA`."""
         files = [str(staged_file(self.folder, Kind.EVENTS, part)) for part in self.parts]
         reader = spark.read.schema(STAGED_EVENTS_SCHEMA)
         return reader.parquet(*files) if files else frame_of(spark, [], STAGED_EVENTS_SCHEMA)
 
     def id_hashes(self) -> Hashes:
-        """`hashes_of` the ids of the events, without Spark."""
+        """Return `hashes_of` the ids of the events, without Spark."""
         import numpy as np
 
         signed = (piece.column(0).to_numpy() for piece in self.columns(["id_hash"]))
         return np.concatenate([np.empty(0, dtype=np.int64), *signed]).view(np.uint64)
 
     def columns(self, names: Sequence[str], among: Hashes | None = None) -> Iterator[pa.RecordBatch]:
-        """Some columns of the events, or of those with some values of `id_hash`, without Spark."""
+        """Yield some columns of the events, or of those with some values of `id_hash`, without Spark."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.dataset
@@ -151,20 +154,20 @@ class Staged:
 
 
 def staged_file(folder: Path, kind: Kind, part: str) -> Path:
-    """Where a part's events or rejected lines are."""
+    """Return the file of a part's events or rejected lines."""
     return folder / f"{kind}-{part}.parquet"
 
 
 def stage_lines(
     spark: SparkSession, files: Iterable[tuple[str, int, dt.date]], limits: Limits, folder: Path
 ) -> Staged:
-    """Judge every line of files and keep the result.
+    """Validate every line of files and stage the result.
 
     Args:
         spark: The session.
-        files: Path, size in bytes and day of each, in source order.
-        limits: What the platform takes.
-        folder: Where to; it is there and empty.
+        files: Path, size in bytes and day of each file, in source order.
+        limits: Limits of a record.
+        folder: An existing, empty folder for the staged files.
     """
     tasks = list(_tasks(files))
 
@@ -180,7 +183,7 @@ def stage_lines(
 
 
 def _tasks(files: Iterable[tuple[str, int, dt.date]]) -> Iterator[list[SourceBlock]]:
-    """Blocks in source order, as many for each task as `TASK_BYTES` hold."""
+    """Yield blocks in source order, grouped into tasks of up to `TASK_BYTES`."""
     task: list[SourceBlock] = []
     held = 0
     for index, (path, size, day) in enumerate(files):
@@ -206,7 +209,7 @@ def _stage(task: Sequence[SourceBlock], limits: Limits, folder: Path) -> Iterato
 
 
 class _Part:
-    """The staged files that one attempt writes. Events come in the order of the lines they are."""
+    """The staged files that one attempt writes. Events are in the order of their lines."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self._folder, self._limits, self._name = folder, limits, attempt_name()
@@ -216,7 +219,7 @@ class _Part:
         self._events = self._rejected = 0
 
     def add(self, source: SourceBlock) -> StagedBlock:
-        """Judge the lines of a block and keep them."""
+        """Validate the lines of a block and stage them."""
         first_row, first_rejected = self._events, self._rejected
         lines = blank = 0
         lowest, highest = [], []
@@ -250,7 +253,7 @@ class _Part:
         )
 
     def close(self) -> None:
-        """Write what is held, and finish the files."""
+        """Write the lines still held, and finish the files."""
         self._write()
         for writer in self._writers.values():
             writer.close()
@@ -269,7 +272,7 @@ class _Part:
 
         events, rejected = events_to_arrow(self._held), rejected_to_arrow(self._held)
         id_hash = hashes_of(events.column("event_id")).view("int64")
-        # The file of events is there even without any.
+        # The file of events exists even without any.
         if events.num_rows or Kind.EVENTS not in self._writers:
             self._append(Kind.EVENTS, events.append_column("id_hash", pa.array(id_hash, pa.int64())))
         if rejected.num_rows:

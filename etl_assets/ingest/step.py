@@ -1,7 +1,9 @@
-"""Landing files to raw_events: every line judged, each event once, in order of acceptance.
+"""The step from landing files to raw_events.
 
-Belongs here: which files there are to read, cut into planned batches, each carried out once. Does not belong here: what
-happens to one batch (`ingest_batch.py`).
+Every line is validated, and each event is stored once, in order of acceptance.
+
+Belongs here: which files to read, cut into planned batches that are each carried out once. Does not belong
+here: the work on one batch (`ingest_batch.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from etl_assets.steps.step import ReadMode, StepContext, StepReport, logger, sta
 from etl_assets.steps.table_queue import give_way
 
 MAX_FILES_PER_BATCH = 10_000
-"""A commit names the files it read, which costs it up to a hundred bytes each."""
+"""A commit names the files it read, at a cost of up to a hundred bytes each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +36,14 @@ class Ingest:
     """The step.
 
     Attributes:
-        context: Its surroundings.
-        folders: Where files are: the landing folder and the replays of dead letters.
-        limits: What a record may be.
-        mode: Read unread files only, or all of a day's.
+        context: The step's context.
+        folders: Folders of the files: the landing folder and the replays of dead letters.
+        limits: Limits of a record.
+        mode: Whether to read unread files only, or all files of a day.
         settle_seconds: How long a file must have been unchanged.
         max_batch_bytes: Input of one batch; a larger file is a batch of its own.
-        most_batches: End after so many batches, whatever is left; None: read all there is.
+        most_batches: End after this many batches, whatever is left; None: read all files.
+        table: raw_events.
     """
 
     context: StepContext
@@ -56,34 +59,39 @@ class Ingest:
         object.__setattr__(self, "table", self.context.table(RAW_EVENTS.name))
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
-        """Read the days' files, batch by batch, until none is left or there were enough.
+        """Read the days' files, batch by batch, until none is left or `most_batches` are done.
 
         Raises:
             SourceUnreadable: a file cannot be read.
             SourceChanged: a file changed while it was read; nothing of its batch was written.
         """
+        # 1. Complete or take back what a killed run left.
         version = self._settle(days)
         report = StepReport(table=self.table.name, version=version, counts={day: Counter() for day in days})
         if (plan := self._pending(version, days)) is not None:
             report += self._carry_out(plan)
         else:
             self._take_back()
+        # 2. Find the files to read and cut them into batches.
         files, notes = self._files(days)
         report += StepReport(table=self.table.name, version=version, notes=notes)
         batches = list(batches_of(files, self.max_batch_bytes))[: self.most_batches]
+        # 3. Carry out one batch after the other, each planned on the table's newest version.
         for number, batch in enumerate(batches, start=1):
             logger.info("raw_events: batch %d of %d, %d files", number, len(batches), len(batch))
             if report.commits:
-                give_way()  # what others read meanwhile is read again here, and changes nothing
+                # files that another process reads meanwhile are read again here, which changes nothing
+                give_way()
             version = ensure_table(self.table, wait_seconds=self.context.lock_wait_seconds)
             report += self._carry_out(BatchPlan(batch_id=version + 1, files=batch))
         return report
 
     def _settle(self, days: Sequence[dt.date]) -> int:
-        """The version to plan on, with the ledger up to it.
+        """Return the version to plan on, and update the ledger to it.
 
-        If there is something to read or to take back, a commit that a killed run left unacknowledged is pushed first: planned
-        again, its files could be judged in another way beside others that have come since.
+        If there is something to read or to take back, an unacknowledged commit of a killed run is completed
+        first. If its files were planned again, together with files that have arrived since, their lines could
+        get other outcomes.
         """
         Ledger.of(self.table).keep()
         version, mirrored = self.table.version(), self.table.replication
@@ -94,11 +102,12 @@ class Ingest:
         return self.table.version()
 
     def _pending(self, version: int, days: Sequence[dt.date]) -> BatchPlan | None:
-        """The plan of a run that ended between what it refused and its rows, as the next version.
+        """Return the plan of a run that committed its rejects and not its rows, as the next version.
 
-        Only if it is all of these days and its files are as they were; else what it refused is taken back, and they are
-        planned again with their days. Versions that a compaction has taken since do not matter; a batch of files would, which
-        may have read its files.
+        The plan is only reused if it covers no other days than these and its files are unchanged. Otherwise
+        its rejects are taken back, and its files are planned again with their days. Versions added by a
+        compaction since then do not matter. A batch of files committed since then does, because it may have
+        read the plan's files.
         """
         if self.mode is ReadMode.WHOLE or (left := self._left()) is None:
             return None
@@ -112,7 +121,10 @@ class Ingest:
         return pending_plan(self.context.table(RAW_EVENTS_EXCEPTIONS.name), self.table)
 
     def _take_back(self) -> None:
-        """Take back what a plan refused that is not carried out: its lines are judged again, maybe in another way."""
+        """Take back the rejects of a plan that is not carried out.
+
+        Its lines are validated again, and may get other outcomes.
+        """
         if (left := self._left()) is None:
             return
         exceptions = self.context.table(RAW_EVENTS_EXCEPTIONS.name)
@@ -162,7 +174,10 @@ class Ingest:
 
 
 def batches_of(files: Iterable[SourceFile], max_bytes: int) -> Iterator[tuple[SourceFile, ...]]:
-    """Cut files, in source order, into batches of at most `max_bytes` (a larger file stands alone) and not too many files."""
+    """Cut files, in source order, into batches of at most `max_bytes` and `MAX_FILES_PER_BATCH` files.
+
+    A larger file is a batch of its own.
+    """
     batch: list[SourceFile] = []
     size = 0
     for file in sorted(files):

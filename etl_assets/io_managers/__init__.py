@@ -1,4 +1,4 @@
-"""How assets' results become tables."""
+"""IO managers: they store assets' results in tables."""
 
 from etl_assets.io_managers.delta_upsert import DeltaUpsertIOManager
 

@@ -1,8 +1,8 @@
-"""Which rows a run has appended already: the identity of an append, and what is left to do when a run is repeated.
+"""Identities of appends: which rows a run has appended already, and what a repeated run has left to do.
 
-An append is known by its run and the partition keys that it was for. A repetition is the same run: a retry of its step, or a
-re-execution, which Dagster knows by the root run. A run over many partitions may have been committed in parts, the halves of
-halves that `partition_split.py` makes, each under an identity of its own.
+An append is identified by its run and its partition keys. A retry of the step belongs to the same run, and so
+does a re-execution, by Dagster's root run. A run over many partitions may have been committed in parts: the
+halves of halves that `partition_split.py` makes, each with an identity of its own.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ _DIGEST_LENGTH = 16
 
 
 def append_of(run: str, keys: Sequence[str]) -> Transaction:
-    """The identity of a run's append for some partitions; for none, of an asset that has none."""
+    """Return the identity of a run's append for some partitions; without keys, for an unpartitioned asset."""
     digest = hashlib.sha256(json.dumps(list(keys)).encode()).hexdigest()[:_DIGEST_LENGTH]
     return Transaction(app_id=f"append/{run}/{digest}", version=0)
 
 
 def left_to_append(run: str, keys: Sequence[str], snapshot: Snapshot | None) -> list[Sequence[str]]:
-    """The parts of a run's partitions that a table does not have yet: all of them as one part, if it has none of them."""
+    """Return the parts of a run's partitions that a table lacks.
+
+    If it lacks all of them, they are one part.
+    """
     if snapshot is None:
         return [keys]
     ids = {append_of(run, part).app_id for part in _parts(keys)}

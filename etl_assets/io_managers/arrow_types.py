@@ -1,7 +1,8 @@
-"""Which Arrow types can be stored, and as what: the types of frames that are not Spark's.
+"""Arrow types that can be stored, and their stored types: for frames that are not Spark's.
 
-A value stays what it is: a type becomes a wider one, or another spelling of itself, or is refused with the column named. Does not
-belong here: pandas or Polars (`returned_frames.py`), and what a table does with a type (`delta/frame_columns.py`).
+Values never change: a type becomes a wider one or an equivalent one, or is refused with its column's name.
+Does not belong here: pandas or Polars (`returned_frames.py`), and what a table does with a type
+(`delta/frame_columns.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _ZONE = "UTC"
 
 
 def storable(table: pa.Table, *, asset: str) -> pa.Table:
-    """A table with types that Spark and Delta have, and the same values.
+    """Return a table with the same values and types that Spark and Delta have.
 
     Raises:
-        SchemaMismatch: a column has a type that cannot be stored, or a value that its type as stored cannot hold.
+        SchemaMismatch: a column's type cannot be stored, or its stored type cannot hold a value.
     """
     import pyarrow as pa
 
@@ -82,7 +83,7 @@ def _nested_type(column: str, type_: pa.DataType, *, asset: str) -> pa.DataType 
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType | None:
-    """What a type that holds no others is stored as; None where it cannot be."""
+    """Return the stored type of a type that is not nested; None if it cannot be stored."""
     import pyarrow as pa
     from pyarrow import types as is_type
 

@@ -1,6 +1,7 @@
-"""`DeltaUpsertIOManager`: an asset returns a DataFrame of Spark, pandas, Polars or pyarrow, and its rows are stored in a Delta table.
+"""`DeltaUpsertIOManager` stores the DataFrames that assets return in Delta tables.
 
-The asset says how in its metadata (`WriteSpec(...).to_metadata()`, or the keys by hand):
+The frames are of Spark, pandas, Polars or pyarrow. The asset's metadata says how they are written
+(`WriteSpec(...).to_metadata()`, or the keys by hand):
 
 ```python
 @dg.asset(
@@ -11,8 +12,9 @@ The asset says how in its metadata (`WriteSpec(...).to_metadata()`, or the keys 
 def customers(spark: SparkResource) -> "DataFrame": ...
 ```
 
-Running it again changes nothing (`append`: running the same run again), a backfill in one run is one commit, and the commit's figures are on the
-materialization. Steps of the platform (`etl_assets.steps`) go the same way.
+A repeated materialization changes nothing (for `append`: a repetition of the same run). A backfill in one run
+is one commit. The commit's metrics are on the materialization. Steps of the platform (`etl_assets.steps`) are
+stored the same way.
 """
 
 import datetime as dt
@@ -59,20 +61,26 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class DeltaUpsertIOManager(dg.ConfigurableIOManager):
-    """Stores DataFrames in Delta tables by upsert, insert, append or replacement, and loads them.
+    """Store DataFrames in Delta tables by upsert, insert, append or replacement, and load them.
 
     Attributes:
-        root: Folder of the failure domain; the table of asset `a/b` is `<root>/tables/a.b/<content generation>`.
+        root: Folder of the failure domain; the table of asset `a/b` is `<root>/tables/a.b/<content
+            generation>`.
         domain: The domain's name, for the metadata.
-        health: File with what is observed of the domains; empty for none.
-        timeout_seconds: How long a domain may take to answer anything.
-        sites: `name`, `root` and `role` of all domains, this one among them, if tables are mirrored over several.
+        health: File with the observed health of the domains; empty for none.
+        timeout_seconds: Timeout of each request to a domain.
+        sites: `name`, `root` and `role` of all domains, this one included, if tables are mirrored over
+            several.
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
 
-    Guarantees: a row is stored once for each key, and an appended one once for each run; a replacement is one commit; a commit is durable before the materialization is reported; two
-    processes that write one table at once lose nothing; of a run over many partitions, those that fail do not stop the
-    others from being stored and reported.
+    Guarantees:
+
+    - A row is stored once per key; an appended row is stored once per run.
+    - A replacement is one commit.
+    - A commit is durable before the materialization is reported.
+    - Two processes that write one table at the same time lose nothing.
+    - In a run over many partitions, those that fail do not keep the others from being stored and reported.
     """
 
     root: str
@@ -84,14 +92,14 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     lock_wait_seconds: float = 60.0
 
     def table_of(self, key: dg.AssetKey, *, users: bool = False) -> Table:
-        """The table of an asset.
+        """Return the table of an asset.
 
         Args:
-            key: The asset's.
-            users: It is an asset of a user's own, whose table has no contract, whatever its name.
+            key: The asset's key.
+            users: Whether the asset is a user's own; its table then has no contract, whatever its name.
 
         Raises:
-            ContractError: the asset's key is not fit for a folder's name.
+            ContractError: the asset's key cannot be a folder's name.
         """
         name = ".".join(key.path)
         if not _SAFE_NAME.fullmatch(name):
@@ -120,8 +128,8 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         """Commit what an asset returned: a DataFrame or a step.
 
         Raises:
-            dagster.Failure: with retries allowed only if the retry table says so. If only some partitions failed, the
-                others are stored and reported before.
+            dagster.Failure: with retries allowed only if the error policy allows them. If only some
+                partitions failed, the others are stored and reported first.
         """
         keys = tuple(context.asset_partition_keys) if context.has_asset_partitions else ()
         table = self.table_of(context.asset_key, users=not _is_step(obj))
@@ -146,15 +154,15 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             report_partitions(context, table, result.report, stored, rows)
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """The rows of the upstream asset, of the partitions asked for, at the table's version as of now: a frame of the kind that the
-        parameter's annotation names, Spark's without one.
+        """Return the rows of the requested partitions of the upstream asset, at the table's current version.
 
-        As long as it has no table, an asset that reads its own earlier partitions gets None where the parameter may be None, and
-        otherwise an empty frame with its spec's `columns`.
+        The result is a frame of the kind that the parameter's annotation names; without one, Spark's. If an
+        asset reads its own earlier partitions and has no table yet, it gets None if the parameter may be
+        None, else an empty frame with its spec's `columns`.
 
         Raises:
             NotFound: the asset has not been materialized.
-            ContractError: the partitions asked for cannot be told apart in the table.
+            ContractError: the table does not tell the requested partitions apart.
         """
         spec = spec_of(context)
         table = self.table_of(context.asset_key, users=spec is not None)
@@ -209,13 +217,16 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
 
 
 def _run_id(context: dg.OutputContext) -> str:
-    """What a run has in common with its repetitions: retries of the step, and re-executions of the run."""
+    """Return the id that a run shares with its repetitions: step retries and re-executions."""
     run = context.step_context.dagster_run
     return run.root_run_id or run.run_id
 
 
 def _is_step(obj: Any) -> bool:
-    """Whether an asset returned a step. Asked of the class: a frame with a column `run` has that attribute too."""
+    """Return whether an asset returned a step.
+
+    The class is checked because a frame with a column `run` has an attribute of that name.
+    """
     return hasattr(type(obj), "run")
 
 

@@ -1,4 +1,4 @@
-"""A frame that an asset returned, as a step: a write to the asset's table by its spec, for any of its partitions."""
+"""A returned frame as a step: a write to the asset's table by its spec, for any of its partitions."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _MOST_CONFLICTS = 50
-"""So often another run may be faster; each time one of them has got its commit."""
+"""Number of conflicts to accept before giving up; each means that another run has committed."""
 _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 _COMPUTES_LITERALS = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
-"""Where rows are literals of the query, this rule computes all of them before some are left out."""
+"""Where rows are literals of the query, this rule computes all of them before any are filtered out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameStep:
-    """The rows of a frame on their way into a table.
+    """Write of a frame's rows to a table.
 
     Attributes:
-        rows: What the asset returned; evaluated once for each commit.
-        table: The asset's table; created from the frame's columns when it does not exist.
-        spec: How they are written.
-        all_keys: Every partition key the frame holds rows of, none for an asset without partitions.
-        partitions: For each of them the values it stands for in the spec's `delta_partition`, if there is one.
-        run_id: What tells this run from another, and is the same when it is repeated: rows of one run are appended once.
+        rows: The returned frame; evaluated once for each commit.
+        table: The asset's table; created from the frame's columns if it does not exist.
+        spec: How the rows are written.
+        all_keys: All partition keys of the frame's rows; empty for an unpartitioned asset.
+        partitions: Values of the spec's `delta_partition` for each key, if there is such a column.
+        run_id: Identity of the run and its repetitions: rows of one run are appended once.
     """
 
     rows: DataFrame
@@ -63,9 +63,10 @@ class FrameStep:
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 
     def run(self, keys: Sequence[str]) -> StepReport:
-        """Write the rows of some of the partitions, in one commit; an append leaves out what the run has appended before.
+        """Write the rows of some partitions in one commit. An append skips what the run has appended before.
 
-        Where another run was faster the write is planned again: until it is its turn it has evaluated nothing.
+        If another run commits first, the write is planned again. A write evaluates its rows only once it has
+        its turn.
         """
         for _ in range(_MOST_CONFLICTS):
             try:
@@ -89,7 +90,7 @@ class FrameStep:
         return sum(reports[1:], reports[0])
 
     def _repeated(self, keys: Sequence[str]) -> StepReport:
-        """What to say of partitions whose rows an earlier attempt of this run has appended."""
+        """Report partitions whose rows an earlier attempt of this run has appended."""
         rows = f"the rows of {_few(keys)}" if keys else "its rows"
         note = f"this run ({self.run_id}) had appended {rows} before; they were not added again"
         counts: dict[str | None, Counter[str]] = {key: Counter({INSERTED: 0}) for key in keys or (None,)}
@@ -100,6 +101,7 @@ class FrameStep:
             return self._write(keys, transaction)
 
     def _write(self, keys: Sequence[str], transaction: Transaction | None) -> StepReport:
+        # 1. Check the frame's columns, before anything is written.
         spark = self.rows.sparkSession
         like = self.rows if self.spec.columns is None else frame_of(spark, [], self.spec.columns)
         self._check_columns(like)
@@ -110,10 +112,12 @@ class FrameStep:
             partitions=self._values_of(self.all_keys),
             run=_few(self.all_keys),
         )
+        # 2. Create the table if it does not exist, and change its columns as the frame needs.
         partition, wait_seconds = self.spec.delta_partition, self.lock_wait_seconds
         base = create_like(spark, self.table, like, delta_partition=partition, wait_seconds=wait_seconds)
-        self._check_columns(like)  # of a table that another run has made meanwhile
+        self._check_columns(like)  # against the table that another run may have created meanwhile
         base = self._change_columns(base)
+        # 3. Plan the write on that version. An append that another attempt has made in part is planned again.
         if transaction is not None and self._has_part(keys, base):
             raise moved_on(self.table, current=base, base=base - 1)
         write = Write(
@@ -124,6 +128,7 @@ class FrameStep:
             replaces=self._replaced(keys),
             lies_in=self._values_of(keys),
         )
+        # 4. Commit. An error that a bad row caused becomes the refusal that names the row's fault.
         try:
             done = commit(self.table, write, wait_seconds=wait_seconds)
         except Exception as error:
@@ -137,11 +142,14 @@ class FrameStep:
         )
 
     def _has_part(self, keys: Sequence[str], base: int) -> bool:
-        """Whether another attempt of this run has appended some of the partitions meanwhile. That it has all, the commit finds."""
+        """Return whether another attempt of this run has meanwhile appended some of the partitions, not all.
+
+        If it has appended all of them, the commit detects that.
+        """
         return left_to_append(self.run_id, keys, self.table.snapshot(base)) not in ([], [keys])
 
     def _as_stored(self, rows: DataFrame) -> DataFrame:
-        """The rows with the types that the table has; a merge casts by itself."""
+        """Cast the rows to the table's types. A merge casts by itself."""
         from pyspark.sql import functions as F
 
         stored = self.table.snapshot()
@@ -153,7 +161,7 @@ class FrameStep:
         )
 
     def _replaced(self, keys: Sequence[str]) -> str | None:
-        """The condition on the rows that the run's rows replace."""
+        """Return the condition on the rows to replace; None for other write modes."""
         if self.spec.write_mode is not WriteMode.REPLACE:
             return None
         values = self._values_of(keys)
@@ -162,7 +170,7 @@ class FrameStep:
         return values.condition(identifier(self.spec.delta_partition))
 
     def _check_columns(self, like: DataFrame) -> None:
-        """Refuse columns that the table does not have, or would not if it were made like a frame."""
+        """Reject columns that the table lacks, or would lack if it were created like `like`."""
         schema, stored = self.rows.schema, self.table.snapshot()
         check_frame(self.spec, schema, table=self.table.name, is_new=stored is None)
         columns = like.schema if stored is None else columns_of(stored)
@@ -174,9 +182,9 @@ class FrameStep:
         return columns_after(self.rows.schema, columns, self.spec.schema_changes, laid_out_by=laid_out_by)
 
     def _change_columns(self, base: int) -> int:
-        """Give the table the columns that the frame needs and may bring; the version to write on."""
+        """Add or widen columns of the table as the frame needs and may; return the version to write on."""
         stored = self.table.snapshot(base)
-        assert stored is not None  # it has been made
+        assert stored is not None  # the caller has created it
         columns = columns_of(stored)
         after = self._columns_after(columns, stored)
         if after == columns:
@@ -191,7 +199,7 @@ class FrameStep:
         )
 
     def _values_of(self, keys: Sequence[str]) -> PartitionFilter | None:
-        """What the rows of some partitions have in `delta_partition`; None where that is not known, or may be anything."""
+        """Return the `delta_partition` values of some partitions; None if unknown or unrestricted."""
         if self.spec.delta_partition is None or not keys:
             return None
         return PartitionFilter.union(self.partitions[key] for key in keys)
@@ -200,13 +208,16 @@ class FrameStep:
         return set(keys) == set(self.all_keys)
 
     def _rows_one_by_one(self) -> AbstractContextManager[None]:
-        """Queries in this leave rows out before they compute them, so that a bad one is that of its partition only."""
+        """Make queries filter rows before computing them: a bad row then fails only its partition."""
         spark = self.rows.sparkSession
         others = spark.conf.get(_EXCLUDED_RULES, None)
         return scoped_settings(spark, {_EXCLUDED_RULES: ",".join(filter(None, (others, _COMPUTES_LITERALS)))})
 
     def _rows_of(self, keys: Sequence[str]) -> DataFrame:
-        """All rows but those of other partitions of the run: what is of none of them is to be refused, and not left out."""
+        """Return all rows except those of the run's other partitions.
+
+        Rows of no partition stay in: they must be refused, not dropped.
+        """
         if self._is_whole(keys):
             return self.rows
         others = self._values_of([key for key in self.all_keys if key not in keys])
@@ -222,7 +233,7 @@ class FrameStep:
         )
 
     def _counts(self, done: Commit, keys: Sequence[str], base: int) -> dict[str | None, Counter[str]]:
-        """Figures of the whole commit, and for each partition what the log tells."""
+        """Return the metrics of the whole commit, and of each partition as far as the log has them."""
         if self.spec.write_mode is WriteMode.REPLACE:
             return self._counts_of_replacement(done, keys, base)
         counts: dict[str | None, Counter[str]] = {key: Counter() for key in keys}
@@ -230,8 +241,8 @@ class FrameStep:
         if len(keys) == 1:
             counts[keys[0]] = totals
             return counts
-        # Nothing is told apart where a partition has fewer rows: then rows have moved between partitions, and what was inserted
-        # where is not known.
+        # If a partition lost rows, rows have moved between partitions. The insertions by partition are then
+        # unknown, and only totals are reported.
         before, after = (self._rows_by_key(keys, version) for version in (base, done.version))
         more = {key: after[key] - before.get(key, 0) for key in after}
         if sum(more.values()) == totals[INSERTED] and all(rows >= 0 for rows in more.values()):
@@ -244,7 +255,7 @@ class FrameStep:
     def _counts_of_replacement(
         self, done: Commit, keys: Sequence[str], base: int
     ) -> dict[str | None, Counter[str]]:
-        """Rows that came and rows that went; for each partition, where the table is laid out by them."""
+        """Return the rows inserted and removed; by partition if the table's layout separates them."""
         totals = upsert_counts(done)
         before, after = (self._rows_by_key(keys, version) for version in (base, done.version))
         if len(keys) > 1 and after:
@@ -256,7 +267,7 @@ class FrameStep:
         return {(keys[0] if len(keys) == 1 else None): totals}
 
     def stored_rows(self, keys: Sequence[str]) -> dict[str, int]:
-        """How many rows the table has of some partitions; of which it is not known, is not in it."""
+        """Return the table's number of rows by partition; partitions with an unknown number are left out."""
         return self._rows_by_key(keys, None)
 
     def _rows_by_key(self, keys: Sequence[str], version: int | None) -> dict[str, int]:
@@ -267,7 +278,10 @@ class FrameStep:
 
 
 def rows_by_key(snapshot: Snapshot, column: str, partitions: Mapping[str, PartitionFilter]) -> dict[str, int]:
-    """Rows of each partition key, from file statistics; of none in a table that is not laid out by the column."""
+    """Return the rows of each partition key from file statistics.
+
+    Empty if the table's layout is not by the column.
+    """
     if column not in snapshot.partition_columns():
         return {}
     stored = snapshot.rows_by_value(column)

@@ -1,6 +1,6 @@
-"""What an asset is given of a table: the rows of the partitions it depends on.
+"""Load an asset's input: the rows of the partitions it depends on.
 
-Does not belong here: which values a partition key stands for (`partition_keys.py`).
+Does not belong here: which values a partition key represents (`partition_keys.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def spec_of(context: dg.InputContext) -> WriteSpec | None:
-    """The spec of the asset that is loaded; None for one without, as those of the platform are."""
+    """Return the spec of the loaded asset; None if it has none, like the platform's assets."""
     metadata: Mapping[str, Any] = (
         context.upstream_output.definition_metadata if context.upstream_output else {}
     )
@@ -37,13 +37,13 @@ def spec_of(context: dg.InputContext) -> WriteSpec | None:
 
 
 def _is_own(context: dg.InputContext) -> bool:
-    """Whether the asset that is loaded is one that the step makes."""
+    """Return whether the step itself produces the loaded asset."""
     assets = context.step_context.assets_def
     return assets is not None and context.asset_key in assets.keys
 
 
 def columns_known(table: Table, spec: WriteSpec, spark: SparkResource) -> StructType | None:
-    """The columns of an asset's table; before it has one those that its spec declares, if it does."""
+    """Return the columns of an asset's table; if it has no table, those its spec declares, or None."""
     if (stored := table.snapshot()) is not None:
         return columns_of(stored)
     return None if spec.columns is None else frame_of(spark.spark_session, [], spec.columns).schema
@@ -52,8 +52,10 @@ def columns_known(table: Table, spec: WriteSpec, spark: SparkResource) -> Struct
 def before_the_first(
     context: dg.InputContext, spec: WriteSpec | None, table: Table, spark: SparkResource
 ) -> Any:
-    """What there is of an asset that has no table yet: for itself None where the parameter may be None, or an empty frame with
-    the columns that its spec declares.
+    """Return the input from an asset that has no table yet.
+
+    An asset that reads itself gets None if the parameter may be None, else an empty frame with the columns
+    that its spec declares.
 
     Raises:
         NotFound: another asset reads it, or its spec declares no columns.
@@ -76,7 +78,7 @@ def before_the_first(
 
 
 def partition_column(context: dg.InputContext, spec: WriteSpec | None, table: Table) -> str:
-    """The column of a table that tells the partitions of its asset apart.
+    """Return the column that tells the partitions of a table's asset apart.
 
     Raises:
         ContractError: the asset's spec names none.
@@ -93,10 +95,10 @@ def partition_column(context: dg.InputContext, spec: WriteSpec | None, table: Ta
 
 
 def rows_of_partitions(context: dg.InputContext, rows: DataFrame, column: str) -> DataFrame:
-    """The rows of the partitions that are asked for.
+    """Filter rows to the requested partitions.
 
     Raises:
-        ContractError: the table has no such column, or a key stands for no value of it.
+        ContractError: the table has no such column, or a key represents no value of it.
     """
     asset = context.asset_key.to_user_string()
     if column not in rows.columns:

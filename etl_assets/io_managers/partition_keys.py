@@ -1,8 +1,9 @@
-"""Which values of a table's column a partition key of Dagster's stands for.
+"""Values of a table's column that a Dagster partition key represents.
 
-Belongs here: the types of columns that tell an asset's partitions apart, and what each makes of a key. A key has to stand for
-values of its own, the same ones whenever rows are stored, merged, loaded and counted; anything else is refused before a row
-is written. Does not belong here: conditions on the values (`delta/partition_filter.py`).
+Belongs here: the column types that tell an asset's partitions apart, and how each reads a key. A key must
+represent values of its own, and always the same ones, when rows are stored, merged, loaded and counted.
+Anything else is refused before a row is written. Does not belong here: conditions on the values
+(`delta/partition_filter.py`).
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ _AS_TEXT = (
 def values_by_key(
     definition: dg.PartitionsDefinition, keys: Sequence[str], *, column: str, type_: DataType, asset: str
 ) -> dict[str, PartitionFilter]:
-    """The values of the column that each of some partition keys stands for.
+    """Return the values of the column that each partition key represents.
 
-    A STRING column holds the key itself. A DATE or TIMESTAMP column of an asset with time windows holds any value within the
-    key's window; otherwise a DATE, BOOLEAN or whole number column holds the value that Spark writes as the key.
+    A STRING column holds the key itself. A DATE or TIMESTAMP column of an asset with time windows holds any
+    value within the key's window. Otherwise a DATE, BOOLEAN or whole number column holds the value that Spark
+    writes as the key.
 
     Raises:
-        ContractError: carries `asset`, `column` and `value`, the key that stands for no value of the column.
+        ContractError: a key represents no value of the column. Carries `asset`, `column` and `value`, the
+            key.
     """
     value_of = _reader(definition, type_.typeName())
     if value_of is None:
@@ -80,7 +83,10 @@ _EXAMPLES: Mapping[str, str] = {
 def _reader(
     definition: dg.PartitionsDefinition, type_: str
 ) -> Callable[[str], PartitionFilter | None] | None:
-    """What makes values of a key, None for a key that has none; None where the type does not do."""
+    """Return the function from a key to its values; None if the column type cannot be used.
+
+    The function returns None for a key that represents no value.
+    """
     windows = definition if isinstance(definition, dg.TimeWindowPartitionsDefinition) else None
     if type_ == "string":
         return lambda key: None if key in NO_PARTITION else PartitionFilter.of(key)
@@ -114,7 +120,10 @@ def _date(key: str) -> PartitionFilter | None:
 
 
 def _dates(window: dg.TimeWindow, key: str) -> PartitionFilter | None:
-    """The days of a window that begins and ends at midnight; of another window of a day the day that the key names."""
+    """Return the days of a window from midnight to midnight.
+
+    For another window of about a day, return the day that the key names; else None.
+    """
     if window.start.time() == window.end.time() == dt.time():
         return PartitionFilter.between(window.start.date(), window.end.date())
     is_a_day = abs(window.end - window.start - _DAY) < _CLOCK_CHANGE

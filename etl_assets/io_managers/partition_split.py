@@ -1,6 +1,7 @@
-"""Many partitions in one run: committed at once, and only where that fails in halves, so that one bad day is alone.
+"""Many partitions in one run: one commit for all; on failure in halves, until each bad partition is alone.
 
-One merge over many days costs no more than over one; a commit a day is paid for only around the days that fail.
+A merge over many days costs no more than one over a single day. Only around failing days does the run pay for
+a commit per day.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from etl_assets.steps.step import StepReport, logger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsResult:
-    """What became of a run's partitions: the commits' report (None if there was none) and the failures by partition."""
+    """Result of a run's partitions.
+
+    Attributes:
+        report: Report of the commits; None if there was none.
+        failed: Errors by partition.
+    """
 
     report: StepReport | None
     failed: dict[str, Exception] = field(default_factory=dict)
 
 
 def run_partitions(run: Callable[[Sequence[str]], StepReport], keys: Sequence[str]) -> PartitionsResult:
-    """Run a step for all partitions at once, and split them where the data of some makes it fail.
+    """Run a step for all partitions at once, and split them where their data makes it fail.
 
     Raises:
-        Exception: whatever the step raises that is not about the data of a partition.
+        Exception: any error of the step that is not about the data of a partition.
     """
     try:
         return PartitionsResult(report=run(keys))
@@ -45,6 +51,9 @@ def run_partitions(run: Callable[[Sequence[str]], StepReport], keys: Sequence[st
 
 
 def halves(keys: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """The two parts that partitions are tried in. Which they are stays as it is: appends are known by it (`append_ids.py`)."""
+    """Split partitions into the two parts that are tried.
+
+    The split must never change: the identities of appends depend on it (`append_ids.py`).
+    """
     middle = len(keys) // 2
     return keys[:middle], keys[middle:]

@@ -1,6 +1,7 @@
-"""What a user's commit was: materializations with figures, a line in the log, and a failure that names what failed.
+"""Reports of a commit to Dagster: materializations with metrics, a log line, and the failures by partition.
 
-Does not belong here: the figures themselves (`metadata.py`), and what an error means for a run (`error_policy.py`).
+Does not belong here: the metrics themselves (`metadata.py`), and the classification of errors
+(`error_policy.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def report_partitions(
     stored: Sequence[str],
     rows: Mapping[str, int] | None,
 ) -> None:
-    """Report every partition that was stored, with the figures of the run."""
+    """Report every stored partition with the run's metrics."""
     if not stored:
         context.add_output_metadata(run_metadata(table, report))
         return
@@ -44,7 +45,7 @@ def fail_with_the_others(
     stored: Sequence[str],
     rows: Mapping[str, int] | None,
 ) -> None:
-    """Report the partitions that were stored, then fail with the others named."""
+    """Report the stored partitions, then fail with an error that names the others."""
     if result.report is not None:
         of_run = run_metadata(table, result.report, of=len(stored))
         for key, metadata in partitions_metadata(table, result.report, stored, rows).items():
@@ -63,7 +64,7 @@ def fail_with_the_others(
 
 
 def log_result(context: dg.OutputContext, result: PartitionsResult, partitions: int, seconds: float) -> None:
-    """Log how many rows a run stored."""
+    """Log the number of rows a run stored."""
     figures = Counter[str]() if result.report is None else result.report.total()
     logger.info(
         "%s: %s%s inserted, %s updated in %.1f s",

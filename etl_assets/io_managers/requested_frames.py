@@ -1,6 +1,6 @@
-"""The kind of frame that an asset is given, as the annotation of its parameter says: Spark's, or one of pandas, Polars or pyarrow.
+"""Frames in the kind that an asset's parameter is annotated with: Spark, pandas, Polars or pyarrow.
 
-Does not belong here: which rows it is given (`loading.py`), and what an asset returns (`returned_frames.py`).
+Does not belong here: which rows an asset is given (`loading.py`), and what it returns (`returned_frames.py`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 
 def is_optional(context: dg.InputContext) -> bool:
-    """Whether the parameter may be None."""
+    """Return whether the parameter may be None."""
     return type(None) in typing.get_args(context.dagster_type.typing_type)
 
 
 def as_requested(context: dg.InputContext, rows: DataFrame) -> Any:
-    """Rows as the annotation of the parameter asks for them; without one, or with another, as Spark's frame.
+    """Convert rows to the kind of frame that the parameter's annotation names; Spark's frame otherwise.
 
-    pandas columns have the type that the column has, whatever its values: whole numbers and booleans those that know NA, decimals, dates and
-    nested values are Python objects, times have microseconds.
+    The dtype of a pandas column depends on the column's type only, never on its values. Whole numbers and
+    booleans have dtypes that know NA; decimals, dates and nested values are Python objects; times have
+    microseconds.
     """
     wanted = _annotation(context)
     pandas, polars, pyarrow = (sys.modules.get(name) for name in ("pandas", "polars", "pyarrow"))
@@ -45,7 +46,7 @@ def _annotation(context: dg.InputContext) -> Any:
 
 
 def _arrow(rows: DataFrame) -> pa.Table:
-    """The rows in this process; times are UTC, whatever the session's zone."""
+    """Collect the rows into this process. Times are UTC, whatever the session's zone."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -1,7 +1,8 @@
-"""What an asset returned, as a Spark DataFrame: Spark's own, or one of pandas, Polars or pyarrow with the same values and types.
+"""Convert what an asset returned to a Spark DataFrame with the same values and types.
 
-These packages are looked for among those that are imported: an asset that returns a frame of one has imported it. Does not belong
-here: which Arrow types can be stored (`arrow_types.py`), and what an asset is given (`requested_frames.py`).
+Accepted are frames of Spark, pandas, Polars and pyarrow. These packages are looked up among the imported
+modules: an asset that returns a frame has imported its package. Does not belong here: which Arrow types can
+be stored (`arrow_types.py`), and what an asset is given (`requested_frames.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NOT_ARROWS = ("Object", "Int128", "UInt128", "Unknown")
-"""Types of Polars that Arrow has no like of."""
+"""Polars types without an equivalent in Arrow."""
 
 
 def spark_frame(
@@ -29,19 +30,20 @@ def spark_frame(
     known: Callable[[], StructType | None],
     asset: str,
 ) -> DataFrame:
-    """A Spark DataFrame with the rows of a frame.
+    """Return a Spark DataFrame with the rows of a frame.
 
     Args:
-        obj: What the asset returned.
-        spark: Gives the session; asked for where the frame is not Spark's.
-        known: Gives the columns of the asset's table, if it has one: a pandas column of Python objects takes the type there.
+        obj: The object that the asset returned.
+        spark: Returns the session; called if the frame is not Spark's.
+        known: Returns the columns of the asset's table, if it has one. A pandas column of Python objects
+            takes its type from there.
         asset: The asset's name, for errors.
 
     Raises:
-        ContractError: it is no frame.
-        SchemaMismatch: a column of it cannot be stored with the same values.
+        ContractError: the object is not a frame.
+        SchemaMismatch: a column cannot be stored with the same values.
     """
-    # Asked of the class: a frame has an attribute for each of its columns too.
+    # Check the class: a frame also has an attribute for each of its columns.
     if hasattr(type(obj), "sparkSession"):
         return obj
     table = _arrow_table(obj, known, asset=asset)
@@ -76,7 +78,7 @@ def _of_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
-    # pyspark takes nested columns apart by their offsets, which those of a slice do not begin with.
+    # pyspark splits nested columns by their offsets, which in a slice do not start at zero.
     whole = pa.Table.from_batches(
         [pa.concat_batches([batch]) for batch in table.combine_chunks().to_batches()], schema=table.schema
     )
@@ -85,7 +87,7 @@ def _of_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def _of_pandas(frame: Any, known: StructType | None, *, asset: str) -> pa.Table:
-    """A pandas frame by its columns; what pandas takes for missing, NaN too, is null."""
+    """Convert a pandas frame by column. Values that pandas considers missing, NaN included, become null."""
     import pyarrow as pa
 
     if named := [str(name) for name in frame.index.names if name is not None]:
@@ -108,7 +110,7 @@ def _of_pandas(frame: Any, known: StructType | None, *, asset: str) -> pa.Table:
         series = frame.iloc[:, position]
         wanted = types.get(name) if str(series.dtype) == "object" else None
         try:
-            # pyarrow's types do not know that it takes a series.
+            # pyarrow's type stubs do not declare that it accepts a series.
             values: Any = series
             columns.append(pa.array(values, type=wanted, from_pandas=True))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
@@ -133,7 +135,7 @@ def _types_of(known: StructType | None) -> Mapping[str, pa.DataType]:
 
 
 def _polars_parts(type_: Any) -> Iterator[Any]:
-    """A type of Polars and those within it."""
+    """Yield a Polars type and the types nested in it."""
     yield type_
     if (inner := getattr(type_, "inner", None)) is not None:
         yield from _polars_parts(inner)

@@ -1,1 +1,1 @@
-"""Jobs that belong to no asset: upkeep of the tables."""
+"""Jobs that belong to no asset: maintenance of the tables."""

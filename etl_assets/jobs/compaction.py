@@ -1,7 +1,7 @@
-"""The job that keeps the number of data files small, and its schedule.
+"""The compaction job, which keeps the number of data files small, and its schedule.
 
-Belongs here: when tables are compacted, and what is told of it. Does not belong here: what is worth it
-(`delta/compaction.py`), and one table's compaction (`steps/compact.py`).
+Belongs here: when tables are compacted, and what is reported. Does not belong here: which files are worth
+compacting (`delta/compaction.py`), and one table's compaction (`steps/compact.py`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from etl_assets.steps.table_queue import TableQueue
 
 JOB = "compact_tables"
 EVERY_HOUR = "17 * * * *"
-"""Not at the full hour, when everything else on a machine begins."""
+"""Not at the full hour, when most other jobs of a machine start."""
 UNDER_WAY = [
     status
     for status in dg.DagsterRunStatus
@@ -32,11 +32,11 @@ UNDER_WAY = [
 
 
 def compaction_job(settings: Settings, assets: Sequence[dg.AssetsDefinition]) -> dg.JobDefinition:
-    """Build the job. A table that fails does not keep the others from their turn.
+    """Build the job. A table that fails does not keep the others from being compacted.
 
     Args:
         settings: The platform file.
-        assets: Tables that are assets; what was done to one of them is shown with it.
+        assets: Assets of the tables; the compaction of such a table is observed on its asset.
     """
     shown = {asset.key.to_user_string() for asset in assets}
 
@@ -61,7 +61,7 @@ def compaction_job(settings: Settings, assets: Sequence[dg.AssetsDefinition]) ->
                 continue
             try:
                 before, after = _compact(platform, table)
-            except Exception as error:  # noqa: BLE001 - raised below, after the other tables had their turn
+            except Exception as error:  # noqa: BLE001 - raised below, after the other tables
                 failures[table] = as_failure(error)
                 context.log.error("%s: %s", table, failures[table].description)
                 continue
@@ -88,7 +88,7 @@ def compaction_job(settings: Settings, assets: Sequence[dg.AssetsDefinition]) ->
 
 
 def compaction_schedule(settings: Settings, job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """Build the schedule. It looks at the logs first, and asks for a run only if there is something to do."""
+    """Build the schedule. It reads the logs first, and requests a run only if there is something to do."""
 
     @dg.schedule(
         name=JOB,
@@ -114,7 +114,10 @@ def compaction_schedule(settings: Settings, job: dg.JobDefinition) -> dg.Schedul
 
 
 def _is_being_written(instance: dg.DagsterInstance, table: str) -> bool:
-    """Whether a run holds the table's pool. It has planned on the version that is there: another one costs it its work."""
+    """Return whether a run holds the table's pool.
+
+    Such a run has planned on the current version; another commit would waste its work.
+    """
     storage = instance.event_log_storage
     return storage.supports_global_concurrency_limits and bool(
         storage.get_concurrency_info(table).claimed_slots
@@ -138,7 +141,7 @@ def _compact(platform: PlatformResource, table: str) -> tuple[Extent, Extent]:
 
 
 def _due(settings: Settings) -> Iterator[str]:
-    """The tables that a run would change."""
+    """Yield the tables that a run would change."""
     context = StepContext(session=_no_spark, domain=settings.placement().reader())
     for table in settings.catalog().names:
         if Compact(context=context, table=table, undated_files=CROWDED_FILES).is_due():

@@ -1,7 +1,7 @@
-"""Bringing a state to an acknowledgement, and publishing it.
+"""Ballots: have a state acknowledged by the voters, then publish it.
 
-Any process of any domain may do this for a state that a leader has put forward: it only delivers what was decided in the
-leader's own domain, and a voter that promised a higher epoch refuses.
+Any process of any domain may do this for a state that a leader has proposed. It only delivers what was
+decided in the leader's own domain, and a voter that promised a higher epoch refuses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Answers = Mapping[str, Answer]
 
 
 class Ballot:
-    """One state, put to the voters."""
+    """A vote on one state (a voting round of Paxos)."""
 
     def __init__(
         self, table: MirroredTable, state: State, sources: Sources, *, before: Locator | None = None
@@ -29,9 +29,10 @@ class Ballot:
 
         Args:
             table: The table.
-            state: What to vote for.
+            state: The state to vote for.
             sources: Replicas that hold its history, best first.
-            before: The locator before, when the state changes it: then its voters must agree as well.
+            before: The previous locator, if the state changes it. Then a majority of its voters must agree as
+                well.
         """
         self._table = table
         self._state = state
@@ -42,16 +43,19 @@ class Ballot:
     def settle(self) -> None:
         """Have the state acknowledged.
 
-        The voters with data first, at once. Witnesses last, and only once the data is in enough domains.
+        The voters with data are asked first, concurrently. Witnesses are asked last, and only once the data
+        is in enough domains.
 
         Raises:
-            Fenced: a voter that is needed promised a higher epoch.
-            QuorumUnavailable: too few voters answered; the state may or may not be acknowledged yet.
+            Fenced: a voter promised a higher epoch, and the others were too few.
+            QuorumUnavailable: too few voters answered. The state may be acknowledged all the same, now or
+                later.
         """
         self._ask(self._domains(Role.VOTER), self._decided)
         if self._has_copies() and not self._acknowledged():
             self._ask(self._domains(Role.WITNESS), self._acknowledged)
-            # Voters that the witnesses were to spare us waiting for; asked twice they vote once.
+            # The witnesses did not suffice: wait for the voters with data that were late. Asking twice is
+            # safe.
             unanswered = [domain for domain in self._domains(Role.VOTER) if domain not in self._answers]
             if unanswered and not self._acknowledged():
                 self._ask(unanswered, self._acknowledged)
@@ -59,17 +63,17 @@ class Ballot:
             raise self._failure()
 
     def newest_vote(self) -> State | None:
-        """The newest state of the same epoch that a voter had accepted already; None if none had a newer one."""
+        """Return the newest later state of the same epoch that a voter had accepted, or None without one."""
         accepted = [answer.record.accepted for answer in self._answers.values() if answer.record is not None]
         newer = [each for each in accepted if each is not None and each.covers(self._state)]
         newest = max(newer, key=lambda each: each.order, default=self._state)
         return None if newest.order == self._state.order else newest
 
     def publish(self) -> None:
-        """Publish an acknowledged state wherever it was voted for.
+        """Publish the acknowledged state in the replicas that voted for it.
 
-        Voters that have not answered yet and witnesses that were not needed follow, and are not waited for. Whoever is
-        not reached is brought further by the next ballot.
+        Late voters and witnesses that were not needed get the state as well, but are not waited for. The next
+        ballot brings replicas up to date that could not be reached.
         """
         voted = {domain for domain in self._domains(Role.VOTER) if self._voted(domain)}
         errands = {
@@ -80,7 +84,7 @@ class Ballot:
         self._table.couriers.gather(errands, lambda answers: voted <= set(answers))
 
     def _voter(self, domain: str) -> Voter:
-        """A domain that is taken out is found where the locator before says."""
+        """Return a domain's voter. A domain that the state removes is at the root in the previous locator."""
         known = self._before is None or self._state.locator.replica(domain) is not None
         return Voter(self._table, domain, self._state.locator if known else self._before)
 
@@ -102,7 +106,7 @@ class Ballot:
         so_far(self._table.couriers.gather(errands, so_far))
 
     def _decided(self) -> bool:
-        """Whether waiting for more voters with data changes nothing: acknowledged, or witnesses can do the rest."""
+        """Return whether to stop waiting for voters with data: the witnesses can complete the majority."""
         return self._has_copies() and all(
             locator.is_majority({*self._votes(locator), *locator.domains(Role.WITNESS)})
             for locator in self._locators()
@@ -120,7 +124,7 @@ class Ballot:
         return [self._state.locator, *([] if self._before is None else [self._before])]
 
     def _votes(self, locator: Locator) -> set[str]:
-        """Domains that voted from the memory that a locator knows."""
+        """Return the domains that voted with the incarnation that a locator names."""
         return {
             replica.domain for replica in locator.replicas if self._voted(replica.domain, replica.incarnation)
         }
@@ -155,7 +159,7 @@ class Ballot:
 
 
 def fenced(table: MirroredTable, state: State | None, why: str = "", *, by: Epoch | None = None) -> Fenced:
-    """The error of a leader that another one has followed, or that lost a race for the lead."""
+    """Return the error for a leader that was superseded, or that lost a race for the lead."""
     return Fenced(
         f"{table.home} does not lead the table {table.name}: {why or f'epoch {by} was promised'}",
         fix="run the step again: it finds the new leader; what was not acknowledged is done again there",
@@ -166,7 +170,7 @@ def fenced(table: MirroredTable, state: State | None, why: str = "", *, by: Epoc
 
 
 def quorum_unavailable(table: MirroredTable, what: str, missing: Mapping[str, str]) -> QuorumUnavailable:
-    """The error of a minority, naming whom it misses and why."""
+    """Return the error for too few answers, which names the missing domains with their problems."""
     named = "; ".join(f"{domain}: {problem}" for domain, problem in sorted(missing.items()))
     return QuorumUnavailable(
         f"too few voters of the table {table.name} answer, {what} ({named})",

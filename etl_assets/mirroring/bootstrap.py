@@ -1,10 +1,11 @@
-"""Making a table mirrored: its register in every voter at once, and never again after that.
+"""Bootstrap: make a table mirrored by creating its register in every domain, once.
 
-A table that one of the domains has already begins with that copy (`first_copy.py`). The register of the domain that has it
-comes first, and says what the others have to hold before they get theirs: a register that says so is a vote.
+A table that one of the domains has already begins with that copy (`first_copy.py`). The register of that
+domain is created first, and says what the others must hold before they get theirs: a register with that state
+is a vote for it.
 
-A register that is missing later was lost with what it promised. It is not made anew here; its domain rejoins as a
-learner (`membership.py`).
+A register that is missing later was lost with its promises. It is not created again here; its domain rejoins
+as a learner (`membership.py`).
 """
 
 from __future__ import annotations
@@ -28,27 +29,30 @@ def bootstrap(
     new_incarnation: Callable[[], str],
     conversion: Conversion,
 ) -> Locator:
-    """Create the table's register in all its domains. All must answer: the one that does not may have the table's rows.
+    """Create the table's register in all its domains.
 
-    A bootstrap that was cut short is finished by running it again, as long as nobody has led the table.
+    All domains must answer, because one that does not may have the table's rows. An interrupted bootstrap is
+    completed by running it again, as long as no domain has led the table.
 
     Args:
         table: The table, with a root for each domain.
         roles: Role of each domain.
         new_incarnation: Makes names that were never used before.
-        conversion: Closes the copy that a domain has already, where one has.
+        conversion: Closes the first copy, if a domain has one.
 
     Returns:
         The first locator.
 
     Raises:
         Unanswered: not every domain answers. What was created stays; run it again.
-        MembershipRefused: the roles make no quorum, several domains have a copy, or the table is mirrored already.
-        ReplicaCorrupt: the copy that a domain has cannot be taken over.
+        MembershipRefused: no domain is a voter, several domains have a copy, the domain with the copy is no
+            voter, the table is mirrored already, or another bootstrap was begun there.
+        ReplicaCorrupt: the first copy cannot be taken over, or a register cannot be read.
     """
     voters = [domain for domain in sorted(roles) if roles[domain] is Role.VOTER]
     if not voters:
         raise _refused(table, "no domain is a voter with data", "give at least one domain the role voter")
+    # 1. Registers that exist must be those of an unfinished bootstrap.
     existing = _existing(table, roles)
     if any(
         _forget_published(record) != _first(table, domain, record.accepted)
@@ -60,6 +64,7 @@ def bootstrap(
             f"it is mirrored already{f', and the register is gone in {missing}' if missing else ''}",
             "nothing needs to be done; a domain whose register is gone rejoins as a learner: `tables repair`",
         )
+    # 2. Continue with the state of that bootstrap, or make the first state.
     state = next((record.accepted for record in existing.values() if record.accepted is not None), None)
     holding = {domain: record.published for domain, record in existing.items()}
     if state is None:
@@ -71,7 +76,8 @@ def bootstrap(
             f"a bootstrap with other replicas was begun under these roots ({', '.join(sorted(begun))})",
             "give each platform roots of its own; or finish it with the same domains, roots and roles",
         )
-    # Everybody goes by the same order: who loses the first one leaves the others alone, so that the winner gets them all.
+    # 3. Create the registers. Every process uses the same order: one that loses the first register leaves the
+    # others alone, so that the winner gets them all.
     for domain in sorted(roles, key=lambda domain: (domain not in holding, domain)):
         if not _create(table, domain, state, holding):
             break
@@ -87,7 +93,11 @@ def bootstrap(
 
 
 def _create(table: MirroredTable, domain: str, state: State, holding: Mapping[str, Published]) -> bool:
-    """Have a domain's register, once its replica holds the first state; False: it has another one."""
+    """Create a domain's register, after its replica holds the first state.
+
+    Returns:
+        False if the domain has another register.
+    """
     register, record = table.replica(domain).register, _first(table, domain, state)
     if register.read() is None:
         published = holding.get(domain)
@@ -105,7 +115,7 @@ def _first_state(
     new_incarnation: Callable[[], str],
     conversion: Conversion,
 ) -> tuple[State, dict[str, Published]]:
-    """What the table begins with, and the domain that holds that already, if one does."""
+    """Return the first state, and its published part in the domain that has the first copy, if any."""
     replicas = tuple(
         ReplicaConfig(domain=domain, uri=table.roots[domain], role=role, incarnation=new_incarnation())
         for domain, role in sorted(roles.items())
@@ -125,7 +135,7 @@ def _first_state(
 
 
 def _first(table: MirroredTable, domain: str, state: State | None) -> Record:
-    """The record of a domain in a table that nobody has led."""
+    """Return the record of a domain, without its published part, for a table that no domain has led."""
     agreed = None if state is None else state.locator.replica(domain)
     return Record(
         table=table.name,
@@ -141,7 +151,11 @@ def _forget_published(record: Record) -> Record:
 
 
 def _existing(table: MirroredTable, roles: Mapping[str, Role]) -> dict[str, Record]:
-    """Registers that are there; every domain must say whether it has one."""
+    """Return the existing registers, by domain.
+
+    Raises:
+        Unanswered: a domain does not say whether it has one.
+    """
     records: dict[str, Record] = {}
     held = {domain: table.replica(domain).register for domain in sorted(roles)}
     for domain, register in held.items():

@@ -1,4 +1,4 @@
-"""The hash that stands for a whole history: `chain(N) = sha256(chain(N-1) + bytes of N.json)`, in hexadecimal.
+"""The chain, a hash of a whole history: `chain(N) = sha256(chain(N-1) + bytes of N.json)`, in hexadecimal.
 
 Two replicas with the same chain hold the same log entries, byte for byte, from version 0 on.
 """
@@ -13,12 +13,12 @@ GENESIS = hashlib.sha256(b"").hexdigest()
 
 
 def extend(chain: str, entry: bytes) -> str:
-    """The chain after one more log entry."""
+    """Return the chain after one more log entry."""
     return hashlib.sha256(bytes.fromhex(chain) + entry).hexdigest()
 
 
 def extend_all(chain: str, entries: Iterable[bytes]) -> str:
-    """The chain after several more log entries."""
+    """Return the chain after several more log entries."""
     for entry in entries:
         chain = extend(chain, entry)
     return chain

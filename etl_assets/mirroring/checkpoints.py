@@ -1,10 +1,11 @@
-"""Checkpoints beside published logs: which one is due, what may be built on, and how one gets to its place.
+"""Checkpoints of published logs: when one is due, which one may be built on, and how it is put into place.
 
-Belongs here: everything but what a checkpoint holds, which is Delta's (`delta/checkpoint.py`).
+Belongs here: everything except the content of a checkpoint, which is Delta's (`delta/checkpoint.py`).
 
-Whoever opens a table believes a checkpoint and reads the log after it only. So one is made of acknowledged versions alone,
-apart from the folder, from entries whose chain is the acknowledged one; it appears whole and durable under its name, and
-only then does `_last_checkpoint` name it. It holds no truth of its own: a table without it is the same, and slower.
+Readers trust a checkpoint and read only the log after it. So a checkpoint is made of acknowledged versions
+only, outside of the folder, from entries whose chain is the acknowledged one. It appears whole and durable
+under its name, and only then does `_last_checkpoint` name it. It adds no information: a table without it has
+the same content, and opens more slowly.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from etl_assets.mirroring.stores import Found
 from etl_assets.mirroring.table import MirroredTable
 
 EVERY = 20
-"""Versions from one checkpoint to the next: a reader opens one file and at most this many entries, and some."""
+"""Versions from one checkpoint to the next; a reader opens one file and about this many entries at most."""
 _UNKNOWN_SIZE = -1
-"""Of a checkpoint whose number of actions nobody knows; what Delta writes there itself."""
+"""Size of a checkpoint whose number of actions is not known; Delta itself writes this value."""
 _CHAIN, _DIGEST = "etlAssets.chain", "etlAssets.sha256"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A version's checkpoint.
+    """Checkpoint of a version.
 
     Attributes:
         version: The version.
-        chain: Its chain: the history that the content sums up.
-        content: The Parquet file.
-        hint: What `_last_checkpoint` says of it, as Delta wrote it.
+        chain: The chain of the history that the content sums up.
+        content: The bytes of the Parquet file.
+        hint: The content of `_last_checkpoint` for it, as Delta wrote it.
     """
 
     version: int
@@ -47,34 +48,41 @@ class Checkpoint:
     hint: Mapping[str, Any]
 
     def at(self, folder: int) -> Published:
-        """What is published in a folder where it is the newest version."""
+        """Return the published part of a folder in which this is the newest version."""
         return Published(version=self.version, chain=self.chain, folder=folder)
 
     def pointer(self, placed: bytes) -> bytes:
-        """`_last_checkpoint` for the file that is in place, which says the same; with the mark of this platform's making."""
+        """Return the content of `_last_checkpoint` for a file in place, with the platform's mark.
+
+        Args:
+            placed: The bytes of the file, which must say the same as this checkpoint.
+        """
         mark = {_CHAIN: self.chain, _DIGEST: digest(placed)}
         return json.dumps({**self.hint, "sizeInBytes": len(placed), "tags": mark}).encode()
 
 
 Make = Callable[[Checkpoint | None, Sequence[bytes]], Checkpoint]
-"""Makes the checkpoint of the last of some entries, which follow on a checkpoint, or are the first."""
+"""Makes the checkpoint of the last of some entries, which follow on the given checkpoint or are the first."""
 Same = Callable[[bytes, bytes], bool]
-"""Whether the contents of two checkpoints of a version say the same."""
+"""Whether the contents of two checkpoints of one version are equivalent."""
 
 
 class Checkpoints:
-    """Those of one content generation of a replica."""
+    """The checkpoints in one content generation of a replica."""
 
     def __init__(self, replica: ReplicaStore, folder: int) -> None:
         self._store = replica.store
         self._log = f"{replica.folder(folder)}/_delta_log"
 
     def newest_version(self) -> int:
-        """The version that `_last_checkpoint` names, -1 for none."""
+        """Return the version that `_last_checkpoint` names, or -1 if it names none."""
         return _version(_hint(self._pointer()))
 
     def newest(self) -> Checkpoint | None:
-        """The newest one, if `_last_checkpoint` names it with this platform's mark and it is what was marked."""
+        """Return the newest checkpoint, or None without one.
+
+        `_last_checkpoint` must name it with the platform's mark, and the file must fit the mark.
+        """
         return self._named_by(self._pointer())
 
     def _named_by(self, pointer: Found | None) -> Checkpoint | None:
@@ -89,25 +97,28 @@ class Checkpoints:
         return Checkpoint(version=version, chain=chain, content=found.content, hint=hint)
 
     def exists(self, version: int) -> bool:
-        """Whether there is any of a version."""
+        """Return whether the folder has a checkpoint of a version, of whatever content."""
         return self._store.size(self._key(version)) is not None
 
     def of(self, base: Base) -> bytes | None:
-        """The checkpoint that a log begins with, if it is here and is what was agreed on."""
+        """Return the checkpoint that a log begins with, if the folder has it with the agreed hash."""
         found = self._store.get(self._key(base.first))
         return found.content if found is not None and digest(found.content) == base.checkpoint else None
 
     def keep(self, base: Base, content: bytes) -> bool:
-        """Have the checkpoint that a log begins with here, durable; False: another file is in its place, which stays.
+        """Write the checkpoint that a log begins with, if it is missing, and make it durable.
+
+        Returns:
+            False if another file is in its place, which stays.
 
         Raises:
-            Unanswered: the store does not answer, or did not and does not have it.
+            Unanswered: the store did not answer, and does not have the file.
         """
         key = self._key(base.first)
         try:
             self._store.create(key, content)
         except Unanswered:
-            if not self.exists(base.first):  # it may be there all the same
+            if not self.exists(base.first):  # the write may have succeeded all the same
                 raise
         if self.of(base) is None:
             return False
@@ -115,13 +126,21 @@ class Checkpoints:
         return True
 
     def put(self, checkpoint: Checkpoint, same: Same) -> bool:
-        """Put a checkpoint of a version that is published here into its place, then let `_last_checkpoint` name it.
+        """Write a checkpoint of a published version, then let `_last_checkpoint` name it.
 
-        May be done late, twice, or by several at once: the first file of a version stays, and the pointer only moves on. A
-        file of other bytes is another process's if it says the same; one that does not is somebody's, and is never named.
+        Safe to run late, twice, or concurrently: the first file of a version stays, and the pointer only
+        moves forward. An existing file with other bytes is taken if it is equivalent, as another process may
+        have made it. Any other file is foreign, and is never named.
+
+        Args:
+            checkpoint: The checkpoint. Its version must be published in this folder.
+            same: Compares it with an existing file.
 
         Returns:
-            Whether the pointer names this version now.
+            Whether this call made the pointer name this version.
+
+        Raises:
+            Unanswered: the store does not answer.
         """
         key = self._key(checkpoint.version)
         self._store.create(key, checkpoint.content)
@@ -139,10 +158,10 @@ class Checkpoints:
         return self._store.replace(self._pointer_key, checkpoint.pointer(placed.content), before.etag)
 
     def problem(self) -> str | None:
-        """What is wrong with the newest one, None if nothing is or there is none.
+        """Return what is wrong with the newest checkpoint, or None if nothing is or there is none.
 
-        One without this platform's mark may say anything, and whoever opens the table believes it. There is no moment at which
-        `_last_checkpoint` names one of the platform's making without it.
+        Readers trust a checkpoint without the platform's mark as well, whatever it says. The platform never
+        lets `_last_checkpoint` name one of its own checkpoints without the mark.
         """
         pointer = self._pointer()
         if pointer is None or self._named_by(pointer) is not None:
@@ -164,32 +183,32 @@ class Checkpoints:
 
 
 def due(version: int) -> int:
-    """The newest version up to this one that is to have a checkpoint, -1 for none yet."""
+    """Return the newest version up to this one that should have a checkpoint, or -1 if none should yet."""
     newest = version - version % EVERY
     return newest if newest >= EVERY else -1
 
 
 def checkpoint_replicas(table: MirroredTable, state: State, make: Make, same: Same) -> tuple[str, ...]:
-    """Give each replica with data the checkpoint that is due, made once from the home replica.
+    """Write the checkpoint that is due to each replica with data, made once from the home replica.
 
-    Replicas that are not so far, or do not answer, are left for another time.
+    Replicas that have not published the version yet, or do not answer, are left for a later call.
 
     Args:
         table: The table, as its leading domain sees it.
         state: The acknowledged state.
-        make: Makes the content.
-        same: Compares it with what lies in its place already.
+        make: Makes the checkpoint.
+        same: Compares the checkpoint with an existing file.
 
     Returns:
-        The domains that got it.
+        The domains that got the checkpoint.
 
     Raises:
-        ReplicaCorrupt: the home log is not the acknowledged history, or nothing that Delta can read.
+        ReplicaCorrupt: the home log is not the acknowledged history, or Delta cannot read it.
         Unanswered: the home store does not answer.
     """
     version = due(state.version)
     if version <= max(0, state.base.first):
-        return ()  # the log begins there or later, with one
+        return ()  # none is due yet, or the log begins there or later, with a checkpoint
     domains = [replica.domain for replica in state.locator.replicas if replica.has_data]
     looks = {domain: partial(_lacking, table, domain, state, version) for domain in domains}
     lacking = {
@@ -203,7 +222,7 @@ def checkpoint_replicas(table: MirroredTable, state: State, make: Make, same: Sa
 
 
 def _lacking(table: MirroredTable, domain: str, state: State, version: int) -> Checkpoints | None:
-    """A replica's checkpoints, if it has published the version and has no checkpoint of it."""
+    """Return a replica's checkpoints if it has published the version and lacks its checkpoint, else None."""
     record = table.read(domain, state.locator).record
     if record is None or record.published.version < version:
         return None
@@ -222,12 +241,16 @@ def _put(there: Checkpoints, checkpoint: Checkpoint, same: Same) -> bool:
 
 
 def _of_home(table: MirroredTable, state: State, version: int, make: Make) -> Checkpoint:
-    """The checkpoint of a version, from the home replica: the one it has, or one made of its log."""
+    """Return the checkpoint of a version from the home replica: its newest one, or one made of its log.
+
+    Raises:
+        ReplicaCorrupt: the home log is not the acknowledged history.
+    """
     replica, record = table.replica(table.home, state.locator), table.read(table.home, state.locator).record
     if record is not None:
         folder = record.published.folder
         newest = Checkpoints(replica, folder).newest()
-        # Without a newer one, or if the log does not follow on it, from where the log begins.
+        # Build on the newest checkpoint; without one, or if the log does not follow on it, on the base's.
         first = None if state.base == WHOLE_LOG else checkpoint_of_base(replica, folder, state.base)
         for built_on in (newest, first) if newest is not None and newest.version <= version else (first,):
             after = WHOLE_LOG.start(folder) if built_on is None else built_on.at(folder)
@@ -249,7 +272,7 @@ def _of_home(table: MirroredTable, state: State, version: int, make: Make) -> Ch
 
 
 def checkpoint_of_base(replica: ReplicaStore, folder: int, base: Base) -> Checkpoint | None:
-    """The checkpoint that a folder's log begins with, to build on; None if it is not what was agreed on."""
+    """Return the checkpoint of a folder's base, to build on; None if it is not the agreed one."""
     content, entry = Checkpoints(replica, folder).of(base), replica.entry(folder, base.first)
     if content is None or entry is None:
         return None
@@ -259,7 +282,7 @@ def checkpoint_of_base(replica: ReplicaStore, folder: int, base: Base) -> Checkp
 
 
 def _hint(pointer: Found | None) -> dict[str, Any]:
-    """What a pointer says; nothing where there is none, or where it makes no sense."""
+    """Return the content of `_last_checkpoint`; empty if there is none, or if it cannot be parsed."""
     if pointer is None:
         return {}
     try:
@@ -275,5 +298,5 @@ def _version(hint: Mapping[str, Any]) -> int:
 
 
 def digest(content: bytes) -> str:
-    """What a checkpoint's content is known by."""
+    """Return the SHA-256 of a checkpoint's content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()

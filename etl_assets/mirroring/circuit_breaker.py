@@ -1,12 +1,20 @@
-"""A time limit that holds even where a file system or a server hangs: what does not answer is given up, and left behind.
+"""Circuit breaker with a time limit for calls to a root, also for file systems and servers that hang.
 
-A call that hangs in the kernel cannot be ended from outside. It is made in a daemon thread of its root's, which waits for
-the next one afterwards, and is given up when its time is over. Slow is not hung: a call is given up when its root does not
-answer anything, and one whose root answers something small meanwhile may go on for a long time.
+A call that hangs in the kernel cannot be ended from outside. So each call runs in a daemon thread that
+belongs to its root, and is abandoned when its time is over. Afterwards the thread waits for the next call.
 
-While a given-up call hangs, nobody in the process asks its root: after a pause one is let through to try, and if that one
-hangs as well, the next pause is twice as long. So the threads that hang are those that were under way when it began, and
-one more each time the outage has doubled. As soon as one of them comes to its end, the root is asked again.
+Slow is not hung. While a call is late, a liveness probe (`small`) asks the root for something small. A root
+that does not answer the probe hangs, and the call is abandoned. A call whose root answers may take up to
+`slow_seconds` after its last heartbeat.
+
+States of the breaker, for each root and process:
+
+- Closed: calls pass.
+- Open: an abandoned call still hangs. For a pause other calls fail at once, without asking the root.
+- Half-open: after the pause one trial call passes. If it hangs as well, the next pause is twice as long.
+
+The breaker closes as soon as the root answers any call, an abandoned one included. So the hanging threads are
+those that were running when the outage began, and one more each time its duration has doubled.
 """
 
 from __future__ import annotations
@@ -24,30 +32,37 @@ T = TypeVar("T")
 
 DEFAULT_TIMEOUT_SECONDS = 3.0
 SLOW_SECONDS = 60.0
-"""How long a call may take without a sign of life of its own, as long as its root answers."""
+"""How long a call may take without a heartbeat of its own, as long as its root answers the liveness probe."""
 FIRST_PAUSE_SECONDS = 5.0
 MAX_SLOW = 8
-"""So many calls that were too slow, and go on behind the scenes, are taken for a root that hangs."""
+"""Calls that may be abandoned as too slow and still be running; with one more the root counts as hung."""
 _IDLE_SECONDS = 60.0
 
 
 class Hangs(Unanswered):
-    """The root answered nothing within the time limit; `asked` is False if it was not asked because of that."""
+    """The root answered nothing within the time limit.
+
+    The field `asked` is False if the root was not asked, because it hung a moment ago.
+    """
 
 
 class Heartbeat:
-    """Signs of life of a call that moves many bytes: its time counts anew with each, and not while it waits for others."""
+    """Signs of life of a call that writes many bytes.
+
+    The time limit of the call starts again with each beat, and does not run while the call waits for its
+    input.
+    """
 
     def __init__(self) -> None:
         self.beat_at = time.monotonic()
         self.waits = False
 
     def seconds(self) -> float:
-        """How long the call has been busy since its last sign of life."""
+        """Return the seconds that the call has been busy since its last beat; 0 while it waits for input."""
         return 0.0 if self.waits else time.monotonic() - self.beat_at
 
     def of(self, chunks: Iterable[T]) -> Iterator[T]:
-        """Chunks that the call is to write, and somebody else is to bring."""
+        """Yield the chunks that the call is to write, and beat whenever the source has delivered one."""
         incoming = iter(chunks)
         while True:
             self.waits = True
@@ -69,30 +84,32 @@ def ask(
     small: Callable[[], object] | None = None,
     slow_seconds: float = SLOW_SECONDS,
 ) -> T:
-    """The answer to a question about a root.
+    """Make a call to a root within a time limit, and return its answer.
 
     Args:
-        root: What hangs or does not as one.
-        question: Makes the call. It may be made to its end after it was given up.
+        root: Name of the root. Calls to one root hang together, and share a breaker.
+        question: Makes the call. It may still run to its end after it was abandoned.
         seconds: How long the root may take to answer anything.
-        pulse: The call's signs of life, if it gives any.
-        small: Asks the root something that it answers at once unless it hangs; without it the question itself is that.
-        slow_seconds: How long the call may take without a sign of life of its own while the root answers.
+        pulse: The heartbeat of the call, if it has one.
+        small: The liveness probe: a question that the root answers at once unless it hangs. Without it the
+            call itself must be answered within `seconds`.
+        slow_seconds: How long the call may take without a heartbeat while the root answers the probe.
 
     Raises:
-        Hangs: the root answers nothing; at once if that was found out a moment ago.
-        Unanswered: the call took too long; the root answers.
+        Hangs: the root answers nothing. Raised at once while the breaker is open.
+        Unanswered: the call took too long, though the root answers.
+        Exception: any error of the call itself.
     """
     return _root(root).ask(question, seconds, pulse or Heartbeat(), small, slow_seconds)
 
 
 def hanging(root: str) -> int:
-    """How many calls to a root this process has given up that have not come to their end."""
+    """Return the number of calls to a root that this process has abandoned and that are still running."""
     return _root(root).hanging
 
 
 class _Call:
-    """One question under way."""
+    """One call in progress; `is_trial` marks the trial call of a half-open breaker."""
 
     def __init__(self, question: Callable[[], object], *, is_trial: bool) -> None:
         self.is_trial = is_trial
@@ -104,12 +121,15 @@ class _Call:
     def make(self) -> None:
         try:
             self.answer = self._question()
-        except Exception as error:  # noqa: BLE001 - handed over to whoever asked
+        except Exception as error:  # noqa: BLE001 - raised again in the caller's thread
             self.error = error
 
 
 class _Thread(threading.Thread):
-    """Makes the calls it is given, one after the other. A daemon: a process must be able to end while it hangs."""
+    """A thread that makes the calls in its queue, one after the other.
+
+    It is a daemon thread, so that the process can end while a call hangs.
+    """
 
     def __init__(self, root: _Root) -> None:
         super().__init__(name=f"ask-{root.name}", daemon=True)
@@ -130,7 +150,10 @@ class _Thread(threading.Thread):
 
 
 class _Root:
-    """What this process knows of a root: who is at hand to ask it, what hangs there, and when it may be asked again."""
+    """The circuit breaker of one root in this process, with the threads that make its calls.
+
+    `_shut_until` is None while the breaker is closed, else the monotonic time from which a trial call passes.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -153,18 +176,22 @@ class _Root:
         small: Callable[[], object] | None,
         slow_seconds: float,
     ) -> T:
+        # An open breaker: the probe is the trial call, as it moves few bytes.
         if small is not None and self._is_in_doubt():
             self._ask_small(small, seconds)
         call = self._begin(question, seconds)
+        # With a probe half of the time is for the call, and the other half for the probe.
         patience = seconds if small is None else seconds / 2
         while not call.ended.wait(patience):
             if (busy := pulse.seconds()) < patience:
                 continue
+            # 1. Out of time: without a probe the root hangs, with one the call is merely too slow.
             if small is None or busy >= slow_seconds:
                 if self._give_up(call, hangs=small is None):
                     limit = seconds if small is None else slow_seconds
                     raise self._silent(f"did not answer within {limit:g} s", hangs=small is None)
-                break
+                break  # the call has just ended
+            # 2. Late, but not out of time: the root hangs if it does not answer the probe either.
             try:
                 self._ask_small(small, seconds / 2)
             except Hangs:
@@ -176,7 +203,7 @@ class _Root:
         return cast("T", call.answer)
 
     def end(self, thread: _Thread, call: _Call) -> None:
-        """A call has come to its end, maybe long after it was given up."""
+        """Record the end of a call, maybe an abandoned one, and close the breaker if the root answered."""
         with self._lock:
             self._idle.append(thread)
             broken_off = call in self._given_up and isinstance(call.error, Unanswered)
@@ -184,12 +211,12 @@ class _Root:
             if not broken_off:
                 self._shut_until, self._pause = None, FIRST_PAUSE_SECONDS
             elif not self._given_up:
-                # That was no answer, but nothing hangs any more: somebody may try.
+                # That was no answer, but no call hangs any more: a trial may pass at once.
                 self._shut_until = time.monotonic()
             call.ended.set()
 
     def dismiss(self, thread: _Thread) -> bool:
-        """Whether a thread may end: nobody has a call for it."""
+        """Return whether an idle thread may end: True if it has no call, and gets none any more."""
         with self._lock:
             if thread in self._idle:
                 self._idle.remove(thread)
@@ -197,7 +224,11 @@ class _Root:
             return False
 
     def _ask_small(self, small: Callable[[], object], seconds: float) -> None:
-        """Raises `Hangs`; any other error is an answer. Of many that want to know one asks."""
+        """Run the liveness probe; one thread at a time, the others wait for their turn within the limit.
+
+        Raises:
+            Hangs: the root did not answer within `seconds`. Other `Unanswered` errors count as an answer.
+        """
         if not self._asking_small.acquire(timeout=seconds):
             raise self._silent(f"did not answer within {seconds:g} s", hangs=True)
         try:
@@ -213,6 +244,11 @@ class _Root:
         return self._shut_until is not None
 
     def _begin(self, question: Callable[[], object], seconds: float) -> _Call:
+        """Start a call in an idle or new thread, if the breaker lets it pass.
+
+        Raises:
+            Hangs: the breaker is open.
+        """
         with self._lock:
             is_trial = False
             if self._shut_until is not None:
@@ -220,7 +256,8 @@ class _Root:
                     raise self._silent(
                         "did not answer a moment ago, and is not asked again yet", hangs=True, asked=False
                     )
-                # One goes ahead; the others wait for what becomes of it.
+                # Half-open: this call is the trial, and the others fail until it has ended or its time is
+                # over.
                 is_trial, self._shut_until = True, now + seconds
             call = _Call(question, is_trial=is_trial)
             thread = self._idle.pop() if self._idle else _Thread(self)
@@ -230,7 +267,11 @@ class _Root:
             return call
 
     def _give_up(self, call: _Call, *, hangs: bool) -> bool:
-        """Leave a call behind; False if it has just come to its end."""
+        """Abandon a call, and open the breaker if the root hangs or too many slow calls are left.
+
+        Returns:
+            False if the call has just ended, and so is not abandoned.
+        """
         with self._lock:
             if call.ended.is_set():
                 return False
@@ -254,6 +295,6 @@ _roots: dict[tuple[int, str], _Root] = {}
 
 
 def _root(name: str) -> _Root:
-    """A forked process begins anew: it has none of the threads."""
+    """Return this process's breaker of a root. A forked process gets its own, as it has no threads yet."""
     key = os.getpid(), name
     return _roots.get(key) or _roots.setdefault(key, _Root(name))

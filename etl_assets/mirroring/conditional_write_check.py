@@ -1,7 +1,8 @@
-"""Whether a store keeps the promise that everything rests on: of two conditional writes one is refused.
+"""Check of a store's conditional writes: of two conflicting writes the store must refuse one.
 
-Some servers that speak S3's language take `If-None-Match` and `If-Match`, and write all the same. Two leaders would both win
-there, and nobody would notice. So a bucket is asked before it is used for the first time.
+The whole protocol rests on this.
+Some servers with S3's interface accept `If-None-Match` and `If-Match`, and write all the same. With such a
+server two leaders would both win unnoticed. So a bucket is checked before it is used for the first time.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ FOLDER = "health"
 
 
 def broken_promise(store: Store) -> str | None:
-    """Ask a store for what it must refuse; what it did all the same, None if it refused. Leaves nothing behind.
+    """Try writes that a store must refuse. Leaves nothing behind.
+
+    Returns:
+        What the store did wrong; None if its conditional writes work.
 
     Raises:
-        Unanswered: it did not answer.
+        Unanswered: the store did not answer.
     """
     key = f"{FOLDER}/{uuid.uuid4().hex}"
     try:
@@ -26,7 +30,8 @@ def broken_promise(store: Store) -> str | None:
             return "its store writes over an object when asked to write only where none is (If-None-Match)"
         first = store.get(key)
         tag = "" if first is None else first.etag
-        # An answer that the library waited for in vain makes the repetition a refusal: the content tells.
+        # If an answer does not arrive the library repeats the write, which is then refused: compare the
+        # content.
         if not store.replace(key, b"third", tag) and _content(store, key) != b"third":
             return "its store does not replace an object that is as it was read (If-Match)"
         if store.replace(key, b"fourth", tag) or _content(store, key) != b"third":

@@ -1,8 +1,11 @@
-"""The bytes of data files, compared between replicas: what no size tells, an edit by hand or a rotten block.
+"""Comparison of data files between replicas by bytes. It finds edits and bit rot that keep the size.
 
-Belongs here: reading all of them, which takes as long as copying the table. Does not belong here: what logs and sizes tell
-(`verification.py`). An entry of a Delta log says how long its files are and nothing of their bytes, so that the replicas have
-only each other: what most of them hold is right, and two that differ cannot tell which of them is.
+Belongs here: reading all data files, which takes as long as copying the table. Does not belong here: checks
+of logs and sizes (`verification.py`).
+
+A Delta log records the size of a file, but nothing of its bytes. So the replicas can only be compared with
+each other: the content that most of them hold is right. If there is no majority, for example with two
+replicas, it cannot be decided which is.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ from etl_assets.mirroring.verification import begins_at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differing:
-    """A data file that is not the same everywhere.
+    """A data file whose bytes differ between replicas.
 
     Attributes:
-        file: The file, by its path in the table's folder.
-        right: Domains that hold what most hold; empty: there are no most.
-        wrong: Domains that hold something else; without a majority all that hold the file.
+        file: The file.
+        right: Domains that hold the content of the majority; empty without a majority.
+        wrong: Domains that hold other content; without a majority all domains that hold the file.
     """
 
     file: NamedFile
@@ -43,13 +46,15 @@ class Differing:
 
 
 def differing(table: MirroredTable, state: State) -> Iterator[Differing]:
-    """Read the data files of an acknowledged state in every replica that has published it; those that differ, by path.
+    """Yield the data files of an acknowledged state that differ between replicas.
 
-    A file that is missing or not of its size is left out: sizes tell that.
+    Every data file is read in every replica that has published the state. Files are compared in order of
+    their paths. A replica whose file is missing or has the wrong size is not compared: `verification.py`
+    reports it.
 
     Raises:
         Unanswered: a store does not answer.
-        ReplicaCorrupt: the files cannot be told by any replica's log.
+        ReplicaCorrupt: no replica has a readable log.
     """
     replicas = _that_have(table, state)
     for file in _files(table, replicas, state):
@@ -67,12 +72,17 @@ def differing(table: MirroredTable, state: State) -> Iterator[Differing]:
 
 
 def mend(table: MirroredTable, state: State, found: Differing) -> None:
-    """Put the bytes of a replica that is right in the place of those that are not, as a whole and durably.
+    """Replace wrong bytes of a data file by those of a replica that is right, atomically and durably.
 
-    A data file has a name of its own and one content for ever, so that whoever reads it meanwhile has the one or the other.
+    A concurrent reader gets either the old or the new content, never a mixture.
+
+    Args:
+        table: The table.
+        state: The acknowledged state.
+        found: The file that differs.
 
     Raises:
-        ReplicaCorrupt: which bytes are right cannot be told.
+        ReplicaCorrupt: there is no majority that says which bytes are right.
         Unanswered: a store does not answer.
     """
     if not found.right:
@@ -99,7 +109,7 @@ def mend(table: MirroredTable, state: State, found: Differing) -> None:
 
 
 def _that_have(table: MirroredTable, state: State) -> dict[str, tuple[ReplicaStore, Published]]:
-    """The replicas with data that have published a state, and what they have."""
+    """Return the replicas with data that have published a state, by domain, each with its published part."""
     found = {}
     for agreed in state.locator.replicas:
         record = table.read(agreed.domain, state.locator).record
@@ -114,7 +124,11 @@ def _that_have(table: MirroredTable, state: State) -> dict[str, tuple[ReplicaSto
 def _files(
     table: MirroredTable, replicas: dict[str, tuple[ReplicaStore, Published]], state: State
 ) -> list[NamedFile]:
-    """The data files in use, by the first replica whose log can be read."""
+    """Return the data files in use, from the first replica whose log can be read.
+
+    Raises:
+        ReplicaCorrupt: no replica has a readable log.
+    """
     corrupt: ReplicaCorrupt | None = None
     for domain, (replica, at) in replicas.items():
         record = table.read(domain, state.locator).record

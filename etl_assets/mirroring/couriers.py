@@ -1,7 +1,8 @@
-"""Errands to several domains at once, and how long to wait for their answers.
+"""Concurrent requests to several domains, and how long to wait for their answers.
 
-Each domain has a thread of its own that takes errands in order, so that a domain that is slow or hangs delays nobody
-else. An errand that is given up goes on behind the scenes; every errand of the protocol may be done late, or twice.
+Each domain has a thread of its own that runs its requests in order, so a domain that is slow or hangs delays
+no other. A request that is no longer waited for continues in the background. Every request of the protocol
+may run late, or twice.
 """
 
 from __future__ import annotations
@@ -22,29 +23,30 @@ DEFAULT_GRACE_SECONDS = 1.0
 
 
 class Couriers(Protocol):
-    """Runs errands, one a domain."""
+    """Runs requests, one per domain."""
 
     def gather(self, errands: Errands[T], enough: Callable[[Mapping[str, T]], bool]) -> dict[str, T]:
-        """Run the errands at once and return their answers by domain.
+        """Run the requests concurrently, and return their answers by domain.
 
-        Returns as soon as `enough` holds of the answers so far, all have answered, or patience is at its end. An
-        exception in an errand is raised here.
+        Returns as soon as `enough` is true of the answers so far, all domains have answered, or the time is
+        over. An exception in a request is raised here.
         """
         ...
 
     def gather_from_all(self, errands: Errands[T]) -> dict[str, T]:
-        """Run errands that everybody is to answer, and nothing depends on whether everybody does.
+        """Run requests that every domain should answer, although nothing depends on a single answer.
 
-        Once more than half have answered the others get a short grace.
+        Once more than half of the domains have answered, the others get a short grace period.
         """
         ...
 
 
 class ThreadCouriers:
-    """A thread for each domain. To be used for one table, by any number of threads, which take turns at each domain.
+    """Couriers with one thread for each domain.
 
-    An errand that nobody waits for any more and that was not begun gives way to the next one there: what it was to do is done
-    by the next ballot. So a domain that hangs collects no errands.
+    Use an instance for one table. Any number of threads may share it; their requests to one domain run in
+    turn. A request that has not begun and is no longer waited for is cancelled by the next one to its domain,
+    as the next ballot makes up for it. So requests do not pile up at a domain that hangs.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class ThreadCouriers:
         answers: dict[str, T],
         patience_seconds: float,
     ) -> dict[str, T]:
-        """Move answers from the pending errands to those that were given, until there are enough or for so long."""
+        """Add the answers of pending requests to `answers`, until there are enough or the time is over."""
         deadline = time.monotonic() + patience_seconds
         while pending and not enough(answers):
             left = max(0.0, deadline - time.monotonic())
@@ -90,14 +92,18 @@ class ThreadCouriers:
         return answers
 
     def close(self) -> None:
-        """Wait for the errands that are under way, and end the threads."""
+        """Wait for the running requests, and end the threads."""
         for thread in self._threads.values():
             thread.shutdown(wait=True)
         self._threads.clear()
 
     @contextmanager
     def _sent(self, errands: Errands[T]) -> Generator[dict[Future[T], str]]:
-        """Errands on their way, and whose answers are waited for within; those that remain are left to themselves."""
+        """Send requests, and yield their futures with their domains.
+
+        Requests that are still pending at the end continue in the background, or are cancelled by a later
+        request.
+        """
         pending = {self._send(domain, errand): domain for domain, errand in errands.items()}
         try:
             yield pending

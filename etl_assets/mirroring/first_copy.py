@@ -1,11 +1,12 @@
-"""The copy that a table has before it is mirrored, made while its platform had one domain: found, closed, made a first state.
+"""The first copy: a table's log and data from before it was mirrored, when its platform had one domain.
 
-Belongs here: which domain has it, and what of it every replica is to begin with. Does not belong here: the registers
-(`bootstrap.py`), and what Delta's files say (`delta/closing.py`).
+Belongs here: finding the domain that has it, closing it, and making the state that every replica begins with.
+Does not belong here: the registers (`bootstrap.py`), and the content of Delta's files (`delta/closing.py`).
 
-Such a copy lies in the first folder of one root. Its entries carry no fence epoch, which those of mirrored leaders do. A *closing
-entry* ends it: until that is in its log, a process that still works with one domain may commit there, and whatever it commits is
-part of the copy; afterwards nothing in that folder counts. Two processes that close it at once find the same entry.
+A first copy is in the first folder of one root. Its entries carry no fence epoch, unlike those of mirrored
+leaders. A *closing entry* ends it. Until that entry is in the log, a process that still works with one domain
+may commit there, and its commits are part of the copy. Afterwards nothing in that folder counts. Two
+processes that close it concurrently find the same entry.
 """
 
 from __future__ import annotations
@@ -27,18 +28,23 @@ from etl_assets.mirroring.replica import ForeignEntry, ReplicaStore
 from etl_assets.mirroring.table import MirroredTable
 
 CLOSES = "closes_first_copy"
-"""The key of a closing entry's user metadata that says that it is one."""
+"""Key in the user metadata that marks an entry as a closing entry."""
 _ATTEMPTS = 8
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 Close = Callable[[int, bytes | None, Sequence[bytes]], bytes]
-"""Makes the entry that closes a copy, given its version, the checkpoint that its log follows on, if any, and its entries."""
+"""Makes the closing entry from its version, the checkpoint that the log follows on (or None), and the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """What only Delta knows of making a table mirrored."""
+    """The parts of making a table mirrored that need knowledge of Delta's format.
+
+    Attributes:
+        close: Makes the closing entry.
+        make: Makes a checkpoint.
+    """
 
     close: Close
     make: Make
@@ -46,7 +52,14 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
-    """A copy's log: its entries without a gap, and the oldest checkpoint that they follow on (None if they are all there are)."""
+    """The log of a first copy.
+
+    Attributes:
+        first: Version of the first entry.
+        entries: The entries, without a gap.
+        checkpoint: Version and content of the oldest checkpoint that the entries follow on; None if the log
+            is whole.
+    """
 
     first: int
     entries: tuple[bytes, ...]
@@ -58,10 +71,10 @@ class _Log:
 
 
 def find_first_copy(table: MirroredTable, domains: Iterable[str]) -> str | None:
-    """The domain with a log in its first folder, None if none has one.
+    """Return the domain with a log in its first folder, or None if no domain has one.
 
     Raises:
-        MembershipRefused: several have one.
+        MembershipRefused: several domains have one.
         Unanswered: a domain does not answer.
     """
     found = [domain for domain in sorted(domains) if any(_versions(table.replica(domain)))]
@@ -77,13 +90,19 @@ def find_first_copy(table: MirroredTable, domains: Iterable[str]) -> str | None:
 def begin_with(
     table: MirroredTable, domain: str, locator: Locator, conversion: Conversion
 ) -> tuple[State, Published]:
-    """Close a domain's copy, and build the replica there that the table begins with: in a folder of its own, so that nothing
-    that Delta's writer derived, its checkpoints above all, is in it.
+    """Close a domain's first copy, and build the replica there that the table begins with.
 
-    May be done late, twice, or by several at once.
+    The replica gets a new folder, so that it has no files derived by Delta's writer, such as Delta's
+    checkpoints. Safe to run late, twice, or concurrently.
+
+    Args:
+        table: The table.
+        domain: The domain with the copy.
+        locator: The first locator.
+        conversion: Makes the closing entry and the base's checkpoint.
 
     Returns:
-        The first state, and what is published of it in that domain: all.
+        The first state, and the published part in that domain, which is all of it.
 
     Raises:
         ReplicaCorrupt: the log cannot be taken over.
@@ -99,7 +118,7 @@ def begin_with(
     folder = FIRST_FOLDER
     while True:
         folder += 1
-        # One that a killed process began holds the same; where something else is in the way it is left alone.
+        # A folder begun by a killed process has the same content. One with anything else is left alone.
         replica.fetch(folder, entries, [(replica, FIRST_FOLDER)], live=live)
         if content is not None and not Checkpoints(replica, folder).keep(base, content):
             continue
@@ -114,7 +133,7 @@ def _close(table: MirroredTable, replica: ReplicaStore, close: Close) -> _Log:
             return log
         version = log.first + len(log.entries)
         entry = close(version, None if log.checkpoint is None else log.checkpoint[1], log.entries)
-        # If another entry was quicker it is read, and counts.
+        # If another process committed an entry first, the next attempt reads it as part of the copy.
         replica.store.create(replica.entry_key(FIRST_FOLDER, version), entry)
     raise _refused(
         table,
@@ -131,7 +150,7 @@ def _read(table: MirroredTable, replica: ReplicaStore) -> _Log:
     first = newest = max(versions)
     while first - 1 in versions:
         first -= 1
-    # The oldest that will do: the more of the log is kept, the more versions can be gone back to.
+    # The oldest usable one: the more of the log is kept, the more versions can be restored.
     begin = min((each for each in checkpoints if first - 1 <= each <= newest), default=None)
     if first and begin is None:
         why = f"begins with version {first}, and has no checkpoint in one file that it follows on"
@@ -154,7 +173,10 @@ def _read(table: MirroredTable, replica: ReplicaStore) -> _Log:
 
 
 def _base_of(log: _Log, make: Make) -> tuple[Base, tuple[bytes, ...], bytes | None]:
-    """Where the table's log is to begin, its entries, and the base's checkpoint: made here, of Delta's oldest and one entry."""
+    """Return the base of the table's log, its entries, and the base's checkpoint.
+
+    The checkpoint is made from Delta's oldest one and the entry that follows on it. A whole log has none.
+    """
     if log.checkpoint is None:
         return WHOLE_LOG, log.entries, None
     version, content = log.checkpoint
@@ -170,7 +192,7 @@ def _log_of(replica: ReplicaStore) -> str:
 
 
 def _versions(replica: ReplicaStore) -> tuple[set[int], set[int]]:
-    """The versions of which the first folder has an entry, and a checkpoint."""
+    """Return the versions with a log entry in the first folder, and those with a checkpoint."""
     log = _log_of(replica)
     names = [key.removeprefix(log) for key in replica.store.list(log)]
     entries = {int(found[1]) for name in names if (found := _ENTRY.fullmatch(name))}
@@ -178,7 +200,7 @@ def _versions(replica: ReplicaStore) -> tuple[set[int], set[int]]:
 
 
 def _user_metadata(entry: bytes) -> Mapping[str, Any]:
-    """What the platform notes with a commit; empty for those of other programs."""
+    """Return the user metadata that the platform wrote with a commit; empty for commits of other programs."""
     try:
         for line in entry.splitlines():
             info = json.loads(line).get("commitInfo") if line.strip() else None

@@ -1,12 +1,13 @@
-"""A fork: a replica has published versions that the agreed history does not have.
+"""Forks: a replica has published versions that are not in the agreed history.
 
-Belongs here: telling whether it has. Does not belong here: what follows (`voter.py`, `leadership.py`, `reading.py`: it does not count;
-`verification.py`, `inspection.py`: it is reported).
+Belongs here: detecting a fork. Does not belong here: its consequences. `voter.py`, `leadership.py` and
+`reading.py` do not count a forked replica; `verification.py` and `inspection.py` report it.
 
-What is published was acknowledged. So of what two replicas have published one goes on where the other ends, and what is
-agreed on goes on from both. Only a root that was put back from a backup, and so forgot its votes, breaks that: with it a
-majority may acknowledge other versions after those that it remembers. Which of the two histories counts is for an operator to
-say. Until then a replica with the other one is treated like one with another memory: it is not counted, and not read.
+Published versions were acknowledged. So of two replicas the published history of one continues that of the
+other, and the agreed history continues both. Only a root that was restored from a backup breaks this, because
+it has forgotten votes: with it a majority may acknowledge other versions after those that it remembers. An
+operator must decide which of the two histories counts. Until then a forked replica is treated like one with
+another incarnation: it is not counted, and not read.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ Sources = Iterable[tuple[ReplicaStore, int]]
 
 
 def contradiction(record: Record, state: State) -> str | None:
-    """Why a record and a state that is newer than all that was acknowledged cannot both be of one history, by the registers
-    alone; None if nothing speaks against it.
+    """Return why a record and a state cannot be of one history, or None if nothing speaks against it.
 
-    Of a state that is not that new it may say so, too: a version may have been published since.
+    Compares registers only, not logs. The state must be at least as new as every acknowledged state. For an
+    older one the answer may be wrong, as versions may have been published since.
     """
     at, accepted = record.published, record.accepted
     if accepted is not None and accepted.epoch == state.epoch:
@@ -39,7 +40,7 @@ def contradiction(record: Record, state: State) -> str | None:
 
 
 def without_forked(records: Mapping[str, Record]) -> dict[str, Record]:
-    """Those of some records that have voted which do not contradict the newest state among them."""
+    """Return the records that do not contradict the newest accepted state among them; all must have voted."""
     if not records:
         return {}
     newest = newest_accepted(records.values())
@@ -47,13 +48,16 @@ def without_forked(records: Mapping[str, Record]) -> dict[str, Record]:
 
 
 def forked(replica: ReplicaStore, record: Record, state: State, sources: Sources) -> str | None:
-    """Why what a replica has published is not part of an acknowledged history, nor the other way round; None if it is.
+    """Return why a replica has forked from an acknowledged history, or None if it has not.
+
+    It has forked if its published history is no part of the acknowledged one, and the acknowledged one no
+    part of it. None is also returned if no source can prove it, or if the log is damaged.
 
     Args:
-        replica: The replica, whose log is the published one.
-        record: Its record.
+        replica: The replica. Its log must be the published one.
+        record: The replica's record.
         state: The acknowledged state; the record may be newer.
-        sources: Replicas that hold the state's history, with the folder each has it in.
+        sources: Replicas that hold the state's history, each with the number of its folder.
 
     Raises:
         Unanswered: the replica's store does not answer.
@@ -65,14 +69,17 @@ def forked(replica: ReplicaStore, record: Record, state: State, sources: Sources
     entries = [replica.entry(at.folder, each) for each in range(state.version + 1, at.version + 1)]
     there = [entry for entry in entries if entry is not None]
     if len(there) < len(entries) or extend_all(state.chain, there) == at.chain:
-        return None  # published meanwhile; or damage, which is looked for elsewhere
+        return None  # published in the meantime, or damage, which `verification.py` looks for
     return other_history(at.version, "published", state)
 
 
 def chain_at(at: Published, state: State, sources: Sources) -> str | None:
-    """The chain of a state's history at the version that is published somewhere, as a source proves it; None if none does."""
+    """Return the chain of a state's history at a published version, or None if no source can prove it.
+
+    Sources that do not answer are skipped.
+    """
     if at.version < state.base.first - 1:
-        return None  # before all that is kept
+        return None  # the log no longer reaches back to that version
     for replica, folder in sources:
         try:
             if replica.history(folder, at, state) is not None:
@@ -86,10 +93,15 @@ def chain_at(at: Published, state: State, sources: Sources) -> str | None:
 
 
 def expect_no_fork(problem: str | None, *, table: str, domain: str) -> None:
-    """Refuse to go on with a replica of another history.
+    """Refuse to use a replica that has forked.
+
+    Args:
+        problem: Why it has forked, or None.
+        table: The table.
+        domain: The replica's domain.
 
     Raises:
-        ReplicaCorrupt: it is one.
+        ReplicaCorrupt: there is a problem.
     """
     if problem is not None:
         raise ReplicaCorrupt(
@@ -102,6 +114,7 @@ def expect_no_fork(problem: str | None, *, table: str, domain: str) -> None:
 
 
 def other_history(version: int, did: str, state: State) -> str:
+    """Return the description of a fork: the version, what the replica `did` with it, and the agreed head."""
     return (
         f"has forked: it {did} version {version:,}, which is not in the history that the others agreed on, up to version"
         f" {state.version:,}; a root was restored from a backup"

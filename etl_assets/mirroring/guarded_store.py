@@ -1,8 +1,8 @@
-"""A store that does not let its caller hang: every operation has a time limit, and none is begun on a domain that is known
-not to answer.
+"""Guarded store: every operation has a time limit, and none is begun on a domain that is known not to answer.
 
-What is known is for whoever opens it to say; to the protocol the refusal is an answer that did not arrive, and so is an
-operation that was given up: it may still be done, at any time.
+The breaker, passed in by the code that opens the store, knows which domains do not answer. To the protocol a
+refused operation is an answer that did not arrive. So is an abandoned operation, which may still be done at
+any time.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _KEYS_AT_ONCE = 500
 
 
 class Breaker(Protocol):
-    """What is known of the domain of a store, by this process and others."""
+    """Circuit breaker of the domain of a store, shared by this process and others."""
 
     def shut(self) -> str | None:
-        """Why the domain is not to be asked now, None if it may be."""
+        """Return why the domain must not be asked now, or None if it may be."""
         ...
 
     def hangs(self, began: float, problem: str) -> None:
-        """Take note that an operation that began then, on the monotonic clock, got no answer within the limit."""
+        """Record that an operation got no answer within the limit; `began` is a monotonic time."""
         ...
 
 
 class GuardedStore:
-    """A store behind a breaker and a time limit."""
+    """A store behind a circuit breaker and a time limit."""
 
     def __init__(
         self, store: Store, *, seconds: float, small_key: str, breaker: Breaker | None = None
@@ -44,8 +44,8 @@ class GuardedStore:
         Args:
             store: The store.
             seconds: How long its root may take to answer anything.
-            small_key: Read to see whether the root answers, while an operation takes its time.
-            breaker: Knows when not to ask.
+            small_key: Key of a small object. It is read as the liveness probe while an operation is late.
+            breaker: Says when not to ask the store.
         """
         self._store = store
         self._seconds = seconds
@@ -66,7 +66,7 @@ class GuardedStore:
         return self._ask(key, lambda: self._store.replace(key, content, etag))
 
     def put(self, key: str, chunks: Iterable[bytes]) -> None:
-        # The chunks come from another domain: that one's time is not this one's.
+        # The chunks come from another domain, whose time must not count for this one.
         pulse = Heartbeat()
         self._ask(key, lambda: self._store.put(key, pulse.of(chunks)), pulse)
 
@@ -112,7 +112,7 @@ class GuardedStore:
         try:
             return ask(self.name, question, self._seconds, pulse=pulse, small=self._small)
         except Hangs as error:
-            # It may be the root that this one copies from.
+            # The error may concern the root that this one copies from.
             is_news = error.fields["asked"] and error.fields["store"] == self.name
             if self._breaker is not None and is_news:
                 self._breaker.hangs(began, error.message)

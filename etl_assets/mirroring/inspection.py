@@ -1,7 +1,7 @@
-"""A replica looked over piece by piece: its log against the agreed chain, then its files by their sizes.
+"""Scrub of a replica in bounded steps: compare its log with the agreed chain, then its files by their sizes.
 
-`verification.py` does it at one go, whatever that takes. Here each look has an end, and says where the next one goes on; so a
-replica that is neither led from nor read does not rot unseen.
+`verification.py` checks a whole replica at once, however long that takes. Here each step is bounded and
+returns where the next one continues. So damage is found also in a replica that is neither led from nor read.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from etl_assets.mirroring.unnamed_checkpoints import SumsUp, foreign_checkpoint
 from etl_assets.mirroring.verification import begins_at, holders
 
 AT_ONCE = 250
-"""Entries, or files, of one look."""
+"""Log entries, or files, that one step checks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubProgress:
-    """How far a replica has been looked over.
+    """Position of the scrub in a replica.
 
     Attributes:
-        folder: The content generation.
-        version: Up to which version its log was read, and
-        chain: the chain there.
-        path: Up to which one its files were looked at, in order; None: the log has not been read to its end.
+        folder: Number of the content generation.
+        version: The last version of the log that was read.
+        chain: The chain up to that version.
+        path: The last file that was checked, in order of paths; empty before the first one, None while the
+            log has not been read to its end.
     """
 
     folder: int
@@ -44,10 +45,13 @@ class ScrubProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubFinding:
-    """What a look found: where the next one goes on, None at the end, or what is wrong.
+    """Result of one step of the scrub.
 
-    Of a replica that has `forked` nothing is broken, and it may be the only one with what was acknowledged: which history counts
-    is not decided by building it again.
+    Attributes:
+        seen: Where the next step continues; None if the replica is done or has a problem.
+        problem: What is wrong with the replica; None if nothing was found.
+        forked: The problem is a fork. The replica is not damaged and may be the only one with what was
+            acknowledged, so it must not be rebuilt before an operator has decided which history counts.
     """
 
     seen: ScrubProgress | None = None
@@ -63,30 +67,32 @@ def look(
     sums_up: SumsUp,
     at_once: int = AT_ONCE,
 ) -> ScrubFinding:
-    """Look over the next piece of a replica of an acknowledged state.
+    """Check the next part of a replica against an acknowledged state.
 
-    What is published or removed meanwhile may be taken for damage: whoever acts on a problem looks again first, with the state as
-    it is then.
+    Concurrent publishing or clean-up may look like damage. So check again with the then current state before
+    acting on a problem.
 
     Args:
         table: The table.
         agreed: The replica.
         state: The acknowledged state.
-        since: Where the last look ended; None: at the beginning. Of another folder, or before the log begins, it is nothing.
-        sums_up: Compares a checkpoint with entries.
-        at_once: Entries or files to look at.
+        since: Where the last step ended; None to start at the beginning. A position in another folder, or
+            outside of the published log, also starts at the beginning.
+        sums_up: Compares a checkpoint with log entries.
+        at_once: Number of log entries or files to check.
 
     Raises:
         Unanswered: the store does not answer.
     """
     record = table.read(agreed.domain, state.locator).record
     if record is None:
-        return ScrubFinding()  # that it does not answer, or has lost its register, is seen elsewhere
+        return ScrubFinding()  # no answer or no register: reported elsewhere
     replica, at = table.replica(agreed.domain, state.locator), record.published
     base = begins_at(replica, record, state)
     if at.version < base.first:
-        return ScrubFinding()  # it begins anew there
+        return ScrubFinding()  # too far behind to catch up: it is rebuilt from the base
     try:
+        # 1. At the beginning: the base's checkpoint, and whether the replica has forked.
         if since is None or since.folder != at.folder or not base.first - 1 <= since.version <= at.version:
             if agreed.has_data and base.first and Checkpoints(replica, at.folder).of(base) is None:
                 return ScrubFinding(
@@ -95,12 +101,14 @@ def look(
             since = ScrubProgress(folder=at.folder, version=base.first - 1, chain=base.before)
             if (fork := forked(replica, record, state, holders(table, agreed, state))) is not None:
                 return ScrubFinding(problem=fork, forked=True)
+        # 2. The log, up to its end.
         if since.path is None:
             return _look_at_log(replica, at, since, at_once, has_data=agreed.has_data)
         live = live_now(table, replica, at, base)
-        # Once, between the log and the files.
+        # 3. Once, between the log and the files: checkpoints that `_last_checkpoint` does not name.
         if not since.path and (problem := foreign_checkpoint(replica, at, base, state.version, sums_up)):
             return ScrubFinding(problem=problem)
+        # 4. The files in use, by their sizes.
         return _look_at_files(replica, at, since, live, at_once)
     except ReplicaCorrupt as error:
         return ScrubFinding(problem=error.message)
@@ -139,10 +147,14 @@ def _look_at_files(
 
 
 def live_now(table: MirroredTable, replica: ReplicaStore, at: Published, base: Base) -> list[NamedFile]:
-    """The files of the version that is published, in order, as whoever opens the replica finds them.
+    """Return the files of the published version, as a reader of the replica finds them, ordered by path.
+
+    Files of deletion vectors are left out, as the log does not say their exact size.
 
     Raises:
-        ReplicaCorrupt: they cannot be told, because of a checkpoint or an entry that is not what it was.
+        ReplicaCorrupt: the newest checkpoint is not the platform's, or a log entry is missing or cannot be
+            read.
+        Unanswered: the store does not answer.
     """
     there = Checkpoints(replica, at.folder)
     newest = there.newest()

@@ -1,4 +1,4 @@
-"""What a process is told when its domain leads: what it may build on, and where."""
+"""The lead: the acknowledged head that a process of the leading domain may commit on, and where to commit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from etl_assets.mirroring.record import folder_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """What a process needs to write: the acknowledged head it may build on, and where.
+    """The acknowledged head that a process may commit on, and the folder to commit to.
 
     Attributes:
-        epoch: The epoch the domain leads under; goes into the commit's user metadata.
+        epoch: The epoch the domain leads under; recorded in the commit's user metadata.
         version: The acknowledged version, and the newest of the home log.
-        chain: Its chain.
+        chain: The chain of that version.
         folder: Number of the content generation to write to.
         generation: The locator's generation.
     """
@@ -28,5 +28,5 @@ class Lead:
 
     @property
     def content_generation(self) -> str:
-        """Name of the folder to write to, under the table's."""
+        """Name of the folder to write to, in the table's folder."""
         return folder_name(self.folder)

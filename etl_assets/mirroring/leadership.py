@@ -1,7 +1,19 @@
-"""Taking up the lead of a table: claim, adopt, catch up, write back.
+"""Leader election of a table: join the domain's leadership or claim a new epoch, then push the home log.
 
-Leadership belongs to a domain: its processes share it, and it ends when another domain claims a higher epoch, not when
-a process ends. Who should lead is not decided here.
+Leadership belongs to a domain. Its processes share it, and it ends when another domain claims a higher epoch,
+not when a process ends. Which domain should lead is decided by the placement (`placement/domains.py`), not
+here.
+
+A change of leader has these phases (docs/mirroring.md, "A new leader"):
+
+```
+claim     promise (n+1, home) in the home register, then in the other voters' until a majority granted it
+adopt     take the newest state that the voters which granted the claim have accepted
+catch up  make the home log the adopted history
+write     accept the adopted state under the new epoch in the home register: from here on the domain leads
+settle    have a majority vote for that state
+push      have what the home log holds beyond the head acknowledged
+```
 """
 
 from __future__ import annotations
@@ -29,25 +41,25 @@ NOT_ASKED = Answer(None, "was not asked")
 
 
 class Leadership:
-    """Leading a table from the home domain of a mirror."""
+    """Leadership of a table by the home domain of a mirror."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self._table = mirror.table
 
     def lead(self, *, one_copy: bool = False, anew: bool = False) -> Lead:
-        """Join the domain's leadership, or take it up; then push what the home log holds beyond the head.
+        """Join the domain's leadership or acquire it, then push what the home log holds beyond the head.
 
-        A home log that is not what was published, or ends in a commit that is not there in full, is built anew under a new
-        epoch.
+        The home replica is rebuilt under a new epoch if its log differs from the published one, or if the log
+        ends in a commit with an incomplete data file.
 
         Args:
-            one_copy: Set the one-copy flag with it: the other voters with data are gone, and going on with the data in
-                one domain was decided by whoever calls.
-            anew: Claim a new epoch even if the domain leads, to have its replica rebuilt.
+            one_copy: Set the one-copy flag in the same change. The caller has decided to continue with the
+                data in one domain, because the other voters with data are lost.
+            anew: Claim a new epoch even if the domain leads already, so that its replica is rebuilt.
 
         Raises:
-            Fenced: others claim at the same time; try again after a while.
+            Fenced: other processes or domains claim at the same time; try again later.
             QuorumUnavailable: too few voters answer.
             MembershipRefused: the home replica may not lead.
             ReplicaCorrupt: the home replica cannot be brought to the agreed head, or has another history.
@@ -61,7 +73,7 @@ class Leadership:
                 self._take_up(self._mirror.held(), one_copy=False)
                 self._mirror.push()
         except Unanswered as error:
-            # The own store, or nobody has some of the data.
+            # The home store does not answer, or no replica has some of the data.
             raise QuorumUnavailable(
                 f"{self._table.home} cannot lead the table {self._table.name}: {error.message}",
                 fix=error.fix,
@@ -71,7 +83,7 @@ class Leadership:
         return self.current()
 
     def _pushed_whole(self) -> bool:
-        """Push what the home log holds beyond the head; False if the log cannot be led from as it is."""
+        """Push what the home log holds beyond the head; return False if the log is not fit to lead from."""
         try:
             self._mirror.push()
         except ReplicaCorrupt:
@@ -81,7 +93,10 @@ class Leadership:
         return self._mirror.has_published(held.record.published, state.base)
 
     def current(self) -> Lead:
-        """The lead as the home register tells it, one read; to be asked again under the lock before a commit.
+        """Return the lead as recorded in the home register, with one read.
+
+        Call it again under the writer lock before a commit: the lead may have changed since the commit was
+        planned.
 
         Raises:
             Fenced: this domain does not lead now.
@@ -96,22 +111,37 @@ class Leadership:
         )
 
     def _take_up(self, held: Held, *, one_copy: bool) -> None:
+        """Acquire the leadership: claim a new epoch, and write the adopted state to the home register.
+
+        Raises:
+            Fenced, QuorumUnavailable, MembershipRefused, ReplicaCorrupt: as for `lead`.
+        """
+        # 1. Claim: the home register first, then the other voters until a majority granted the claim.
         epoch, held = self._claim_home(held)
         answers = self._claim_elsewhere(epoch, held.record)
         granted = _granted(answers, epoch)
+        # 2. Adopt the newest state that those voters accepted, if this domain may lead it.
         adopted = newest_accepted(granted.values())
         self._expect_majority(epoch, adopted, answers)
         self._expect_leader(adopted.locator)
         self._expect_no_fork(held, adopted)
         if adopted.epoch == BEFORE_ALL and adopted.version < 0:
             self._expect_no_first_copy(adopted.locator)
+        # 3. Catch up the home log, and write the adopted state under the new epoch.
         state = replace(adopted, epoch=epoch, locator=self._locator(adopted, one_copy=one_copy))
         self._write_home(state, adopted, granted)
 
     def _claim_home(self, held: Held) -> tuple[Epoch, Held]:
-        """Claim at home first: of the processes of this domain one wins the number.
+        """Claim a new epoch in the home register, where one process of the domain wins each number.
 
-        An answer that did not arrive is a claim lost: the next number is free of doubt.
+        A claim whose reply did not arrive counts as lost: the next number is unambiguous.
+
+        Returns:
+            The epoch, and the home register that promises it.
+
+        Raises:
+            Fenced: other processes of the domain won every attempt.
+            MembershipRefused: the home replica is not a voter, or has never voted.
         """
         register = self._mirror.home.register
         for _ in range(ATTEMPTS):
@@ -133,7 +163,17 @@ class Leadership:
         return Epoch(record.promised.number + 1, self._table.home)
 
     def _claim_elsewhere(self, epoch: Epoch, home: Record) -> dict[str, Answer]:
-        """Claim at every voter, those included that turn out to be voters on the way, until a majority granted it."""
+        """Send the claim to the voters until a majority granted it, or every known voter was asked.
+
+        The replies may carry a newer locator. Voters that only the newer locator names are asked as well.
+
+        Args:
+            epoch: The claimed epoch.
+            home: The home record, which promises the epoch already.
+
+        Returns:
+            The answer of every domain that was asked, the home domain included.
+        """
         answers: dict[str, Answer] = {self._table.home: Answer(home)}
 
         def majority(more: Mapping[str, Answer]) -> bool:
@@ -145,7 +185,7 @@ class Leadership:
             locator = newest_accepted(_granted(answers, epoch).values()).locator
             unasked = [domain for domain in locator.voters if domain not in answers]
             if not unasked and not looked_around:
-                # This domain may have slept through so many changes that those it knows of vote no more.
+                # This domain may have missed so many changes that none of the voters it knows is a voter now.
                 looked_around, locator = True, self._newest_in_sight(locator)
                 unasked = [each for each in locator.voters if answers.get(each, NOT_ASKED).record is None]
             if not unasked:
@@ -156,7 +196,7 @@ class Leadership:
         return answers
 
     def _newest_in_sight(self, known: Locator) -> Locator:
-        """The newest locator that any register tells of: whom to ask, not yet whom to count."""
+        """Return the newest locator in any register: it says which domains to ask, not yet which count."""
         found = self._read(self._table.roots).values()
         voted = [record for record in found if record.accepted is not None]
         return newest_accepted(voted).locator if voted else known
@@ -195,9 +235,13 @@ class Leadership:
     def _expect_no_first_copy(self, locator: Locator) -> None:
         """Refuse to begin a table empty while a domain has a copy of it from before it was mirrored.
 
-        Where its registers were made, every domain was looked at. Something may have come in since, or they were made by a
-        version of this that did not look. So a domain that is away is not waited for; one that answers and cannot be looked
-        through is.
+        `bootstrap` searches every domain when it creates the registers. A copy may have been added since, or
+        an older release without that search created the registers. So a domain that does not answer does not
+        block the lead, but a domain that answers and cannot be searched does.
+
+        Raises:
+            MembershipRefused: a domain has such a copy.
+            QuorumUnavailable: a domain answers, but its first folder cannot be listed.
         """
         looks = {domain: partial(self._first_copy_in, domain) for domain in locator.voters}
         found = self._table.couriers.gather(looks, lambda _: False)
@@ -215,7 +259,7 @@ class Leadership:
             )
 
     def _first_copy_in(self, domain: str) -> bool | str:
-        """Whether a domain has a copy, or why one that answers does not let us see."""
+        """Return whether a domain has a first copy, or why a domain that answers cannot be searched."""
         try:
             return find_first_copy(self._table, [domain]) is not None
         except Unanswered as error:
@@ -241,7 +285,17 @@ class Leadership:
         return locator
 
     def _write_home(self, state: State, adopted: State, granted: Mapping[str, Record]) -> None:
-        """Make the home log equal to the adopted head, then write the head under the new epoch."""
+        """Make the home log equal to the adopted history, then write the adopted state under the new epoch.
+
+        Args:
+            state: The adopted state under the new epoch, with the locator that this lead begins with.
+            adopted: The state as the voters accepted it.
+            granted: The records of the voters that granted the claim.
+
+        Raises:
+            Fenced: the home register promised another epoch, or changed at every attempt.
+            ReplicaCorrupt: the home replica cannot be brought to the adopted head.
+        """
         sources = self._sources(adopted, granted)
         for _ in range(ATTEMPTS):
             held = self._mirror.held()
@@ -256,9 +310,11 @@ class Leadership:
         raise fenced(self._table, state, "its register changed at every attempt to write it")
 
     def _sources(self, adopted: State, granted: Mapping[str, Record]) -> Sources:
-        """Who holds the adopted history, home first; others of them may at least have some data.
+        """Return the replicas to copy the adopted history and its data from, best first.
 
-        A witness may have been quicker than all who have the data: then those come last, though they promised nothing.
+        Replicas that hold the adopted history come first, led by the home replica if it is one of them. A
+        witness may have voted before all replicas with data. If no other replica with data granted the claim
+        and holds the history, the remaining replicas with data are added at the end.
         """
         has_data = adopted.locator.domains(Role.VOTER, Role.LEARNER)
         elsewhere = [domain for domain in has_data if domain != self._table.home]
@@ -278,19 +334,24 @@ class Leadership:
         ]
 
     def _read(self, domains: Iterable[str], locator: Locator | None = None) -> dict[str, Record]:
-        """The records of those that answer, and whose memory is the one that a locator knows."""
+        """Return the records of the domains that answer, except those that the locator disqualifies."""
         reads = {domain: partial(self._table.read, domain, locator) for domain in domains}
         answers = self._table.couriers.gather(reads, lambda _: False)
         return {domain: answer.record for domain, answer in answers.items() if answer.record is not None}
 
     def _catch_up(self, held: Held, adopted: State, state: State, sources: Sources) -> Published:
-        """Make the home log the adopted history; what it has beyond stays if it follows on it and is whole.
+        """Make the home log the adopted history; a complete tail that follows on it stays in the log.
 
         Returns:
-            What is published of it: the head itself may not be acknowledged yet.
+            What the register may name as published. The adopted head itself may not be acknowledged yet.
+
+        Raises:
+            ReplicaCorrupt: no source has the history or the base's checkpoint, or the replica has forked.
+            Unanswered: the home store does not answer, or no source that answers has a data file.
         """
         home = Voter(self._table, self._table.home, adopted.locator)
         at = held.record.published
+        # 1. Bring the log to the adopted head; in a new folder if another entry is in its place.
         if at.version < adopted.version:
             before_head, head = home.bring(at, state, sources)
             try:
@@ -300,6 +361,8 @@ class Leadership:
                 reached = state.published_in(before_head.folder)
         else:
             before_head = reached = at
+        # 2. Rebuild the replica if its log was changed, ends in an incomplete commit, or lacks the base's
+        # checkpoint.
         another_base = held.record.accepted is None or held.record.accepted.base != state.base
         if (
             not self._mirror.has_published(reached, state.base)
@@ -308,9 +371,11 @@ class Leadership:
         ):
             before_head, _ = home.rebuild(reached, state, sources, with_head=True)
             reached = state.published_in(before_head.folder)
+        # 3. The head counts as published only if it was published before: this lead has yet to settle it.
         return reached if at.version >= reached.version else before_head
 
     def _has_broken_tail(self, at: Published) -> bool:
+        """Return whether an entry beyond `at` names a missing or cut-off file; make the others durable."""
         version = at.version + 1
         while (entry := self._mirror.home.entry(at.folder, version)) is not None:
             try:
@@ -322,7 +387,7 @@ class Leadership:
 
 
 def _granted(answers: Mapping[str, Answer], epoch: Epoch) -> dict[str, Record]:
-    """Records of those that promised this epoch."""
+    """Return the records that promise this epoch."""
     return {
         domain: answer.record
         for domain, answer in answers.items()

@@ -1,8 +1,9 @@
 """A folder as a store: a disk, or a mount that has hard links, `flock`, atomic rename and fsync.
 
-Small objects appear by a hard link to a finished, fsynced file, which is refused when the name is taken, and are replaced
-under a kernel lock by a rename. A process that is stopped inside keeps the lock; the others then get no answer, and go on
-as if the domain were down. A root that is not there is a disk that is not mounted: it never answers, and is never created.
+A small object is created by a hard link to a finished, fsynced file, which fails if the name exists. It is
+replaced by a rename under a kernel lock. A process that is suspended with the lock keeps it; other processes
+then get no answer, and continue as if the domain were down. A missing root is a disk that is not mounted: it
+never answers, and is never created.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class LocalStore:
         with self._answering(key):
             path = self._path(key)
             if path.exists():
-                return False  # what the link below would find, without writing first
+                return False  # the link below would fail as well, after writing a file
             with self._written(path, [content]) as temporary:
                 try:
                     path.hardlink_to(temporary)
@@ -92,7 +93,7 @@ class LocalStore:
                 return None
 
         def chunks() -> Iterator[bytes]:
-            # Opened by the first chunk: who never asks for one leaves no file open.
+            # Opened by the first chunk, so that a caller who reads none leaves no file open.
             with self._answering(key), path.open("rb") as file:
                 while chunk := file.read(CHUNK_BYTES):
                     yield chunk
@@ -156,7 +157,7 @@ class LocalStore:
         with self._answering(prefix):
             for folder, names in self._walk(prefix):
                 for name in names:
-                    # Never a lock: whoever holds it would hold nothing.
+                    # Never a lock: removing it would leave its holder without one.
                     if name.startswith(_TEMPORARY) and not name.startswith(_LOCK):
                         yield (folder / name).relative_to(self._root).as_posix()
 
@@ -176,9 +177,13 @@ class LocalStore:
         return path
 
     def _walk(self, prefix: str, *, topdown: bool = True) -> Iterator[tuple[Path, Sequence[str]]]:
-        """Folders below a prefix with the names of the files in each; none where there is no such folder.
+        """Yield the folders below a prefix, each with the names of its files.
 
-        One that cannot be listed has not answered. Only one that is not there, under a root that is, is empty.
+        A missing folder under an existing root counts as empty. Any other folder that cannot be listed raises
+        an error.
+
+        Raises:
+            OSError: a folder cannot be listed, or the root is missing.
         """
 
         def unlisted(error: OSError) -> None:
@@ -196,7 +201,7 @@ class LocalStore:
 
     @contextmanager
     def _answering(self, key: str) -> Generator[None]:
-        """Turn what the file system could not do into an answer that did not arrive."""
+        """Turn errors of the file system into `Unanswered`."""
         try:
             yield
         except OSError as error:
@@ -209,7 +214,7 @@ class LocalStore:
 
     @contextmanager
     def _written(self, path: Path, chunks: Iterable[bytes]) -> Generator[Path]:
-        """A finished file beside `path`, which is gone afterwards unless it was renamed."""
+        """Write and fsync a temporary file beside `path`, and yield it; remove it unless it was renamed."""
         self._make_folder(path.parent)
         temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
         try:
@@ -223,7 +228,7 @@ class LocalStore:
             temporary.unlink(missing_ok=True)
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder, and fsync those that name the new ones."""
+        """Create a folder with its missing parents, and fsync the folders that contain the new ones."""
         self._expect_root()
         missing = [folder]
         while not missing[-1].exists():

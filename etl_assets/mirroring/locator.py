@@ -1,7 +1,7 @@
-"""Which replicas a table has, where, and in which role: what the voters agree on beside the head.
+"""The locator: a table's replicas with their roots and roles, agreed on by the voters like the head.
 
-Health is not here: it is observed, not agreed. Nor is the folder a replica lies in: that is each replica's own to say
-(`record.py`).
+Does not belong here: health, which is observed and not agreed on; and the folder of a replica, which each
+replica's own register says (`record.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a replica is for.
+    """The role of a replica.
 
-    VOTER: log and data; counts for the quorum, may lead.
-    WITNESS: log entries only; counts for the quorum, cannot serve reads or lead.
-    LEARNER: log and data; does not count.
+    VOTER: holds log and data, counts for the quorum, may lead.
+    WITNESS: holds log entries only, counts for the quorum, cannot serve reads or lead.
+    LEARNER: holds log and data, does not count.
     """
 
     VOTER = "voter"
@@ -26,10 +26,14 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaConfig:
-    """One replica; a domain has at most one of a table.
+    """One replica of a table; a domain has at most one.
 
-    `incarnation` names the memory this replica votes from: a register under that root with another incarnation, or none,
-    has forgotten what it promised and is not counted.
+    Attributes:
+        domain: The replica's domain.
+        uri: The root of that domain.
+        role: The replica's role.
+        incarnation: Name of the register that this replica votes from. If the register under the root is
+            missing or has another incarnation, it has lost its promises and is not counted.
     """
 
     domain: str
@@ -44,10 +48,13 @@ class ReplicaConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locator:
-    """The replicas, the generation that grows with every change of them or of the leader, and the one-copy flag.
+    """The replica set of a table.
 
-    `one_copy`: an acknowledgement needs the data in one domain only. It is set knowingly, while every other voter with
-    data is gone; one more loss would then lose data.
+    Attributes:
+        generation: A number that grows with every change of the replicas or of the leader.
+        one_copy: Whether an acknowledgement needs the data in one domain only. It is set deliberately while
+            every other voter with data is lost; one more loss would then lose data.
+        replicas: The replicas.
     """
 
     generation: int
@@ -62,28 +69,30 @@ class Locator:
 
     @property
     def voters(self) -> tuple[str, ...]:
-        """Domains that count, witnesses included."""
+        """Domains of the replicas that count: voters with data, and witnesses."""
         return self.domains(Role.VOTER, Role.WITNESS)
 
     @property
     def copies_needed(self) -> int:
-        """In how many domains the data must be before a commit counts as acknowledged."""
+        """Number of domains that must hold the data before a commit counts as acknowledged."""
         return 1 if self.one_copy else min(2, len(self.domains(Role.VOTER)))
 
     def has_quorum(self, votes: Collection[str]) -> bool:
-        """Whether these domains make an acknowledgement: a majority of the voters, and the data in enough domains."""
+        """Return whether these votes acknowledge a state: a majority, and the data in enough domains."""
         return self.is_majority(votes) and self.has_copies(votes)
 
     def is_majority(self, votes: Collection[str]) -> bool:
+        """Return whether these domains are a majority of the voters, witnesses included."""
         return sum(domain in votes for domain in self.voters) > len(self.voters) // 2
 
     def has_copies(self, votes: Collection[str]) -> bool:
+        """Return whether these domains hold enough copies of the data; witnesses hold none."""
         return sum(domain in votes for domain in self.domains(Role.VOTER)) >= self.copies_needed
 
     def next(
         self, *, replicas: Iterable[ReplicaConfig] | None = None, one_copy: bool | None = None
     ) -> Locator:
-        """The locator of the next generation."""
+        """Return the locator of the next generation; what is None stays as it is."""
         return replace(
             self,
             generation=self.generation + 1,

@@ -1,11 +1,12 @@
-"""Shorter logs: agreeing on a later base, and removing what lies before it, in every replica.
+"""Truncation of the log: agree on a later base, and remove the log before it in every replica.
 
-Belongs here: from which version on every replica keeps the log, and that nobody ever needs what goes. Does not belong
-here: what a checkpoint holds, which is Delta's (`delta/checkpoint.py`).
+Belongs here: from which version on every replica keeps the log, and the guarantee that no reader or replica
+needs what is removed. Does not belong here: the content of a checkpoint, which is Delta's
+(`delta/checkpoint.py`).
 
-The base moves like the head: put forward by one conditional write in the leader's domain, voted for by whoever holds its
-checkpoint. Only what a majority has agreed on makes entries unneeded. So a replica that was away, or is new, finds the
-checkpoint and the log after it wherever it finds the head.
+The base moves like the head. One conditional write in the leader's domain proposes it, and replicas that hold
+its checkpoint vote for it. Entries become unneeded only when a majority has agreed on the base. So a new
+replica, or one that was unavailable, finds the checkpoint and the log after it wherever it finds the head.
 """
 
 from __future__ import annotations
@@ -27,28 +28,31 @@ from etl_assets.mirroring.table import MirroredTable
 from etl_assets.mirroring.voter import Voter
 
 AT_ONCE = 2_000
-"""Files that one round removes from one replica at most."""
+"""Maximum number of files that one round removes from one replica."""
 MOVES_PER_RETENTION = 10
-"""How often a log's beginning moves while the versions that stay pass by: each time costs a reading of that log."""
+"""Moves of the base while as many versions are committed as the log keeps; each move reads the whole log."""
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\.parquet)(\.crc)?")
-"""A file of the log that belongs to one version: its entry, Delta's checksum of the table, a checkpoint; hidden ones are
-checksums that Hadoop keeps beside others."""
+"""Matches a file of the log that belongs to one version: an entry, Delta's checksum, or a checkpoint.
+
+Hidden files are checksums that Hadoop keeps beside other files.
+"""
 
 
 def move_base(mirror: Mirror, *, keep: int, make: Make, step: int = 1) -> State:
-    """Have the log begin later, so that about `keep` versions before the head stay readable.
+    """Move the base of the log forward, so that about `keep` versions before the head stay readable.
 
-    How long entries stay is counted in versions: the clocks of the domains need not agree. A replica that is further
-    behind than that gets a snapshot in place of what it missed.
+    The retention is counted in versions, as the clocks of the domains need not agree. A replica that is
+    further behind than that gets a checkpoint instead of the entries it missed.
 
     Args:
         mirror: The table, as its leading domain sees it.
-        keep: Versions before the head that stay, at least 1.
+        keep: Number of versions before the head that stay, at least 1.
         make: Makes the checkpoint that the log will begin with.
-        step: By how many versions it pays to move.
+        step: Minimum number of versions to move by.
 
     Returns:
-        The acknowledged state, with the old base if there is nothing to gain.
+        The acknowledged state. Its base is the old one if it was not worth moving, or if another process was
+        quicker.
 
     Raises:
         Fenced: this domain does not lead.
@@ -62,24 +66,29 @@ def move_base(mirror: Mirror, *, keep: int, make: Make, step: int = 1) -> State:
         return state
     folder = mirror.held().record.published.folder
     there = Checkpoints(mirror.home, folder)
-    # The first checkpoint of a version stays. One that nobody agreed on may have rotted, or be another's: a version
-    # that has none yet gets one that is made now, of entries whose chain is the agreed one. A version at which readers
-    # get theirs may have one in a peer only, of other bytes; that peer would have to be built anew.
+    # The first checkpoint of a version stays. An existing one that was not agreed on may be damaged or
+    # foreign. So take a version without a checkpoint, and make one from entries whose chain is the agreed
+    # one. Not a version that is due for a readers' checkpoint: a peer may have one with other bytes, and
+    # would have to be rebuilt.
     while due(first) == first or there.exists(first):
         first -= 1
     if first <= state.base.first:
         return state
     base, content = _later_base(mirror.home, folder, state, first, make)
     if not there.keep(base, content):
-        return state  # somebody else makes one of that version at the same time
+        return state  # another process makes one of that version at the same time
     return mirror.rebase(state, base) or state
 
 
 def _later_base(home: ReplicaStore, folder: int, state: State, first: int, make: Make) -> tuple[Base, bytes]:
-    """A base and its checkpoint, from the one before it and the home log."""
+    """Make the base that begins at version `first`, and its checkpoint, from the old base and the home log.
+
+    Raises:
+        ReplicaCorrupt: the home log is not the acknowledged history, or its base's checkpoint is missing.
+    """
     begins, chain = state.base, state.base.before
     entries: list[bytes] = []
-    # One by one: what is kept may be much, and only what is older goes into the checkpoint.
+    # Read one by one: many versions may be kept, and only older entries go into the checkpoint.
     for version in range(begins.first, state.version + 1):
         if (entry := home.entry(folder, version)) is None:
             break
@@ -101,7 +110,7 @@ def _later_base(home: ReplicaStore, folder: int, state: State, first: int, make:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outdated:
-    """What can go from the log in one domain: keys, in the order in which they may."""
+    """Files of one domain's log that may be removed: their keys, in the order in which to remove them."""
 
     domain: str
     keys: tuple[str, ...]
@@ -110,7 +119,10 @@ class Outdated:
 def find_outdated(
     table: MirroredTable, state: State, *, before: int, limit: int = AT_ONCE
 ) -> tuple[Outdated, ...]:
-    """For each replica that answers the files of its log that belong to versions before one."""
+    """Return for each replica the files of its log that belong to versions before `before`.
+
+    A replica without a record that counts has no keys; one that does not answer in time is left out.
+    """
 
     def look(agreed: ReplicaConfig) -> Outdated:
         record = table.read(agreed.domain, state.locator).record
@@ -123,14 +135,14 @@ def find_outdated(
 
 
 def clean(table: MirroredTable, state: State, *, limit: int = AT_ONCE) -> tuple[Outdated, ...]:
-    """Remove what lies before an *acknowledged* state's base from every replica that holds that base.
+    """Remove the log before an *acknowledged* state's base from every replica that holds that base.
 
-    Old checkpoints go first, then entries from the oldest on: whatever is left at any moment is read by the base's
-    checkpoint, or not at all. May be done late, twice, or by several at once. A replica that does not answer, or has not
-    voted for the base yet, keeps what it has until another time.
+    Old checkpoints are removed first, then the entries, the oldest first. So at any moment the remaining log
+    is readable from the base's checkpoint. Safe to run late, twice, or concurrently. A replica that does not
+    answer, or has not voted for the base yet, keeps its files until a later round.
 
     Returns:
-        What was removed.
+        The removed files of each replica that answered in time.
     """
 
     def remove(agreed: ReplicaConfig) -> Outdated:
@@ -140,7 +152,7 @@ def clean(table: MirroredTable, state: State, *, limit: int = AT_ONCE) -> tuple[
             return nothing
         replica, folder = table.replica(agreed.domain, state.locator), record.published.folder
         if replica.entry(folder, state.base.first - 1) is None:
-            return nothing  # the last one to go went
+            return nothing  # the last entry to remove is missing already
         if not _begins_at_base(table, agreed, record, state):
             return nothing
         if agreed.has_data and not _points_beyond(replica, folder, state.base):
@@ -154,7 +166,11 @@ def clean(table: MirroredTable, state: State, *, limit: int = AT_ONCE) -> tuple[
 
 
 def _begins_at_base(table: MirroredTable, agreed: ReplicaConfig, record: Record, state: State) -> bool:
-    """Whether a replica holds the log from the base on, and its checkpoint: it voted for it, or is a learner so far."""
+    """Return whether a replica holds the log from the base on, and the base's checkpoint.
+
+    The replica must have published the base's version, and a voter must have voted for the base. A missing
+    checkpoint is copied.
+    """
     voted = record.accepted is not None and record.accepted.base == state.base
     if (not voted and agreed.domain in state.locator.voters) or record.published.version < state.base.first:
         return False
@@ -164,12 +180,12 @@ def _begins_at_base(table: MirroredTable, agreed: ReplicaConfig, record: Record,
 
 
 def _points_beyond(replica: ReplicaStore, folder: int, base: Base) -> bool:
-    """Whether `_last_checkpoint` names the base's checkpoint or a newer one; it is moved on if need be."""
+    """Return whether `_last_checkpoint` names the base's checkpoint or a newer one; update it if needed."""
     there = Checkpoints(replica, folder)
     if there.newest_version() >= base.first:
         return True
     checkpoint = checkpoint_of_base(replica, folder, base)
-    # Its bytes are those that were agreed on.
+    # The bytes were agreed on, so the checkpoint must be equal to an existing file.
     return checkpoint is not None and there.put(checkpoint, operator.eq)
 
 
@@ -180,13 +196,13 @@ def _before(replica: ReplicaStore, record: Record, first: int) -> tuple[str, ...
 
 
 def version_of(name: str) -> int | None:
-    """The version that a file of a log belongs to, None for one that belongs to none."""
+    """Return the version that a file of the log belongs to, or None if it belongs to no version."""
     of = _OF_A_VERSION.fullmatch(name)
     return None if of is None else int(of[1])
 
 
 def names_before(names: Iterable[str], first: int) -> list[str]:
-    """Of the files of a log those of versions before one: those that readers begin at before those that follow on them."""
+    """Return the files of a log of versions before `first`: checkpoints first, then the others by version."""
     found = []
     for name in names:
         of = _OF_A_VERSION.fullmatch(name)
@@ -198,6 +214,8 @@ def names_before(names: Iterable[str], first: int) -> list[str]:
 def _in_each(
     table: MirroredTable, state: State, act: Callable[[ReplicaConfig], Outdated]
 ) -> tuple[Outdated, ...]:
+    """Act on all replicas concurrently; one that fails has no keys, one that is late is left out."""
+
     def tried(agreed: ReplicaConfig) -> Outdated:
         try:
             return act(agreed)

@@ -1,8 +1,9 @@
-"""Changing the replicas of a table: adding a domain, promoting, replacing a lost memory, removing, the one-copy flag.
+"""Membership changes: add, promote and remove replicas, replace a lost register, set the one-copy flag.
 
-Each change moves one replica and is one new state of the register, acknowledged by majorities of the voters before and
-after it. So any two majorities overlap, and a change that was cut short is finished, or made again, by running it again.
-Only the leading domain changes them, after its lead was acknowledged.
+Each change concerns one replica and is one new state of the register. A majority of the voters before it and
+a majority of the voters after it must acknowledge the state, so any two majorities overlap. A change that was
+interrupted is completed or repeated by running it again. Only the leading domain changes the replicas, after
+its lead was acknowledged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 class Membership:
-    """The replicas of a table, changed from its leading domain."""
+    """Changes of a table's replicas, made by its leading domain."""
 
     def __init__(self, mirror: Mirror, *, new_incarnation: Callable[[], str]) -> None:
         self._mirror = mirror
@@ -33,21 +34,26 @@ class Membership:
         self._new_incarnation = new_incarnation
 
     def add(self, domain: str, *, witness: bool = False, remake: bool = False) -> Locator:
-        """Let a domain join with a blank memory: a learner, or the first step of a witness.
+        """Add a domain with a blank register, as a learner or as a witness.
 
-        A voter whose root was emptied or replaced goes this way too: it stops counting, in the same change in which it
-        gets a new incarnation. Until it is promoted the table has a voter less. A replica whose memory is intact is left
-        as it is.
+        This also replaces a voter whose root was emptied or replaced. One change gives that voter a new
+        incarnation and makes it a learner, so it stops counting. Until it is promoted the table has one voter
+        less. A replica whose register is intact is left as it is.
 
         Args:
             domain: The domain.
-            witness: Let it be a witness.
-            remake: Write over a register that cannot be read.
+            witness: Make it a witness: it is added as a learner and promoted at once.
+            remake: Overwrite a register that cannot be read.
+
+        Returns:
+            The locator after the change.
 
         Raises:
-            MembershipRefused: it would leave one copy of the data, and the one-copy flag is not set.
-            QuorumUnavailable: the domain, or too few voters, answer.
-            ReplicaCorrupt: its register cannot be read, or is that of another table.
+            MembershipRefused: the change would leave one copy of the data, and the one-copy flag is not set;
+                or the replicas or the register changed in the meantime.
+            QuorumUnavailable: the domain does not answer, or too few voters do.
+            ReplicaCorrupt: the domain's register cannot be read, or is that of another table.
+            Fenced: this domain does not lead.
         """
         unreadable = False
         try:
@@ -56,8 +62,9 @@ class Membership:
             if not remake:
                 raise
             held, unreadable = None, True
-        # Read afterwards: it knows every memory that had voted by then. One that somebody else has just let rejoin would
-        # look foreign to an older one, and be wiped out.
+        # Read the locator after the register: it then names every incarnation that had voted by that time. To
+        # an older locator a domain that another process has just added again would look foreign, and be
+        # erased.
         locator = self._mirror.leading()[1].locator
         agreed = locator.replica(domain)
         if agreed is None or self._table.disqualified(held, domain, locator) is not None:
@@ -73,11 +80,19 @@ class Membership:
         return self.promote(domain, witness=True) if witness else locator
 
     def promote(self, domain: str, *, witness: bool = False) -> Locator:
-        """Let a learner vote, once it has caught up.
+        """Make a learner a voter, once it has caught up, or a witness.
+
+        Args:
+            domain: The learner's domain.
+            witness: Make it a witness, which need not catch up.
+
+        Returns:
+            The locator after the change; the present one if the domain has that role already.
 
         Raises:
-            MembershipRefused: it has not caught up, or is no learner.
+            MembershipRefused: the domain has not caught up, or is not a learner.
             QuorumUnavailable: too few voters answer, of those before or of those after the change.
+            Fenced: this domain does not lead.
         """
         locator = self._locator()
         learner = locator.replica(domain)
@@ -95,12 +110,13 @@ class Membership:
         return self._change(_with_role(locator, domain, role))
 
     def forgotten(self, locator: Locator | None = None) -> tuple[str, ...]:
-        """Domains whose register is gone or is another one's: they do not count, and are to be added again.
+        """Return the domains whose register is missing or has another incarnation.
 
-        Domains that do not answer are not among them, nor those whose register cannot be read.
+        They do not count, and need to be added again. Domains that do not answer are not among them, nor are
+        those whose register cannot be read.
 
         Args:
-            locator: Compare with this one, and do not ask whether the domain leads.
+            locator: The locator to compare with. With it this domain need not lead.
         """
         locator = locator or self._locator()
 
@@ -112,12 +128,13 @@ class Membership:
         return tuple(domain for domain, found in self._of_each(locator, lost, silent=False) if found)
 
     def unreadable(self, locator: Locator | None = None) -> dict[str, str]:
-        """Domains whose register cannot be read or is another table's, and what is wrong with it.
+        """Return the domains whose register cannot be read or is another table's, each with the problem.
 
-        They do not count, and are not made anew by themselves: what cannot be read may be a newer release's.
+        They do not count. Their registers are not replaced automatically, because a newer release may be able
+        to read them: `add` with `remake` does that on request.
 
         Args:
-            locator: As of `forgotten`.
+            locator: The locator to compare with, as for `forgotten`.
         """
         locator = locator or self._locator()
 
@@ -133,18 +150,25 @@ class Membership:
         return {domain: found for domain, found in self._of_each(locator, problem, silent="") if found}
 
     def _of_each(self, locator: Locator, look: Callable[[str], T], *, silent: T) -> Iterator[tuple[str, T]]:
-        """Look at all replicas at once, and not for ever: one that hangs is one that does not answer."""
+        """Check all replicas concurrently and yield each domain with its result.
+
+        The time is bounded: a domain that does not answer in time gets `silent`.
+        """
         domains = locator.domains(*Role)
         answers = self._table.couriers.gather_from_all({each: partial(look, each) for each in domains})
         for domain in domains:
             yield domain, answers.get(domain, silent)
 
     def remove(self, domain: str) -> Locator:
-        """Take a replica out. What lies under its root stays.
+        """Remove a replica from the table. Its files under the domain's root stay.
+
+        Returns:
+            The locator after the change; the present one if the table has no replica there.
 
         Raises:
-            MembershipRefused: it leads, or the one-copy flag would have to be set first.
+            MembershipRefused: the domain leads, or the one-copy flag would have to be set first.
             QuorumUnavailable: too few voters answer.
+            Fenced: this domain does not lead.
         """
         locator = self._locator()
         if locator.replica(domain) is None:
@@ -156,10 +180,17 @@ class Membership:
         return self._change(changed)
 
     def set_one_copy(self, one_copy: bool) -> Locator:
-        """Go on with the data in one domain, or, back to normal, ask for two again.
+        """Set the one-copy flag, which lets commits count with the data in one domain, or clear it again.
+
+        Args:
+            one_copy: The new value. True makes this domain claim a new epoch with the flag set.
+
+        Returns:
+            The locator after the change.
 
         Raises:
-            QuorumUnavailable: too few voters answer; for going back, among them one more with all the data.
+            QuorumUnavailable: too few voters answer. To clear the flag a second voter must hold all the data.
+            Fenced: this domain does not lead.
         """
         if one_copy:
             Leadership(self._mirror).lead(one_copy=True)
@@ -168,6 +199,7 @@ class Membership:
         return self._change(locator.next(one_copy=False)) if locator.one_copy else locator
 
     def _locator(self) -> Locator:
+        """Join or acquire the lead, and return its locator."""
         Leadership(self._mirror).lead()
         return self._mirror.leading()[1].locator
 
@@ -178,7 +210,12 @@ class Membership:
             raise quorum_unavailable(self._table, "it cannot join", {domain: error.message}) from error
 
     def _change(self, locator: Locator) -> Locator:
-        """Put the acknowledged head forward again, with another locator."""
+        """Propose the acknowledged head again with another locator, and have it acknowledged.
+
+        Raises:
+            MembershipRefused: another process changed the replicas or the register in the meantime.
+            QuorumUnavailable: too few voters answer. The change may still be acknowledged.
+        """
         held, state = self._mirror.leading()
         changed = replace(state, locator=locator)
         if state.locator.generation + 1 != locator.generation:
@@ -195,10 +232,21 @@ class Membership:
     def _write_blank(
         self, joining: ReplicaConfig, locator: Locator, held: Held | None, *, unreadable: bool
     ) -> None:
-        """Give a domain a register that remembers nothing and counts for nothing until the locator names it.
+        """Write a blank register for a domain. It does not count until the locator names its incarnation.
 
-        Only over what was found not to count: somebody else may let the domain rejoin at the same time, and it may have
-        voted since. Its folder is one that was never used, whatever late writers may still do to the old ones.
+        The write replaces only the register that was found not to count. Another process may add the domain
+        at the same time, and its register may have voted since. The folder number is one that was never used,
+        so late writers reach only old folders.
+
+        Args:
+            joining: The replica with its new incarnation.
+            locator: The locator that names it.
+            held: The register that does not count, or None if it is missing or cannot be read.
+            unreadable: Whether the register exists but cannot be read.
+
+        Raises:
+            MembershipRefused: the register changed in the meantime.
+            QuorumUnavailable: the domain does not answer.
         """
         register = self._table.replica(joining.domain, locator).register
         epoch = self._mirror.leading()[1].epoch
@@ -221,6 +269,7 @@ class Membership:
             raise self._refused(f"the register of {joining.domain} changes at this moment", "try again")
 
     def _expect_copies(self, before: Locator, after: Locator) -> None:
+        """Refuse a change that leaves one voter with data, unless the one-copy flag is set."""
         fewer = len(after.domains(Role.VOTER)) < min(2, len(before.domains(Role.VOTER)))
         if fewer and not before.one_copy:
             raise self._refused(

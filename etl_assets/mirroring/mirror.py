@@ -1,7 +1,8 @@
-"""Pushing what the leading domain's own log holds beyond the agreed head, one version at a time.
+"""Replication by the leading domain: have what its own log holds beyond the agreed head acknowledged.
 
-Any process of the leading domain may push, whoever wrote the entry. The next version is put forward by one conditional
-write on the home register, and only after the last one was acknowledged.
+Any process of the leading domain may push, whichever process wrote the entry. Versions are pushed one at a
+time. One conditional write on the home register proposes the next version, and only after the last one was
+acknowledged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from etl_assets.mirroring.voter import Voter
 
 
 class Mirror:
-    """One process's view of a table that its domain leads, or may lead."""
+    """A mirrored table, as seen by one process whose domain leads it or may lead it."""
 
     def __init__(self, table: MirroredTable) -> None:
         self.table = table
@@ -37,11 +38,12 @@ class Mirror:
         return self.table.replica(self.table.home)
 
     def held(self) -> Held:
-        """The home register.
+        """Read the home register.
 
         Raises:
             QuorumUnavailable: the home store does not answer.
-            ReplicaCorrupt: it was emptied or replaced; it must not vote from a blank memory.
+            ReplicaCorrupt: the register is missing, belongs to another incarnation or cannot be read. A
+                domain that lost its promises must not vote.
         """
         try:
             held = self.home.register.read()
@@ -60,7 +62,11 @@ class Mirror:
         return held
 
     def has_published(self, published: Published, base: Base) -> bool:
-        """Whether the home log is what was published of it, given where it is agreed to begin.
+        """Return whether the home log is the published history.
+
+        Args:
+            published: What the home register says is published.
+            base: Where the log is agreed to begin.
 
         Raises:
             Unanswered: the home store does not answer.
@@ -68,10 +74,11 @@ class Mirror:
         return self._proof.holds(self.home, published, base)
 
     def joined(self, held: Held) -> State | None:
-        """The state this domain leads with; None if it does not lead.
+        """Return the state this domain leads with, or None if it does not lead.
 
-        A domain leads once the head it adopted stands in its own register under the epoch it was promised: from then on
-        the local log is that head's history, and what is beyond it may be pushed.
+        A domain leads once its own register holds the adopted head under the epoch that was promised last,
+        and that epoch is its own. From then on the local log is the history of that head, and entries beyond
+        it may be pushed.
         """
         record = held.record
         if record.accepted is None or not record.leads or record.promised.domain != self.table.home:
@@ -79,10 +86,11 @@ class Mirror:
         return record.accepted
 
     def leading(self) -> tuple[Held, State]:
-        """The home register and the state this domain leads with.
+        """Return the home register and the state this domain leads with.
 
         Raises:
-            Fenced: it does not lead.
+            Fenced: the domain does not lead.
+            QuorumUnavailable, ReplicaCorrupt: as for `held`.
         """
         held = self.held()
         state = self.joined(held)
@@ -93,13 +101,17 @@ class Mirror:
     def push(self, upto: int | None = None) -> State:
         """Have the home log acknowledged, up to a version or to its end.
 
+        Args:
+            upto: The version to stop at; None for the end of the log.
+
         Returns:
-            The acknowledged state; its version is at least `upto` where the log reaches so far.
+            The acknowledged state. Its version is at least `upto` if the log reaches that version.
 
         Raises:
-            Fenced: another domain leads, or this one leads under an epoch that it has not taken up.
+            Fenced: another domain leads, or has claimed a higher epoch, or this domain has claimed an epoch
+                and does not lead under it yet.
             QuorumUnavailable: too few voters answered. The entry may still be acknowledged; push again.
-            ReplicaCorrupt: the home replica is not what it should be.
+            ReplicaCorrupt: the home replica is damaged, or its register was lost or restored from a backup.
         """
         while True:
             held, state = self.leading()
@@ -115,17 +127,23 @@ class Mirror:
                 raise self.home_gone(error) from error
 
     def acknowledge(self, lead: Lead, entry: bytes) -> State:
-        """Have the commit acknowledged that this process has just made to the home log, as the version after its lead's.
+        """Have a commit acknowledged that this process has just made to the home log.
+
+        The commit has the version after that of its lead.
 
         Args:
             lead: The lead the commit was planned under.
-            entry: Its log entry, as it stands in the home log.
+            entry: The bytes of the commit's log entry, as in the home log.
+
+        Returns:
+            The acknowledged state, which contains the commit.
 
         Raises:
-            Fenced: the domain's lead changed since. Whether the commit lives on is for the next plan to find out.
-            QuorumUnavailable: too few voters answered, or the home root does not show the commit. It stands in the home
-                log and is pushed first, later.
-            ReplicaCorrupt: the home replica is not what it should be.
+            Fenced: the domain's lead changed since the commit was planned, or another process made this
+                version. The commit may still be part of the history: the next plan finds out.
+            QuorumUnavailable: too few voters answered, or the home root does not show the commit. If it is in
+                the home log, the next push begins with it.
+            ReplicaCorrupt: the home replica is damaged, or its register was lost or restored from a backup.
         """
         version = lead.version + 1
         state = self.push(version)
@@ -134,7 +152,8 @@ class Mirror:
             raise fenced(self.table, state, f"it leads under epoch {state.epoch} now, not {lead.epoch}")
         if state.version < version:
             raise self._hidden(version)
-        # The chain says what was acknowledged; the home root is asked only where later versions follow.
+        # The chain identifies the acknowledged entry; the home log is read only if later versions follow on
+        # it.
         if state.version == version:
             is_this_one = state.chain == extend(lead.chain, entry)
         elif (there := self.home.entry(folder, version)) is None:
@@ -146,7 +165,7 @@ class Mirror:
         return state
 
     def _hidden(self, version: int) -> QuorumUnavailable:
-        """The error of a home root that does not show what was committed there a moment ago."""
+        """Return the error for a home root that does not show what was just committed there."""
         return quorum_unavailable(
             self.table,
             f"version {version} is not acknowledged",
@@ -154,9 +173,15 @@ class Mirror:
         )
 
     def follow(self) -> State:
-        """Bring every replica, learners above all, to the acknowledged head, and sweep what is left of old votes.
+        """Bring every replica to the acknowledged head, and remove outdated staged entries.
 
-        Whoever does not answer is left behind; nothing depends on it.
+        Replicas that do not answer are skipped: nothing depends on this.
+
+        Returns:
+            The acknowledged state.
+
+        Raises:
+            Fenced, QuorumUnavailable, ReplicaCorrupt: as for `push`.
         """
         state = self.push()
         folder = self.held().record.published.folder
@@ -175,13 +200,18 @@ class Mirror:
                 voter.replica.sweep(answer.record.published)
 
     def rebase(self, state: State, base: Base) -> State | None:
-        """Have a later base acknowledged for an acknowledged state; its checkpoint is durable in the home folder.
+        """Have a later base acknowledged for an acknowledged state.
+
+        Args:
+            state: The acknowledged state.
+            base: The new base. Its checkpoint must be durable in the home folder.
 
         Returns:
-            The state with it, None if the home register moved on.
+            The state with the new base, or None if the home register changed since `state` was read.
 
         Raises:
-            Fenced, QuorumUnavailable: as of `push`; the base may still come to be agreed on.
+            Fenced, QuorumUnavailable, ReplicaCorrupt: as for `push`. The base may still be acknowledged
+                later.
         """
         held, now = self.leading()
         if now != state:
@@ -197,9 +227,18 @@ class Mirror:
         return changed
 
     def settle(self, state: State, folder: int, *, before: Locator | None = None) -> None:
-        """Have a state acknowledged and published that stands in the home register.
+        """Have a state that the home register has accepted acknowledged and published.
+
+        Args:
+            state: The state.
+            folder: Number of the home replica's content generation, which holds the state's history.
+            before: The previous locator, if the state changes it: a majority of its voters must agree as
+                well.
 
         Raises:
+            Fenced: a voter that is needed promised a higher epoch. The home register then promises that epoch
+                as well.
+            QuorumUnavailable: too few voters answered. The state may still be acknowledged.
             ReplicaCorrupt: the home register has forgotten what it voted for.
         """
         if self._acknowledged is not None and self._acknowledged.covers(state):
@@ -218,19 +257,23 @@ class Mirror:
         ballot.publish()
 
     def _expect_not_forgotten(self, state: State, ahead: State) -> None:
-        """Refuse to lead with a home register that is behind what was voted for at its word.
+        """Refuse to lead with a home register that is behind states which other voters accepted from it.
 
-        Within an epoch a state is accepted at home before anywhere else. One that others have and the home register has not is no
-        later one, but one that it had before its root was put back from a backup: who votes for an older state of the epoch says
-        only that it has a newer one, of which what is put forward now may be no part.
+        Within an epoch the home register accepts a state before any other voter. If a voter has a newer state
+        of the epoch than the home register, then the home root was restored from a backup. A voter that
+        grants an older state of the epoch says only that it has a newer one, and the state proposed now may
+        be no part of that history.
 
         Args:
-            state: What was just read at home.
-            ahead: What was voted for elsewhere, or acknowledged before.
+            state: The state just read from the home register.
+            ahead: A state that another voter accepted, or that was acknowledged before.
+
+        Raises:
+            ReplicaCorrupt: the home register has forgotten what it voted for.
         """
         if state.epoch != ahead.epoch or state.order >= ahead.order:
             return
-        accepted = self.held().record.accepted  # another process may have put it forward since
+        accepted = self.held().record.accepted  # another process may have proposed `ahead` since
         if accepted is not None and (accepted.epoch != ahead.epoch or accepted.order >= ahead.order):
             return
         raise ReplicaCorrupt(
@@ -242,9 +285,9 @@ class Mirror:
         )
 
     def give_way(self, epoch: Epoch) -> None:
-        """Let the home register know of a higher epoch met elsewhere.
+        """Promise in the home register a higher epoch that was met elsewhere.
 
-        The domain then no longer counts as leading, and the next claim it makes goes beyond that epoch.
+        The domain then no longer counts as leading, and its next claim is higher than that epoch.
         """
         held = self.held()
         promised = held.record.promise(epoch)
@@ -252,13 +295,16 @@ class Mirror:
             self.home.register.write(held, promised)
 
     def home_gone(self, error: Unanswered) -> QuorumUnavailable:
-        """The error of a leader without its own store."""
+        """Return the error for a leader whose own store does not answer."""
         return quorum_unavailable(
             self.table, "its own domain does not answer", {self.table.home: error.message}
         )
 
     def _put_forward(self, held: Held, state: State, entry: bytes) -> None:
-        """Vote at home for one more entry. If the register moved on, the caller looks again."""
+        """Propose one more entry: make it durable, then vote for it in the home register.
+
+        If the register changed in the meantime nothing is written: the caller reads it again.
+        """
         folder = held.record.published.folder
         self.home.persist(folder, state.version + 1, entry)
         acknowledged = Published(version=state.version, chain=state.chain, folder=folder)

@@ -1,6 +1,6 @@
 """The data files that a log entry names: added files, change files, deletion vectors.
 
-They are what a replica must hold before it may vote for the entry. Files that an entry removes are not among them.
+A replica must hold them before it may vote for the entry. Files that an entry removes are not among them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ _DELETION_VECTOR_FRAME = 8
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """Path relative to the table's folder, and its bytes as the entry tells them.
+    """A data file that a log entry names.
 
-    A file of deletion vectors may hold those of several entries: then `size` is the least it can have.
+    Attributes:
+        path: Path relative to the table's folder.
+        size: Size in bytes according to the entry.
+        exact: Whether the file has exactly this size. A file of deletion vectors may hold vectors of several
+            entries, so that `size` is its minimum.
     """
 
     path: str
@@ -34,12 +38,12 @@ class NamedFile:
     exact: bool = True
 
     def fits(self, size: int | None) -> bool:
-        """Whether a file of this size can be the one."""
+        """Return whether a file of this size can be the named one; None is a missing file."""
         return size is not None and (size == self.size if self.exact else size >= self.size)
 
 
 def files_named(entry: bytes) -> tuple[NamedFile, ...]:
-    """The data files that one log entry brings.
+    """Return the data files that one log entry adds.
 
     Raises:
         ReplicaCorrupt: the entry is not one of a Delta log, or names files outside of its table.
@@ -49,17 +53,17 @@ def files_named(entry: bytes) -> tuple[NamedFile, ...]:
 
 
 def files_added(add: Mapping[str, Any]) -> tuple[NamedFile, ...]:
-    """The data files of one `add` action, as it stands in a checkpoint.
+    """Return the data files of one `add` action, as found in a checkpoint.
 
     Raises:
-        ReplicaCorrupt: it is none of a Delta log, or names files outside of its table.
+        ReplicaCorrupt: the action is not one of a Delta log, or names files outside of its table.
     """
     with _readable():
         return tuple(_of_action({"add": add}))
 
 
 def files_removed(entry: bytes) -> frozenset[str]:
-    """Paths of the files that one log entry takes out of the table.
+    """Return the paths of the files that one log entry removes from the table.
 
     Raises:
         ReplicaCorrupt: the entry is not one of a Delta log.
@@ -108,7 +112,7 @@ def _vector_file(vector: Mapping[str, Any]) -> NamedFile:
 
 
 def _from_z85(text: str) -> bytes:
-    """ZeroMQ's Base85 (rfc.zeromq.org/spec/32), in which Delta writes the ids of deletion vectors."""
+    """Decode ZeroMQ's Base85 (rfc.zeromq.org/spec/32), in which Delta writes the ids of deletion vectors."""
     words = []
     for start in range(0, len(text), 5):
         value = 0

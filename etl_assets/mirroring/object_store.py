@@ -1,7 +1,8 @@
-"""A bucket or container as a store: S3 and what speaks its language, Azure's blob storage, memory.
+"""A bucket or container as a store: S3 and compatible servers, Azure's blob storage, memory.
 
-Conditional writes are the store's own (`If-None-Match`, `If-Match`). Credentials come by the store's
-usual chain: environment, profile, workload or instance identity. None are taken from the address or shown.
+Conditional writes are the store's own (`If-None-Match`, `If-Match`). Credentials come from the store's usual
+chain: environment, profile, workload or instance identity. They are never taken from the address, and never
+shown.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ from etl_assets.mirroring.stores import Found
 
 CONNECT_TIMEOUT = timedelta(seconds=2)
 READ_TIMEOUT = timedelta(seconds=20)
-"""A server that says nothing for so long has ended the request; whoever asked was told long before (`circuit_breaker.py`)."""
+"""A request ends if the server sends nothing for this long.
+
+If the whole server hangs, the caller got an error long before (`circuit_breaker.py`).
+"""
 REQUEST_TIMEOUT = timedelta(minutes=10)
-"""For a whole file, however slow the line is."""
+"""Time limit for a whole file, however slow the connection is."""
 RETRY_TIMEOUT = timedelta(seconds=10)
 FIRST_BACKOFF = timedelta(milliseconds=50)
 CHUNK_BYTES = 8 * 1024 * 1024
@@ -37,12 +41,12 @@ class ObjectStore:
     """A prefix of a bucket."""
 
     def __init__(self, backend: Backend, *, name: str, copies: bool = True) -> None:
-        """A store.
+        """Wrap a bucket or container; nothing is sent yet.
 
         Args:
             backend: The bucket or container.
-            name: What to call it in messages.
-            copies: Whether a copy within it is there once that was answered.
+            name: Its name in messages.
+            copies: Whether a copy within the store is complete when the store answers.
         """
         self._backend = backend
         self._name = name
@@ -53,7 +57,7 @@ class ObjectStore:
         """Open `s3://bucket/prefix`, `az://container/prefix` or `memory:///`. Nothing is sent yet.
 
         Raises:
-            SettingsError: the address holds credentials or a query, or names no kind of store that is known.
+            SettingsError: the address contains credentials or a query, or is of an unknown kind of store.
         """
         parts = urlsplit(uri)
         if "@" in parts.netloc:
@@ -67,7 +71,7 @@ class ObjectStore:
         try:
             backend = from_url(
                 uri,
-                # The stores' own addresses are all https; an endpoint that says http is somebody's wish.
+                # The stores' own addresses are all https; an http endpoint was configured on purpose.
                 client_options={
                     "connect_timeout": CONNECT_TIMEOUT,
                     "read_timeout": READ_TIMEOUT,
@@ -82,7 +86,7 @@ class ObjectStore:
             )
         except (BaseError, ValueError) as error:
             raise _refused(parts.scheme, "cannot be opened", "use s3:// or az://") from error
-        # Azure answers that it has begun to copy.
+        # Azure answers when a copy has begun, not when it is complete.
         return cls(backend, name=uri, copies=parts.scheme != "az")
 
     @property
@@ -129,7 +133,7 @@ class ObjectStore:
         return self._copies and self._ask(target, copied)
 
     def persist(self, keys: Collection[str]) -> None:
-        """What an object store has acknowledged is durable."""
+        """Do nothing: every write that an object store has acknowledged is durable."""
 
     def size(self, key: str) -> int | None:
         def asked() -> int | None:
@@ -162,11 +166,11 @@ class ObjectStore:
         self._ask(key, deleted)
 
     def unfinished(self, prefix: str) -> Iterator[str]:
-        """None: an upload that was not finished is no object, and the bucket's own rules remove what it takes."""
+        """Yield nothing: an unfinished upload is not an object, and the bucket's own rules remove it."""
         return iter(())
 
     def prune(self, prefix: str) -> None:
-        """There are no folders."""
+        """Do nothing: an object store has no folders."""
 
     def _put_if(self, key: str, content: bytes, mode: Any) -> bool:
         def put() -> bool:
@@ -196,7 +200,7 @@ class ObjectStore:
 
 
 def _tag(meta: Any) -> str:
-    """Tag and generation: some stores compare the one, some the other."""
+    """Return an object's tag and version as JSON: some stores compare the one, some the other."""
     return json.dumps({name: meta[name] for name in ("e_tag", "version") if meta.get(name) is not None})
 
 

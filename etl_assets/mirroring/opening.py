@@ -1,4 +1,4 @@
-"""From the root of a domain, as settings and locators name it, to its store."""
+"""Opening the store of a domain's root, as settings and locators name it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def open_store(root: str) -> Store:
     """Open a folder (`/data/a`) or a bucket (`s3://bucket/prefix`).
 
     Raises:
-        SettingsError: the address holds credentials, or is of no known kind.
+        SettingsError: the address contains credentials, or is of an unknown kind of store.
     """
     if "://" not in root:
         return LocalStore(Path(root))
-    # Its library is loaded by platforms that have such a root, and by no others.
+    # Imported here, so that only platforms with such a root load the library.
     from etl_assets.mirroring.object_store import ObjectStore
 
     return ObjectStore.open(root)

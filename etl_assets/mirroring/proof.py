@@ -1,12 +1,12 @@
-"""Whether a replica's own log is what was published, as far as a reader of the table believes it.
+"""Proof that the log of a replica is the published history, as far as readers of the table trust it.
 
-Belongs here: the look before a replica is led from or read. Not here: the look at everything, its data files too
-(`ReplicaStore.broken`).
+Belongs here: the check before a replica is led from or read. Does not belong here: the check of the whole
+replica with its data files (`ReplicaStore.broken`).
 
-The register says which history was published; the folder says what is there now. Between them anything may have happened: an
-edit, a restore, a bad disk. Whoever plans on a log that lost a line commits what was never meant, and mirroring copies that
-perfectly. A reader believes the newest checkpoint and the entries after it; so these are hashed, once in a process, and later
-only what was published since.
+The register says which history was published, but the folder may have changed since: by an edit, a restore, a
+bad disk. A writer that plans on a log with a lost entry commits wrong content, and mirroring copies that
+content everywhere. Readers trust the newest checkpoint and the entries after it. So these are hashed once per
+process, and later only the entries published since.
 """
 
 from __future__ import annotations
@@ -18,20 +18,27 @@ from etl_assets.mirroring.replica import ReplicaStore
 
 
 class Proof:
-    """What one process has seen of the logs of one table."""
+    """The logs of one table that this process has verified, and up to which version."""
 
     def __init__(self) -> None:
         self._proven: dict[tuple[str, int], Published] = {}
 
     def holds(self, replica: ReplicaStore, published: Published, base: Base) -> bool:
-        """Whether a replica's log is the published history, from its newest checkpoint on, or from where the log begins.
+        """Return whether a replica's log is the published history.
+
+        The log is compared from its newest checkpoint on, or from its beginning if it has none.
+
+        Args:
+            replica: The replica.
+            published: What its register says is published.
+            base: Where the log is agreed to begin.
 
         Raises:
             Unanswered: the store does not answer.
         """
         place = replica.store.name, published.folder
         proven = self._proven.get(place)
-        # What was seen goes on only from where the log still begins, and while it is not set back.
+        # Continue from the verified part only while the log still contains it, and has not been set back.
         if proven is None or not base.first - 1 <= proven.version <= published.version:
             proven = _start(replica, published, base)
         if proven is None:
@@ -48,14 +55,17 @@ class Proof:
 
 
 def _start(replica: ReplicaStore, published: Published, base: Base) -> Published | None:
-    """Where a reader starts: at the newest checkpoint, else at the beginning. None: it would believe a wrong checkpoint."""
+    """Return where a reader starts: at the newest checkpoint, else at the beginning of the log.
+
+    None if the newest checkpoint is wrong, because a reader would trust it.
+    """
     checkpoints = Checkpoints(replica, published.folder)
     newest = checkpoints.newest()
     if newest is None and checkpoints.problem() is not None:
         return None
     if newest is not None and newest.version <= published.version:
         return newest.at(published.folder)
-    # A log that begins with a checkpoint is not to be had without it. A replica that has not come as far as the base, or
-    # not made it its own yet, has the log of before it.
+    # A log that begins with a checkpoint cannot be read without it. A replica that has not reached the base,
+    # or does not hold its checkpoint yet, has the log before the base.
     begins = base if checkpoints.of(base) is not None else WHOLE_LOG
     return begins.start(published.folder)

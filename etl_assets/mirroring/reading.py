@@ -1,6 +1,7 @@
-"""What may be read of a mirrored table, and from which replica.
+"""Reads of a mirrored table: which version is acknowledged, and which replica serves it.
 
-Belongs here: finding the acknowledged version and binding a reader to a folder that holds it. Not here: opening it.
+Belongs here: finding the acknowledged version, and binding a reader to a folder that holds it. Does not
+belong here: opening that folder.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ logger = logging.getLogger("etl_assets")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """A reader's hold on one replica: read `<uri>/<folder>` as of `version`.
+    """A replica that a reader is bound to: read `<uri>/<folder>` as of `version`.
 
     Attributes:
         domain: The replica's domain.
-        uri: Its root.
+        uri: The root of that domain.
         folder: Key of the table's folder under the root.
         version: The acknowledged version.
-        chain: Its chain.
-        generation: The locator's generation at the time.
+        chain: The chain of that version.
+        generation: The locator's generation when the binding was made.
     """
 
     domain: str
@@ -46,46 +47,57 @@ class Binding:
 
 
 class Reading:
-    """A table as its readers see it, from any domain. `can_read` tells in which roots they can open files."""
+    """A mirrored table as its readers see it, from any domain."""
 
     def __init__(self, table: MirroredTable, can_read: Callable[[str], bool] = lambda uri: True) -> None:
+        """Prepare reads of a table; nothing is read yet.
+
+        Args:
+            table: The table.
+            can_read: Whether the readers can open files under a root, given its URI.
+        """
         self._table = table
         self._can_read = can_read
         self._proof = Proof()
         self._told: set[tuple[str, int]] = set()
 
     def acknowledged(self) -> State:
-        """The newest state that a majority holds under one epoch.
+        """Return the newest state that a majority holds under one epoch.
 
-        Where something newer was seen, which voters that did not answer may have made acknowledged, it is delivered to
-        the others first. So whoever asks after an acknowledgement was reported reads at least that.
+        A newer state may be acknowledged already, by the votes of domains that did not answer. If one is seen
+        and this cannot be ruled out, it is first delivered to the other voters. So a call that begins after
+        an acknowledgement was reported returns at least the acknowledged state.
 
         Raises:
             QuorumUnavailable: no majority answers.
-            Leaderless: one does, and a change of leader is under way, or was left in the middle.
+            Leaderless: a majority answers, but a change of leader is in progress or was left unfinished.
         """
         return self._acknowledged()[0]
 
     def locator(self) -> Locator | None:
-        """The newest locator that any register tells of, agreed on or not; None if none that answers has any."""
+        """Return the newest locator in any register, agreed on or not; None if none that answers has one."""
         records, _ = self._records()
         return newest_accepted(records.values()).locator if records else None
 
     def bind(self) -> Binding:
-        """Bind to a replica that has the acknowledged version published: the own domain's, the leader's, any.
+        """Bind to a replica that has published the acknowledged version.
 
-        One whose log is not what was published is passed over, and that is logged.
+        The replica of the home domain is preferred, then the leader's, then any other. A replica whose log is
+        not the published one is skipped with a warning in the log.
 
         Raises:
-            QuorumUnavailable: no majority answers, or no replica with the data does that readers can open.
+            QuorumUnavailable: no majority answers, or no replica that readers can open has the acknowledged
+                version.
+            Leaderless: as for `acknowledged`.
         """
         state, records = self._acknowledged()
+        # 1. Look for a replica that has published the acknowledged version.
         preferred = self._preferred(state)
         for domain in preferred:
             record = records.get(domain) or self._table.read(domain, state.locator).record
             if record is not None and self._flaw(domain, state, record) is None:
                 return self._binding(domain, state, record)
-        # Its leader died between the acknowledgement and the publishing of it.
+        # 2. None has: the leader may have died between acknowledging and publishing the version. Publish it.
         sources = self._sources(state, records)
         missing: dict[str, str] = {}
         for domain in preferred:
@@ -96,6 +108,7 @@ class Reading:
                 if flaw is None:
                     return self._binding(domain, state, answer.record)
             missing[domain] = flaw
+        # 3. Name the replicas that have it under roots which these readers cannot open.
         for domain in state.locator.domains(Role.VOTER, Role.LEARNER):
             record = None if domain in preferred else self._table.read(domain, state.locator).record
             if record is not None and record.published.version >= state.version:
@@ -103,7 +116,7 @@ class Reading:
         raise quorum_unavailable(self._table, f"version {state.version} cannot be read", missing)
 
     def _flaw(self, domain: str, state: State, record: Record) -> str | None:
-        """Why a replica does not serve an acknowledged state, None if it does."""
+        """Return why a replica cannot serve an acknowledged state, or None if it can."""
         if record.published.version < state.version:
             return "its replica is not as far"
         replica = self._table.replica(domain, state.locator)
@@ -126,11 +139,12 @@ class Reading:
         return flaw
 
     def rebind(self, binding: Binding) -> Binding:
-        """The binding at the newest acknowledged version, on the same replica.
+        """Return the binding at the newest acknowledged version, on the same replica.
 
         Raises:
-            StaleGeneration: the locator changed or the replica was rebuilt; `bind` anew.
-            QuorumUnavailable: no majority answers.
+            StaleGeneration: the locator changed, the replica was rebuilt or another one is read now; call
+                `bind`.
+            QuorumUnavailable, Leaderless: as for `bind`.
         """
         now = self.bind()
         if (now.generation, now.domain, now.folder) != (
@@ -149,6 +163,7 @@ class Reading:
         return now
 
     def _acknowledged(self) -> tuple[State, Mapping[str, Record]]:
+        """Return the acknowledged state, and the records that were counted to find it."""
         records, problems = self._records()
         if not records:
             raise quorum_unavailable(self._table, "nothing can be read", problems)
@@ -175,18 +190,28 @@ class Reading:
                 leader=newest.epoch.domain,
             ) from error
         except QuorumUnavailable as error:
-            # What those said that did not vote for it now counts for more than what was read before.
+            # Why a domain did not vote for the state now is newer than the reason that was read before.
             said = {domain: why or missing[domain] for domain, why in error.missing.items()}
             raise quorum_unavailable(self._table, "nothing can be read anew", said) from error
         return newest, records
 
     @staticmethod
     def _is_the_newest(state: State, newest: State, records: Mapping[str, Record]) -> bool:
-        """Whether nothing newer than a supported state can have been acknowledged before the records were read.
+        """Return whether no newer state can have been acknowledged before the records were read.
 
-        Newer votes of the same epoch that were seen are not enough for that once all voters were seen, those included that
-        a change under way leaves out. Votes of an older epoch say nothing: one that stood for it may have been replaced by
-        a vote of the newer epoch.
+        This holds in two cases:
+
+        - The supported state is itself the newest state that was seen.
+        - All voters were seen, those included that a change of the locator in progress leaves out, and the
+          newest state has the same epoch. Then all votes for a newer state were seen, and they are too few.
+
+        A state of an older epoch is not enough: a vote for a newer state of its epoch may since have been
+        replaced by a vote of the later epoch.
+
+        Args:
+            state: The newest state that a quorum of the records supports.
+            newest: The newest state in any of the records.
+            records: The records that count, by domain.
         """
         voters = {
             (replica.domain, replica.incarnation)
@@ -198,7 +223,12 @@ class Reading:
         return state == newest or (everybody and state.epoch == newest.epoch)
 
     def _records(self) -> tuple[dict[str, Record], dict[str, str]]:
-        """Records that count, by domain, and what is wrong with the others. Follows the newest locator seen."""
+        """Read the registers, first of the configured domains, then of voters that the newest locator names.
+
+        Returns:
+            The records that count, and for each other domain that was asked why it does not count; both by
+            domain.
+        """
         answers: dict[str, Answer] = {}
         locator: Locator | None = None
         todo = list(self._table.roots)
@@ -220,7 +250,7 @@ class Reading:
         }
 
     def _discounted(self, domain: str, record: Record | None, newest: State | None) -> str:
-        """Why a record that was read is not counted."""
+        """Return why a record that was read does not count."""
         if record is None or record.accepted is None:
             return "has never voted"
         foreign = self._table.disqualified(
@@ -229,6 +259,7 @@ class Reading:
         return foreign or contradiction(record, newest or record.accepted) or "has no replica"
 
     def _suffices(self, answers: Mapping[str, Answer], more: Mapping[str, Answer]) -> bool:
+        """Return whether the answers so far show that the newest state among them is acknowledged."""
         counted = self._counted({**answers, **more})
         if not counted:
             return False
@@ -236,7 +267,11 @@ class Reading:
         return _supported(newest.locator, counted) == newest
 
     def _counted(self, answers: Mapping[str, Answer]) -> dict[str, Record]:
-        """Those with a memory that the newest locator among them knows, and of the history of the newest state."""
+        """Return the records that count, by domain.
+
+        A record counts if it has voted, its incarnation is the one that the newest locator among the answers
+        names, and it does not contradict the newest state.
+        """
         records = {
             domain: answer.record
             for domain, answer in answers.items()
@@ -253,6 +288,7 @@ class Reading:
         return without_forked(known)
 
     def _sources(self, state: State, records: Mapping[str, Record]) -> Sources:
+        """Return the replicas with data that have voted for a state, each with the number of its folder."""
         return [
             (self._table.replica(domain, state.locator), record.published.folder)
             for domain, record in records.items()
@@ -262,6 +298,7 @@ class Reading:
         ]
 
     def _preferred(self, state: State) -> list[str]:
+        """Return the domains with data that readers can open: home first, then the leader's, then others."""
         first = (self._table.home, state.epoch.domain)
         domains = [
             replica.domain
@@ -284,15 +321,15 @@ class Reading:
 
 
 def _reached(record: Record | None) -> str:
-    """How far a voter is."""
+    """Return how far a voter is, for an error message."""
     accepted = None if record is None else record.accepted
     return "was not asked" if accepted is None else f"has version {accepted.version}"
 
 
 def _supported(locator: Locator, records: Mapping[str, Record]) -> State | None:
-    """The newest state that a quorum of a locator's voters has accepted under one epoch.
+    """Return the newest state that a quorum of a locator's voters has accepted under one epoch, or None.
 
-    Counted by the newest locator: an older one's majority may have been left behind since.
+    Pass the newest locator: the majority of an older one may have been outvoted by a later change.
     """
     states = {record.accepted for record in records.values() if record.accepted is not None}
     for state in sorted(states, key=lambda state: state.order, reverse=True):

@@ -1,7 +1,10 @@
-"""What one voter remembers of one table, and the rules by which that may change. Pure: no storage here.
+"""The record of one voter for one table, and the rules for changing it. Pure: no storage.
 
-A record only ever moves forward: `promised` grows, `accepted` grows by (epoch, version, generation, base), `published`
-grows by version. So no content ever comes back, and a tag computed from the content is as good as a counter.
+In Paxos it is the state of an acceptor.
+
+A record only moves forward: `promised` grows, `accepted` grows by (epoch, version, generation, base),
+`published` grows by version. So no content ever recurs, and a tag computed from the content is as good as a
+counter.
 """
 
 from __future__ import annotations
@@ -18,15 +21,16 @@ FIRST_FOLDER = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """Where the log begins that every replica holds: an older entry is nobody's need.
+    """The beginning of the log that every replica holds; no replica needs an older entry.
 
-    Agreed on like the head, so that neither the chain nor the checkpoint that a replica begins with is taken on a peer's
-    word.
+    The base is agreed on like the head. So a replica trusts no peer for the chain or the checkpoint that it
+    begins with.
 
     Attributes:
         first: The version of the first entry.
-        before: The chain up to the version before it.
-        checkpoint: SHA-256 of the checkpoint of that version, in hexadecimal; empty where the log begins with version 0.
+        before: The chain up to the version before the first entry.
+        checkpoint: SHA-256 of the checkpoint of version `first`, in hexadecimal; empty if the log begins with
+            version 0.
     """
 
     first: int = 0
@@ -34,7 +38,7 @@ class Base:
     checkpoint: str = ""
 
     def start(self, folder: int) -> Published:
-        """What is published in a folder that is to get the log from here on, and has nothing yet."""
+        """Return the published part of an empty folder that is to hold the log from this base on."""
         return Published(version=self.first - 1, chain=self.before, folder=folder)
 
 
@@ -44,10 +48,18 @@ WHOLE_LOG = Base()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What is agreed on: the head of the log, where the log begins, and the locator.
+    """The value that the voters agree on: the head of the log, the base, and the locator.
 
-    The states of one epoch follow one another: each is first accepted in the leader's own domain, by a conditional
-    write on the one before. So a voter that accepted a later state of an epoch has accepted every earlier one.
+    The states of one epoch form a sequence. Each is first accepted in the leader's own domain, by a
+    conditional write on the state before. So a voter that accepted a later state of an epoch has thereby
+    accepted every earlier one.
+
+    Attributes:
+        epoch: The epoch of the leader that proposed the state.
+        version: Version of the head; -1 for a table without versions.
+        chain: Chain of the head.
+        locator: The replicas.
+        base: The beginning of the log.
     """
 
     epoch: Epoch
@@ -61,23 +73,27 @@ class State:
         return self.epoch, self.version, self.locator.generation, self.base.first
 
     def with_entry(self, entry: bytes) -> State:
-        """The state after one more log entry."""
+        """Return the state after one more log entry."""
         return replace(self, version=self.version + 1, chain=extend(self.chain, entry))
 
     def published_in(self, folder: int) -> Published:
-        """What is published in a folder whose log ends with the head."""
+        """Return the published part of a folder whose log ends with the head."""
         return Published(version=self.version, chain=self.chain, folder=folder)
 
     def covers(self, other: State) -> bool:
-        """Whether accepting this one includes accepting `other`."""
+        """Return whether accepting this state includes accepting `other`: same epoch, and not older."""
         return self.epoch == other.epoch and self.order >= other.order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """Up to where a replica's own log is the acknowledged history, and the folder it lies in.
+    """The part of a replica's own log that is the acknowledged history.
 
-    `folder` is the number of the content generation: `tables/<table>/g000001`. It grows when the replica is rebuilt.
+    Attributes:
+        version: The last published version; -1 for none.
+        chain: The chain up to that version.
+        folder: Number of the content generation that holds the log: `tables/<table>/g000001`. It grows when
+            the replica is rebuilt.
     """
 
     version: int
@@ -86,7 +102,7 @@ class Published:
 
 
 def folder_name(folder: int) -> str:
-    """Name of a content generation's folder."""
+    """Return the name of a content generation's folder."""
     return f"g{folder:06d}"
 
 
@@ -95,7 +111,15 @@ NOTHING_PUBLISHED = Published(version=-1, chain=GENESIS, folder=FIRST_FOLDER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One domain's register of one table. `accepted` is None in a replica that has never voted."""
+    """Content of one domain's register of one table.
+
+    Attributes:
+        table: The table.
+        incarnation: Name of the register, new whenever it is created from nothing.
+        promised: The highest epoch promised: claims and votes of lower ones are refused.
+        accepted: The state accepted last; None in a replica that has never voted.
+        published: The part of the replica's log that is acknowledged history.
+    """
 
     table: str
     incarnation: str
@@ -105,20 +129,24 @@ class Record:
 
     @property
     def leads(self) -> bool:
-        """Whether what was accepted last was accepted under the epoch promised last."""
+        """Whether the last state was accepted under the epoch that was promised last."""
         return self.accepted is not None and self.accepted.epoch == self.promised
 
     def promise(self, epoch: Epoch) -> Record | None:
-        """The record after granting a claim; None: refused, a claim at least as high was granted before.
+        """Return the record after promising an epoch, or None if a higher epoch was promised before.
 
-        A claim that was granted to the same epoch before is granted again: its answer may not have arrived.
+        The same epoch is promised again, because the first answer may not have arrived.
         """
         return replace(self, promised=epoch) if epoch >= self.promised else None
 
     def accept(self, state: State, published: Published | None = None) -> Record | None:
-        """The record after a vote; None: refused, a higher epoch was promised.
+        """Return the record after a vote, or None if a higher epoch was promised.
 
-        Voting for a state that is covered already changes nothing. `published` is raised with it.
+        A vote for a state that is covered already changes `accepted` no further.
+
+        Args:
+            state: The state to accept.
+            published: The published part to record with the vote, if any.
         """
         if state.epoch < self.promised:
             return None
@@ -130,13 +158,13 @@ class Record:
         return voted if published is None else voted.publish(published)
 
     def publish(self, published: Published) -> Record:
-        """The record after a part of the acknowledged history was published; never goes back."""
+        """Return the record with a new published part; unchanged if that has a lower version or folder."""
         if published.folder < self.published.folder or published.version < self.published.version:
             return self
         return replace(self, published=published)
 
 
 def newest_accepted(records: Iterable[Record]) -> State:
-    """The state that was accepted last of all that these records hold; at least one of them has voted."""
+    """Return the newest accepted state in these records; at least one of them must have voted."""
     states = (record.accepted for record in records if record.accepted is not None)
     return max(states, key=lambda state: state.order)

@@ -1,8 +1,8 @@
-"""Records as JSON: exactly the fields there are, each of its kind, or the register counts as corrupt.
+"""Codec of records as JSON. A register without exactly the known fields and types counts as corrupt.
 
-The last field is a checksum of everything before it. A register with a flipped bit is then one that cannot be read, which does
-not count, and never one that says something else. Registers from before there were checksums (formats 1 and 2) are read, and
-gain one with the next write.
+The last field is a checksum of everything before it. So a register with a flipped bit cannot be read and does
+not count; it never passes for other content. Registers from before checksums (formats 1 and 2) can be read,
+and get one with the next write.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, Record, Stat
 
 FORMAT = 3
 FORMATS_WITHOUT_CHECKSUM = (1, 2)
-"""The second one is that of a log that does not begin with version 0."""
+"""Format 2 is that of a log that does not begin with version 0."""
 _CHECKSUM = re.compile(rb',"sha256":"([0-9a-f]{64})"}')
 _CHECKSUM_BYTES = len(',"sha256":""}') + 64
 T = TypeVar("T")
 
 
 def encode(record: Record) -> bytes:
-    """The register's content. Equal records give equal bytes."""
+    """Return the register's content. Equal records give equal bytes."""
     accepted, published = record.accepted, record.published
     document = {
         "format": FORMAT,
@@ -46,22 +46,22 @@ def encode(record: Record) -> bytes:
 
 
 def sealed(document: Mapping[str, Any]) -> bytes:
-    """A document with the checksum of its bytes as the last field."""
+    """Return a document as JSON, with the checksum of its bytes as the last field."""
     body = json.dumps(document, separators=(",", ":")).encode().removesuffix(b"}")
     return body + f',"sha256":"{hashlib.sha256(body).hexdigest()}"}}'.encode()
 
 
 @lru_cache(maxsize=4096)
 def decode(content: bytes, *, domain: str, key: str) -> Record:
-    """Read a register.
+    """Parse a register.
 
     Args:
-        content: What it holds.
-        domain: The domain it is in.
-        key: Its key there.
+        content: The register's content.
+        domain: The register's domain, for the error.
+        key: The register's key, for the error.
 
     Raises:
-        ReplicaCorrupt: the content is not a register of this format.
+        ReplicaCorrupt: the content is not a register, is of a newer format, or does not fit its checksum.
     """
     try:
         document = json.loads(content)
@@ -75,7 +75,11 @@ def decode(content: bytes, *, domain: str, key: str) -> Record:
 
 
 def _has_checksum(document: Any, content: bytes) -> bool:
-    """Whether a register is of a format with a checksum, which then fits its content."""
+    """Return whether a register is of a format with a checksum.
+
+    Raises:
+        ValueError: the checksum does not fit the content, or the format is unknown.
+    """
     form = _of(dict, document).get("format")
     if "sha256" not in document and form in FORMATS_WITHOUT_CHECKSUM:
         return False

@@ -1,7 +1,7 @@
-"""One domain's register of one table, in that domain's store: read, and changed by conditional writes only.
+"""One domain's register of one table, in that domain's store. It is changed by conditional writes only.
 
-One conditional write checks the epoch and moves the head. There is nothing in between for a paused process to fall into.
-What may follow on what is decided in `record.py`.
+One conditional write checks the epoch and moves the head in a single step, so a process cannot be paused in
+between. The rules for which record may follow on which are in `record.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from etl_assets.mirroring.record_codec import decode, encode
 from etl_assets.mirroring.stores import Store
 
 REGISTERS = "register"
-"""The folder of all registers under a root."""
+"""Name of the folder that holds all registers under a root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A record as it was read, and the tag to write against."""
+    """A record as it was read, and the tag for a conditional write."""
 
     record: Record
     etag: str
@@ -38,10 +38,10 @@ class Register:
         return f"{REGISTERS}/{self._table}.json"
 
     def read(self) -> Held | None:
-        """The record; None where there is none.
+        """Read the record; None if the register does not exist.
 
         Raises:
-            ReplicaCorrupt: what is there is no register, or that of another table.
+            ReplicaCorrupt: the content is not a register, or is that of another table.
             Unanswered: the store did not answer.
         """
         found = self._store.get(self.key)
@@ -58,28 +58,31 @@ class Register:
         return Held(record, found.etag)
 
     def expect_own(self) -> None:
-        """Refuse the register of another table; one that cannot be read at all may be this one's.
+        """Refuse the register of another table. One that cannot be parsed passes, as it may be this table's.
 
         Raises:
-            ReplicaCorrupt: it is that of another table.
+            ReplicaCorrupt: the register is that of another table.
             Unanswered: the store did not answer.
         """
         if self._unreadable() is None:
             self.read()
 
     def remake(self, record: Record) -> bool:
-        """Replace what is there and cannot be read; False if it can be, or changes at this moment.
+        """Replace a register that cannot be parsed.
 
-        To be asked for by an operator only: a newer release may be able to read it.
+        Call this only on an operator's request: a newer release may be able to read the register.
+
+        Returns:
+            False if the register can be parsed or does not exist, or if it has just changed.
 
         Raises:
-            Unanswered: it may have been done, or may be done later.
+            Unanswered: the write may have been done, or may be done later.
         """
         etag = self._unreadable()
         return etag is not None and self._store.replace(self.key, encode(record), etag)
 
     def _unreadable(self) -> str | None:
-        """The tag of content that is no register; None if there is none, or if it is one."""
+        """Return the tag of content that is not a register; None if it is one, or if there is none."""
         found = self._store.get(self.key)
         if found is None:
             return None
@@ -90,24 +93,26 @@ class Register:
         return None
 
     def create(self, record: Record) -> bool:
-        """Write the first record; False if there is one already, whatever it says."""
+        """Write the first record; return False if there is a register already, whatever its content."""
         return self._store.create(self.key, encode(record))
 
     def swap(self, held: Held, record: Record) -> bool:
-        """Replace the record that was read, once. True says that this very call did it.
+        """Replace the record that was read; return True only if this call did it.
 
         Raises:
-            Unanswered: it may have been done, or may be done later.
+            Unanswered: the write may have been done, or may be done later.
         """
         return self._store.replace(self.key, encode(record), held.etag)
 
     def write(self, held: Held, record: Record) -> bool:
-        """Replace the record that was read; True if the register now holds `record`, whoever wrote it.
+        """Replace the record that was read, and read the register again if the answer does not arrive.
 
-        An answer that did not arrive is looked up. False: the register holds something else, read it and decide again.
+        Returns:
+            True if the register now holds `record`, whichever process wrote it. False if it may hold
+            something else: read it and decide again.
 
         Raises:
-            Unanswered: it may have been done, or may be done later.
+            Unanswered: the write may have been done, or may be done later.
         """
         if record == held.record:
             return True

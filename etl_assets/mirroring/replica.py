@@ -1,12 +1,14 @@
-"""One table under one store: its folder, its log entries, its data files.
+"""The replica of one table in one store: its folder, its log entries, its data files.
 
-Belongs here: what a replica holds and how it is brought further. Not here: who may vote for what (`record.py`), and when
-(`mirror.py`).
+Belongs here: the content of a replica, and how it is brought forward. Does not belong here: the rules for
+votes (`record.py`), and when to vote (`mirror.py`).
 
 ```
-tables/<table>/g000001/_delta_log/00000000000000000007.json   the log; what is published is never replaced, nor removed from the base on
-tables/<table>/staged/00000000000000000008.<chain>.json       an entry that was voted for and is not yet published
+tables/<table>/g000001/_delta_log/00000000000000000007.json   the log
+tables/<table>/staged/00000000000000000008.<chain>.json       an entry voted for, not yet published
 ```
+
+A published log entry is never replaced, and never removed unless it is before the base.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from etl_assets.mirroring.register import Register
 from etl_assets.mirroring.stores import Store
 
 _STAGED = re.compile(r"(\d{20})\.[0-9a-f]+\.json")
-"""A staged entry: its version, and the chain up to it."""
+"""Matches the name of a staged entry: its version, and the chain up to it."""
 
 
 class ForeignEntry(Exception):
-    """A folder has another entry under the version to be published: an unacknowledged tail, or somebody's edit."""
+    """A folder has another entry for the version to publish: an unacknowledged tail, or a foreign edit."""
 
 
 class ReplicaStore:
@@ -40,7 +42,7 @@ class ReplicaStore:
         self._table = table
 
     def folder(self, number: int) -> str:
-        """Key of a content generation's folder."""
+        """Return the key of a content generation's folder."""
         return f"tables/{self._table}/{folder_name(number)}"
 
     def entry_key(self, folder: int, version: int) -> str:
@@ -50,12 +52,12 @@ class ReplicaStore:
         return f"tables/{self._table}/staged/{version:020d}.{chain}.json"
 
     def entry(self, folder: int, version: int) -> bytes | None:
-        """A log entry of a folder, published or not."""
+        """Return a log entry of a folder, published or not; None if the folder has none of this version."""
         found = self.store.get(self.entry_key(folder, version))
         return None if found is None else found.content
 
     def stage(self, state: State, entry: bytes) -> None:
-        """Keep the entry of a state's head durably, under a name that no other content can have."""
+        """Store the entry of a state's head durably, under a name that no other content can have."""
         key = self.staged_key(state.version, state.chain)
         try:
             if self.store.create(key, entry):
@@ -63,7 +65,7 @@ class ReplicaStore:
         except Unanswered:
             if self.store.size(key) is None:
                 raise
-        # The process that put it there may have ended before it was durable.
+        # The process that wrote it may have ended before it was durable.
         self.store.persist([key])
 
     def unstage(self, state: State) -> None:
@@ -71,10 +73,17 @@ class ReplicaStore:
         self.store.delete(self.staged_key(state.version, state.chain))
 
     def history(self, folder: int, after: Published, upto: State) -> list[bytes] | None:
-        """The entries after `after` up to a state's head, as this replica has them.
+        """Return the entries after `after` up to a state's head, from this replica.
 
-        None: it does not have them all, or they are not that history. The head's own entry may be a staged one, and
-        the folder may have another in its place.
+        The head's entry may be a staged one; the folder may even have another entry in its place.
+
+        Args:
+            folder: Number of the folder.
+            after: The published part that the entries follow on.
+            upto: The state whose history to return.
+
+        Returns:
+            The entries, or None if some are missing or their chain is not that of the state.
         """
         entries: list[bytes] = []
         chain = after.chain
@@ -99,10 +108,17 @@ class ReplicaStore:
         return None if staged is None else staged.content
 
     def publish(self, at: Published, entries: Iterable[bytes]) -> Published:
-        """Put entries into the log after what is published, each only if nothing is there; the data must be there.
+        """Append entries to the published part of the log, without replacing any file.
+
+        Args:
+            at: The published part.
+            entries: The entries after it. Their data files must be in the folder already.
+
+        Returns:
+            The published part with these entries.
 
         Raises:
-            ForeignEntry: another entry is in the way.
+            ForeignEntry: the log has another entry in the place of one of them.
         """
         for entry in entries:
             version = at.version + 1
@@ -112,7 +128,10 @@ class ReplicaStore:
         return at
 
     def _put_if_absent(self, folder: int, version: int, entry: bytes) -> bool:
-        """Whether the log now holds this very entry, durably. Never replaces, never removes."""
+        """Write an entry if its version has none, and return whether the log now durably holds this entry.
+
+        Never replaces or removes a file.
+        """
         key = self.entry_key(folder, version)
         unanswered = Unanswered(
             f"{key} was there and is gone: somebody empties {self.store.name}",
@@ -129,7 +148,7 @@ class ReplicaStore:
             raise unanswered
         if found.content != entry:
             return False
-        # The process that put it there may have ended before it was durable.
+        # The process that wrote it may have ended before it was durable.
         self.store.persist([key])
         return True
 
@@ -141,18 +160,19 @@ class ReplicaStore:
         *,
         live: Sequence[NamedFile] = (),
     ) -> None:
-        """Copy the data files of some consecutive entries into a folder, from the first source that has each.
+        """Copy the data files of consecutive entries into a folder, each from the first source that has it.
 
-        Files that a later one of the entries takes out again may be gone everywhere, if they were vacuumed.
+        A file that a later one of the entries removes may be missing everywhere, as it may have been
+        vacuumed.
 
         Args:
-            folder: The folder.
-            entries: The entries.
-            sources: Replicas that have files, with the folder each has them in.
-            live: What the table had before these entries, if the folder does not have it.
+            folder: Number of the folder.
+            entries: The log entries.
+            sources: Replicas that have the files, each with the number of its folder.
+            live: Files that the table had before these entries, if the folder lacks them.
 
         Raises:
-            Unanswered: a file cannot be had at present.
+            Unanswered: no source that answers has a file in full.
         """
         gone_later: set[str] = set()
         held: list[str] = []
@@ -186,7 +206,7 @@ class ReplicaStore:
                     return True
                 chunks = replica.store.read(key)
             except Unanswered as error:
-                unanswered = error  # the next one may have it
+                unanswered = error  # the next source may have it
                 continue
             if chunks is not None:
                 self.store.put(target, chunks)
@@ -197,10 +217,10 @@ class ReplicaStore:
         return False
 
     def persist(self, folder: int, version: int, entry: bytes) -> None:
-        """Make a commit that Spark wrote here durable.
+        """Make a commit durable that was written to this replica: its data files and its log entry.
 
         Raises:
-            ReplicaCorrupt: a file of the commit is not as long as the commit says.
+            ReplicaCorrupt: a file of the commit is missing or does not have the size that the commit says.
         """
         for file in files_named(entry):
             if not file.fits(self.store.size(f"{self.folder(folder)}/{file.path}")):
@@ -215,13 +235,14 @@ class ReplicaStore:
         self.store.persist([*files, self.entry_key(folder, version)])
 
     def sweep(self, published: Published) -> None:
-        """Remove staged entries that came to nothing, or whose removal did not: those of published versions.
+        """Remove the staged entries of published versions.
 
-        No vote rests on them: one for such a version rests on the log.
+        They are left over from failed proposals, or from removals that failed. No vote depends on them: a
+        vote for a published version depends on the log.
         """
         prefix = f"tables/{self._table}/staged/"
         for key in list(self.store.list(prefix)):
-            # What else lies there is a file system's own, or somebody's.
+            # Other files belong to the file system or to another program, and stay.
             staged = _STAGED.fullmatch(key.removeprefix(prefix))
             if staged is not None and int(staged[1]) <= published.version:
                 self.store.delete(key)
@@ -234,16 +255,16 @@ class ReplicaStore:
         base: Base = WHOLE_LOG,
         live: Sequence[NamedFile] = (),
     ) -> Iterator[str]:
-        """What is wrong with the published part: log entries gone or changed, files of the newest version gone or cut.
+        """Yield the problems of the published part: wrong or missing entries, missing or cut-off data files.
 
-        Reads the log from its base on and asks for the size of every file in use. Deletion vectors are not looked at: the
-        log does not say when one of them is out of use.
+        Reads the log from its base on, and asks for the size of every file in use. Deletion vectors are not
+        checked, as the log does not say when one of them is no longer in use.
 
         Args:
-            published: What is to be there.
-            has_data: Whether data files are to be there.
+            published: The part that the replica must hold.
+            has_data: Whether it must hold data files.
             base: Where the log begins.
-            live: What its checkpoint says the table has of files.
+            live: The files in use according to the base's checkpoint.
         """
         chain = base.before
         files = {file.path: file for file in live if file.exact}

@@ -1,11 +1,11 @@
-"""The storage under a domain's root, as the protocol sees it: keys, bytes and conditional writes.
+"""The storage interface of the protocol: keys, bytes and conditional writes under a domain's root.
 
-Belongs here: the interface and what it guarantees. Not here: any store (`local_store.py`, `object_store.py`, and the
-in-memory twin `etl_assets/testing/memory_store.py`).
+Belongs here: the interface and its guarantees. Does not belong here: any store (`local_store.py`,
+`object_store.py`, and the in-memory twin `etl_assets/testing/memory_store.py`).
 
-Every operation either answers or raises `Unanswered`. A refusal (the key exists, the content changed) is an answer, and
-it is returned. After `Unanswered` the operation may have been done, may not, or may still be done later: whoever gets it
-reads again before deciding.
+Every operation either answers or raises `Unanswered`. A refusal (the key exists, the content changed) is an
+answer, and is returned. After `Unanswered` the operation may have been done, may not have been, or may still
+be done later: the caller must read again before it decides.
 """
 
 from __future__ import annotations
@@ -17,92 +17,109 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Content of a key and the tag that a conditional write compares."""
+    """Content of a key, and the tag that a conditional write compares."""
 
     content: bytes
     etag: str
 
 
 class Store(Protocol):
-    """A domain's root. Keys are relative paths with `/` between their parts. Safe for use by several threads."""
+    """A domain's root. Keys are relative paths with `/` between their parts.
+
+    Stores are safe to use from several threads.
+    """
 
     @property
     def name(self) -> str:
-        """What to call it in messages. Holds no credentials."""
+        """Name of the store in messages. Contains no credentials."""
         ...
 
     def get(self, key: str) -> Found | None:
-        """Content and tag of a small object; None when it is not there. Sees every write that was answered before."""
+        """Return content and tag of a small object; None if it does not exist.
+
+        Sees every write that was answered before.
+        """
         ...
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write a small object that is not there yet; durable when it returns True.
+        """Write a small object that does not exist yet.
 
-        Of any number of callers one gets True. False: the key exists, and nothing was changed; the one who made it may not
-        have come to make it durable (`persist`).
+        Of any number of concurrent callers one gets True.
+
+        Returns:
+            True if the object was written and is durable. False if the key exists: nothing was changed, and
+            the existing object may not be durable yet (`persist`).
         """
         ...
 
     def replace(self, key: str, content: bytes, etag: str) -> bool:
-        """Replace a small object if it still has the tag that was read; durable when it returns True.
+        """Replace a small object if it still has the tag that was read.
 
-        Comparing and writing are one step. False: the content changed or is gone, and nothing was written.
+        Comparing and writing are one atomic step.
+
+        Returns:
+            True if the object was replaced and is durable. False if it has changed or is missing: nothing was
+            written.
         """
         ...
 
     def put(self, key: str, chunks: Iterable[bytes]) -> None:
-        """Write a data file as a whole: the key never shows a part of it. Durable after `persist`.
+        """Write a data file as a whole: the key never shows a part of it.
 
-        Data files have names of their own, so that writing one again writes the same content.
+        The file is durable after `persist`. Each data file has a unique name, so writing it again writes the
+        same content.
         """
         ...
 
     def read(self, key: str) -> Iterator[bytes] | None:
-        """The content of a data file in chunks; None when it is not there."""
+        """Return the content of a data file in chunks; None if it does not exist."""
         ...
 
     def link(self, source: str, target: str) -> bool:
-        """Let `target` have the content of the data file `source` without moving bytes through this process.
+        """Give `target` the content of the data file `source` without moving bytes through this process.
 
-        False: the store cannot, or `source` is not there.
+        Returns:
+            False if the store cannot do this, or if `source` does not exist.
         """
         ...
 
     def persist(self, keys: Collection[str]) -> None:
-        """Make files and the folders that name them survive a power loss, whoever wrote them.
+        """Make files and their folders survive a power loss, whichever process wrote them.
 
         Raises:
-            Unanswered: one of them is not there or cannot be synced.
+            Unanswered: a file is missing or cannot be synced.
         """
         ...
 
     def size(self, key: str) -> int | None:
-        """Bytes of a file; None when it is not there."""
+        """Return the size of a file in bytes; None if it does not exist."""
         ...
 
     def modified(self, key: str) -> float | None:
-        """When a file got its content, in seconds since 1970 by the store's own clock; None when it is not there."""
+        """Return when a file was written, in seconds since 1970 by the store's clock; None without one."""
         ...
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Keys that begin with `prefix`, which ends with `/`, at any depth, in no order.
+        """Yield the keys that begin with `prefix`, at any depth and in no order. `prefix` ends with `/`.
+
+        An empty listing means that there are no such keys.
 
         Raises:
-            Unanswered: not all of them can be told, whatever was listed before; an empty listing says that there are none.
+            Unanswered: the listing is not complete, whatever was yielded before.
         """
         ...
 
     def delete(self, key: str) -> None:
-        """Remove a file; an absent one is fine."""
+        """Remove a file; does nothing if it does not exist."""
         ...
 
     def unfinished(self, prefix: str) -> Iterator[str]:
-        """Keys below `prefix` of what writes under way, and killed ones, have left so far; `list` does not name them."""
+        """Yield the keys below `prefix` of temporary files of running or killed writes; `list` omits them."""
         ...
 
     def prune(self, prefix: str) -> None:
-        """Remove folders in which there is nothing: that of `prefix`, which ends with `/`, and those in it.
+        """Remove empty folders: that of `prefix`, which ends with `/`, and those in it.
 
-        A store without folders has nothing to do.
+        Does nothing in a store without folders.
         """
         ...

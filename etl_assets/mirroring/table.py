@@ -1,4 +1,4 @@
-"""A mirrored table as one process sees it: its name, the domain the process works in, and the replicas it can reach."""
+"""A mirrored table as one process sees it: its name, the process's home domain, and its replicas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back from one domain: its record, or why there is none that counts."""
+    """Answer of one domain: its record, or the problem if it has no record that counts."""
 
     record: Record | None
     problem: str = ""
@@ -33,11 +33,10 @@ class MirroredTable:
     Attributes:
         name: The table.
         home: The domain this process works in.
-        roots: Root of each configured domain. Where a replica is that the locator names and settings do not, the
-            locator itself says.
+        roots: Root of each configured domain. A domain that only the locator names has its root there.
         open_store: Opens a root.
-        live_files: The data files that a checkpoint's content names.
-        couriers: Asks several domains at once.
+        live_files: Returns the data files that a checkpoint's content names.
+        couriers: Sends requests to several domains concurrently.
     """
 
     name: str
@@ -49,7 +48,7 @@ class MirroredTable:
     _replicas: dict[tuple[str, str], ReplicaStore] = field(default_factory=dict)
 
     def replica(self, domain: str, locator: Locator | None = None) -> ReplicaStore:
-        """The replica in a domain, at the root the locator says, else at the configured one."""
+        """Return the replica in a domain, at the root in the locator, else at the configured one."""
         named = None if locator is None else locator.replica(domain)
         uri = self.roots[domain] if named is None else named.uri
         if (domain, uri) not in self._replicas:
@@ -58,7 +57,12 @@ class MirroredTable:
         return self._replicas[domain, uri]
 
     def read(self, domain: str, locator: Locator | None = None) -> Answer:
-        """A domain's record, or why it does not count: no answer, none there, another memory than the agreed one."""
+        """Read a domain's record.
+
+        Returns:
+            The record; or why it does not count: no answer, no register, an unreadable one, or another
+            incarnation.
+        """
         try:
             held = self.replica(domain, locator).register.read()
         except (Unanswered, ReplicaCorrupt) as error:
@@ -68,7 +72,10 @@ class MirroredTable:
         return Answer(None if held is None else held.record)
 
     def disqualified(self, held: Held | None, domain: str, locator: Locator | None) -> str | None:
-        """Why a register must not be counted, None if it may be: a blank or foreign memory forgot its promises."""
+        """Return why a register must not be counted, or None if it may be.
+
+        A register that is missing, or has another incarnation than the locator names, has lost its promises.
+        """
         if held is None:
             return "has no register: its root was emptied, or it never belonged to the table"
         agreed = None if locator is None else locator.replica(domain)

@@ -1,11 +1,12 @@
-"""Checkpoint files that readers find in a log's listing, though `_last_checkpoint` does not name them.
+"""Unnamed checkpoints: readers find them in a log's listing, though `_last_checkpoint` does not name them.
 
-Belongs here: whether one of them would be believed and says something else than the log. Does not belong here: whether the one that
-is named is what was marked (`checkpoints.py`).
+Belongs here: whether readers would trust one that contradicts the log. Does not belong here: whether the
+named one fits its mark (`checkpoints.py`).
 
-Whoever opens a table lists its log from the checkpoint that is named on, and takes the newest that it finds. Between a file and
-its name processes are killed, and a base's checkpoint lies in its place before it is agreed on: those of the platform's making
-are known by what they say, whatever the moment.
+Readers list the log from the named checkpoint on, and take the newest checkpoint they find. The platform
+itself leaves unnamed ones: a process may be killed between writing a file and naming it, and a base's
+checkpoint is in place before the base is agreed on. So the platform's own checkpoints are recognized by their
+content, at any time.
 """
 
 from __future__ import annotations
@@ -19,24 +20,27 @@ from etl_assets.mirroring.record import WHOLE_LOG, Base, Published
 from etl_assets.mirroring.replica import ReplicaStore
 
 SumsUp = Callable[[bytes, Checkpoint | None, Sequence[bytes]], bool]
-"""Whether a checkpoint's content says what some entries say, which follow on another checkpoint, or are the first."""
+"""Whether a checkpoint sums up some entries, which follow on the other checkpoint or are the first."""
 _BELIEVED = re.compile(r"(\d{20})\.(?:checkpoint\..+|\d{20}\.compacted\.json)")
-"""What sums up entries: checkpoints in one file or in several, and compacted entries. The platform makes the first kind only."""
+"""Matches files that sum up entries: checkpoints in one or several files, and compacted entries.
+
+The platform makes checkpoints in one file only.
+"""
 
 
 def foreign_checkpoint(
     replica: ReplicaStore, at: Published, base: Base, head: int, sums_up: SumsUp
 ) -> str | None:
-    """What is wrong with what a reader of the published version takes for its checkpoint; None if nothing is.
+    """Return what is wrong with the checkpoints that a reader of the published version may use, or None.
 
-    Files of versions up to the one that is named are left aside: only who goes back to such a version reads them.
+    Files of versions up to the named one are not checked: only readers of such an old version use them.
 
     Args:
-        replica: The replica, whose log has been compared with the agreed chain.
-        at: What is published in it.
-        base: Where its log begins.
-        head: The acknowledged version; none is made of a later one.
-        sums_up: Compares content with entries.
+        replica: The replica. Its log must have been compared with the agreed chain.
+        at: The published part of the replica.
+        base: Where the replica's log begins.
+        head: The acknowledged version. The platform makes no checkpoint of a later one.
+        sums_up: Compares a checkpoint with log entries.
 
     Raises:
         ReplicaCorrupt: delta-rs cannot read the log.
@@ -56,13 +60,13 @@ def foreign_checkpoint(
         if name != f"{version:020d}.checkpoint.parquet" or version > max(head, at.version):
             return f"{key} is a checkpoint that the platform did not make"
         if version > at.version:
-            continue  # of a base that the replica has not come up to
+            continue  # of a base that the replica has not reached
         built_on = newest if named == after else checkpoint_of_base(replica, at.folder, base)
         entries = [replica.entry(at.folder, each) for each in range(after + 1, version + 1)]
         there = [entry for entry in entries if entry is not None]
         found = replica.store.get(key)
         if found is None or len(there) < len(entries) or (built_on is None and after >= 0):
-            continue  # removed since, or damage of another kind
+            continue  # removed in the meantime, or damage of another kind
         if not sums_up(found.content, built_on, there):
             return f"{key} is a checkpoint that says something else than the log"
     return None

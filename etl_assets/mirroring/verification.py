@@ -1,6 +1,7 @@
-"""What is wrong with a replica: its acknowledged part compared with what was agreed on.
+"""Verification of a replica: compare its published part with what was agreed on.
 
-Reads the log as a whole, from the base on, and asks for the size of every file in use.
+Reads the whole log from the base on, and asks for the size of every file in use. `inspection.py` does the
+same in bounded steps; `contents.py` compares the bytes of data files.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ from etl_assets.mirroring.unnamed_checkpoints import SumsUp, foreign_checkpoint
 
 
 def problems(table: MirroredTable, agreed: ReplicaConfig, state: State, sums_up: SumsUp) -> list[str]:
-    """What is wrong with a replica of an acknowledged state; also that it does not answer, or has lost its register.
+    """Return what is wrong with a replica, one message for each problem.
 
-    One so far behind that it begins anew at the base has nothing that counts, and so nothing wrong. `sums_up` compares a
-    checkpoint with entries.
+    A replica that does not answer or has lost its register is a problem as well. A replica that ends before
+    the base has no problems: nothing it holds is needed, and it is rebuilt from the base.
+
+    Args:
+        table: The table.
+        agreed: The replica.
+        state: The acknowledged state to compare with.
+        sums_up: Compares a checkpoint with log entries.
     """
     answer = table.read(agreed.domain, state.locator)
     if answer.record is None:
@@ -41,11 +48,11 @@ def _problems(
     if at.version < base.first:
         return
     found = list(_damage(table, replica, agreed, at, base))
-    # Only of a log that is the published one it can be told whether the others agreed on it.
+    # A fork can be recognized only if the log is the one that the register says was published.
     if not found and (fork := forked(replica, record, state, holders(table, agreed, state))) is not None:
         found = [fork]
     yield from found
-    # Only a log that is the agreed one says what a checkpoint has to say.
+    # A checkpoint can be compared only with a log that is the agreed one.
     if not found and agreed.has_data:
         problem = foreign_checkpoint(replica, at, base, state.version, sums_up)
         yield from () if problem is None else (problem,)
@@ -65,10 +72,12 @@ def _damage(
 
 
 def fork_of(table: MirroredTable, agreed: ReplicaConfig, state: State) -> str | None:
-    """Why what a replica has published is not of an acknowledged state's history; None if it is, or cannot be told.
+    """Return why a replica's published history is not that of an acknowledged state.
+
+    None if it is that history, if the replica has no record that counts, or if its log is damaged.
 
     Raises:
-        Unanswered: its store does not answer.
+        Unanswered: the replica's store does not answer.
     """
     record = table.read(agreed.domain, state.locator).record
     if record is None:
@@ -76,12 +85,15 @@ def fork_of(table: MirroredTable, agreed: ReplicaConfig, state: State) -> str | 
     replica = table.replica(agreed.domain, state.locator)
     found = forked(replica, record, state, holders(table, agreed, state))
     if found is not None and not Proof().holds(replica, record.published, state.base):
-        return None  # damaged, which says nothing of what was agreed on
+        return None  # a damaged log says nothing about what was agreed on
     return found
 
 
 def holders(table: MirroredTable, agreed: ReplicaConfig, state: State) -> Iterator[tuple[ReplicaStore, int]]:
-    """The other replicas with an acknowledged history, the leader's first; whether they have it all shows when it is read."""
+    """Yield the other replicas and their folders, the leader's first, as sources of an acknowledged history.
+
+    A replica may lack a part of the history: reading it shows that.
+    """
     others = [domain for domain in state.locator.domains(*Role) if domain != agreed.domain]
     for domain in sorted(others, key=lambda domain: domain != state.epoch.domain):
         if (record := table.read(domain, state.locator).record) is not None:
@@ -89,7 +101,7 @@ def holders(table: MirroredTable, agreed: ReplicaConfig, state: State) -> Iterat
 
 
 def begins_at(replica: ReplicaStore, record: Record, state: State) -> Base:
-    """The base to compare from: the one that the replica voted for, or a later one that it was built from."""
+    """Return the base to compare from: the one the replica voted for, or the state's if rebuilt from that."""
     voted = state.base if record.accepted is None else record.accepted.base
     folder = record.published.folder
     has_it = voted == state.base or replica.entry(folder, voted.first) is not None

@@ -1,7 +1,8 @@
-"""One voter's part: granting a claim, voting for a state, publishing what was acknowledged.
+"""One voter's part in the protocol: grant a claim, vote for a state, publish what was acknowledged.
 
-Each brings the replica as far as its answer needs, then makes one conditional write against the record it has read. A
-write that is refused starts over from reading. All of it may be done late, twice or by several processes at once.
+Each operation first brings the replica as far as its answer requires. Then it makes one conditional write
+against the record it has read. If the write is refused, it starts over from reading. Every operation is safe
+to run late, twice or concurrently in several processes.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from etl_assets.mirroring.table import Answer, MirroredTable
 
 ATTEMPTS = 8
 Sources = Sequence[tuple[ReplicaStore, int]]
-"""Replicas that hold a state's history, with the folder each has it in; tried in order."""
+"""Replicas that hold a state's history, each with the number of the folder that holds it; tried in order."""
 
 
 class Voter:
-    """The replica of one domain, asked by a process of any domain."""
+    """The replica of one domain as a voter; used by processes of any domain."""
 
     def __init__(self, table: MirroredTable, domain: str, locator: Locator) -> None:
         self.replica = table.replica(domain, locator)
@@ -34,11 +35,27 @@ class Voter:
         self._locator = locator
 
     def claim(self, epoch: Epoch) -> Answer:
-        """Promise an epoch; the answer's record then holds the promise, or a higher one that refuses it."""
+        """Promise an epoch.
+
+        Returns:
+            The record with the promise. If it was refused, the record holds the higher promise that refused
+            it.
+        """
         return self._change(lambda held: held.record.promise(epoch))
 
     def vote(self, state: State, sources: Sources) -> Answer:
-        """Accept a state once its data and log are durable here; refused by a record that promised a higher epoch."""
+        """Accept a state, after making its data and its log durable in this replica.
+
+        A record that promised a higher epoch refuses the vote.
+
+        Args:
+            state: The state to vote for.
+            sources: Replicas that hold its history.
+
+        Returns:
+            The record that accepted the state or refused it; no record if the domain does not count or cannot
+            vote, with the reason in `problem`.
+        """
 
         def voted(held: Held) -> Record | None:
             record = held.record
@@ -58,7 +75,11 @@ class Voter:
         return self._change(voted)
 
     def publish(self, state: State, sources: Sources) -> Answer:
-        """Put the history of an *acknowledged* state into the log and note how far it reaches."""
+        """Publish an *acknowledged* state: write its history into the log, and its version into the register.
+
+        A replica that has published this version or a later one is left as it is. The staged entry of the
+        state is removed.
+        """
 
         def published(held: Held) -> Record | None:
             at = held.record.published
@@ -77,15 +98,18 @@ class Voter:
             try:
                 self.replica.unstage(state)
             except Unanswered:
-                return answer  # a leftover; `ReplicaStore.sweep` takes it
+                return answer  # the staged entry is left; `ReplicaStore.sweep` removes it
         return answer
 
     def install(self, state: State, sources: Sources) -> Published:
-        """Have the history of a first state, its head too, before there is a register that votes for it."""
+        """Write the history of a table's first state, head included, before the domain has a register.
+
+        Creating the register with this state is the domain's vote for it.
+        """
         return self._write_head(NOTHING_PUBLISHED, state, sources, voted=False)
 
     def _write_head(self, at: Published, state: State, sources: Sources, *, voted: bool) -> Published:
-        """Bring the log to a state's head, in a new folder where another entry is in the way."""
+        """Bring the log to a state's head, in a new folder if another entry is in its place."""
         try:
             reached, head = self.bring(at, state, sources, voted=voted)
             return self.replica.publish(reached, head)
@@ -96,21 +120,23 @@ class Voter:
     def bring(
         self, at: Published, state: State, sources: Sources, *, voted: bool = False
     ) -> tuple[Published, list[bytes]]:
-        """Bring the replica to a state: data of all versions, log up to the one before the head.
+        """Bring the replica to a state: the data of all versions, and the log up to the one before the head.
 
-        The one before the head is acknowledged: nobody votes for a version before the last one is.
+        The version before the head is acknowledged: no voter votes for a version before the previous one is.
 
         Args:
-            at: What is published here.
-            state: Where to bring it.
-            sources: Who has the history.
-            voted: The replica has voted for the state, so that the head's data is here and durable.
+            at: The published part of this replica.
+            state: The state to reach.
+            sources: Replicas that hold its history.
+            voted: Whether the replica has voted for the state. Then the head's data is durable here already.
 
         Returns:
-            How far the log reaches, and the head's entry (none for a table without versions).
+            The published part that the log now holds, and the head's entry (none for a table without
+            versions).
 
         Raises:
-            ReplicaCorrupt: what is published here is of another history.
+            ReplicaCorrupt: this replica has published another history, or no source has the history.
+            Unanswered: a store does not answer, or no source that answers has a data file.
         """
         history = None if at.version + 1 < state.base.first else _history(sources, at, state)
         if history is None:
@@ -127,19 +153,26 @@ class Voter:
     def rebuild(
         self, at: Published, state: State, sources: Sources, *, with_head: bool = False
     ) -> tuple[Published, list[bytes]]:
-        """Build the replica anew beside its folder, which is not touched again: late writers only reach the old one.
+        """Rebuild the replica in a new folder.
 
-        It begins at the state's base: with the checkpoint of that version, the data files that are live there, and the
-        log from there on, whose chain must come out as agreed.
+        The old folder is not touched again, so late writers do not reach the new one.
+
+        The new folder begins at the state's base: with the checkpoint of that version, the data files in use
+        at it, and the log from there on. The chain of the log must be the agreed one.
 
         Args:
-            at: What is published here.
-            state: Where to bring it.
-            sources: Who has the history.
-            with_head: Put the head into the log as well, in a folder where nothing else is in its place.
+            at: The published part of this replica.
+            state: The state to reach.
+            sources: Replicas that hold its history.
+            with_head: Write the head into the log as well. A folder with another entry in its place is
+                skipped.
+
+        Returns:
+            As for `bring`.
 
         Raises:
-            ReplicaCorrupt: no source can show the history from the base on, or has the base's checkpoint.
+            ReplicaCorrupt: no source has the history from the base on, or the base's checkpoint.
+            Unanswered: a store does not answer, or no source that answers has a data file.
         """
         base = state.base
         history = _history(sources, base.start(at.folder), state)
@@ -169,12 +202,14 @@ class Voter:
                 return before_head, head
 
     def holds(self, at: Published, base: Base, sources: Sources) -> bool:
-        """Whether what is published here has the log from a base on, and its checkpoint, which is copied if it is missing.
+        """Return whether the published part has the log from a base on and the base's checkpoint.
 
-        No: the folder begins later, or has another checkpoint of that version; it is to be rebuilt.
+        A missing checkpoint is copied from a source. The replica must be rebuilt if the answer is False: its
+        log lacks the base's entry, or it has another checkpoint of that version.
 
         Raises:
             ReplicaCorrupt: no source has the base's checkpoint.
+            Unanswered: a store does not answer.
         """
         if at.version >= base.first and self.replica.entry(at.folder, base.first) is None:
             return False
@@ -184,7 +219,7 @@ class Voter:
         return Checkpoints(self.replica, at.folder).keep(base, content)
 
     def _hold(self, at: Published, state: State, sources: Sources) -> Published:
-        """Have the log from the state's base on, in a new folder if need be."""
+        """Make the replica hold the log from the state's base on, in a new folder if necessary."""
         if self.holds(at, state.base, sources):
             return at
         published = at.version >= state.version
@@ -192,7 +227,12 @@ class Voter:
         return state.published_in(before_head.folder) if published else before_head
 
     def _checkpoint(self, base: Base, sources: Sources) -> bytes:
-        """The checkpoint of a base, from the first source that has the one that was agreed on."""
+        """Return the agreed checkpoint of a base, from the first source that has it.
+
+        Raises:
+            ReplicaCorrupt: no source has it, and all of them answered.
+            Unanswered: no source that answered has it.
+        """
         unanswered: Unanswered | None = None
         for replica, folder in sources:
             try:
@@ -219,9 +259,14 @@ class Voter:
         return agreed is None or agreed.has_data
 
     def _change(self, decide: Callable[[Held], Record | None]) -> Answer:
-        """Read, decide, write; again when somebody else wrote in between.
+        """Read the register, decide, and write; start over if another process wrote in between.
 
-        The answer holds the record as it is then. Where the decision was a refusal it is the one that refused.
+        Args:
+            decide: Returns the record to write, or None to refuse.
+
+        Returns:
+            The written record, or the record that led to a refusal; no record if the domain does not count,
+            its store does not answer or its replica is corrupt, with the reason in `problem`.
         """
         try:
             for _ in range(ATTEMPTS):
@@ -244,7 +289,7 @@ def _covers(record: Record, state: State) -> bool:
 
 
 def _with_base_of(record: Record, state: State) -> State:
-    """A state with the base that a voter has voted for since: its folder must not lose that again."""
+    """Return a state with the later base that a voter has accepted: a new folder must begin there as well."""
     accepted = record.accepted
     if accepted is None or accepted.base.first <= state.base.first:
         return state
@@ -252,7 +297,13 @@ def _with_base_of(record: Record, state: State) -> State:
 
 
 def _history(sources: Sources, after: Published, state: State) -> list[bytes] | None:
-    """The entries after `after` up to a state's head, from the first source that has them."""
+    """Return the entries after `after` up to a state's head, from the first source that has them.
+
+    None if no source has them, and all of them answered.
+
+    Raises:
+        Unanswered: no source that answered has them.
+    """
     unanswered: Unanswered | None = None
     for replica, folder in sources:
         try:

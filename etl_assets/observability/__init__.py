@@ -1,1 +1,1 @@
-"""What the platform did, in figures: read from tables' logs, shown to people and machines. Knows no Dagster."""
+"""Metrics and state of the platform, read from tables' logs for people and machines. Knows no Dagster."""

@@ -1,4 +1,4 @@
-"""Dead letters as they stand in their table: listing them, finding one by its id. No JVM."""
+"""Read dead letters from their table: list them, find one by its id. No JVM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN_CHARACTERS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One dead letter. `record` is None where it was not read or not kept."""
+    """One dead letter. `record` is None if it was not read or not kept."""
 
     dead_letter_id: str
     stage: str
@@ -46,7 +46,7 @@ class DeadLetter:
 
     @property
     def is_open(self) -> bool:
-        """Whether it waits for an operator."""
+        """Whether the dead letter waits for an operator."""
         return self.state == DeadLetterState.OPEN
 
     @property
@@ -55,7 +55,7 @@ class DeadLetter:
         return self.reason == DeadLetterReason.RECORD_TOO_LARGE
 
     def record_bytes(self) -> bytes:
-        """The record as it came; empty if it was not kept."""
+        """Return the record as received; empty if it was not kept."""
         if self.record is None:
             return b""
         if self.record_encoding == RecordEncoding.BASE64:
@@ -63,7 +63,7 @@ class DeadLetter:
         return self.record.encode()
 
     def as_json(self) -> dict[str, Any]:
-        """The letter as JSON has it."""
+        """Return the dead letter as a JSON object."""
         content = dataclasses.asdict(self)
         content["failed_at"] = self.failed_at.isoformat()
         content["partition_date"] = self.partition_date.isoformat()
@@ -72,7 +72,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """Which letters; None takes all."""
+    """Filter on dead letters. A field that is None matches all of them."""
 
     state: DeadLetterState | None = None
     stage: str | None = None
@@ -80,7 +80,7 @@ class DeadLetterFilter:
     day: dt.date | None = None
 
     def values(self) -> dict[str, list[Any]]:
-        """The allowed values by column."""
+        """Return the allowed values by column."""
         wanted = {
             "state": None if self.state is None else self.state.value,
             "stage": self.stage,
@@ -93,12 +93,12 @@ class DeadLetterFilter:
 def list_letters(
     domain: FailureDomain, wanted: DeadLetterFilter, *, limit: int | None
 ) -> tuple[list[DeadLetter], int]:
-    """The newest letters, without their records, and how many there are in all.
+    """Return the newest dead letters, without their records, and the number of all that match.
 
     Args:
-        domain: Where the table is.
-        wanted: Which letters.
-        limit: At most that many; None for all.
+        domain: Failure domain to read the table in.
+        wanted: Filter on the dead letters.
+        limit: Maximum number to return; None returns all.
     """
     total = 0
 
@@ -116,10 +116,12 @@ def list_letters(
 
 
 def find_letters(domain: FailureDomain, ids: Sequence[str]) -> list[DeadLetter]:
-    """The letters of ids, or of unique beginnings of ids, with their records; in the order asked, each once.
+    """Return dead letters with their records, by id or by a unique prefix of it.
+
+    The result has the order of `ids`, and each dead letter once.
 
     Raises:
-        NotFound: an id is no letter's, or the beginning of more than one.
+        NotFound: no dead letter has an id, or a prefix matches more than one.
     """
     whole = dict.fromkeys(_resolve(domain, each) for each in ids)
     found = {letter.dead_letter_id: letter for letter in read_dead_letters(domain, dead_letter_id=whole)}
@@ -127,7 +129,7 @@ def find_letters(domain: FailureDomain, ids: Sequence[str]) -> list[DeadLetter]:
 
 
 def read_dead_letters(domain: FailureDomain, **where: Iterable[Any]) -> list[DeadLetter]:
-    """The letters with certain values in some columns, with their records."""
+    """Return the dead letters with given values in some columns, with their records."""
     columns = (*_LIGHT_COLUMNS, "record")
     values = {name: list(some) for name, some in where.items()}
     return [DeadLetter(**row) for row in find_rows(_table(domain), columns=columns, where=values)]

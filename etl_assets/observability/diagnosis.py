@@ -1,4 +1,4 @@
-"""All checks of machine and installation, in the order in which one thing needs the other."""
+"""All checks of the machine and the installation, each after the checks it depends on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECRET = environment.POSTGRES_URL
 
 
 def diagnose(environ: Mapping[str, str] | None = None) -> list[Finding]:
-    """Check everything. Works without Java and with broken settings, and changes nothing."""
+    """Run all checks. Works without Java and with broken settings, and changes nothing."""
     settings, finding = _settings(environ)
     home = home_folder(environ)
     roots = (
@@ -71,7 +71,7 @@ def _settings(environ: Mapping[str, str] | None) -> tuple[Settings | None, Findi
 
 
 def _variables(environ: Mapping[str, str] | None) -> Iterator[Finding]:
-    """Names that look like the platform's and are not read by anything."""
+    """Yield a warning for each environment variable that resembles the platform's but is never read."""
     for name, near in environment.unknown(environ).items():
         known = ", ".join(variable.name for variable in environment.VARIABLES)
         yield warn(
@@ -82,12 +82,15 @@ def _variables(environ: Mapping[str, str] | None) -> Iterator[Finding]:
 
 
 def _there(environ: Mapping[str, str] | None) -> Iterator[Finding]:
-    """There is an installation; NoInstallation is the finding where there is none."""
+    """Yield the installation's home folder.
+
+    A missing installation (NoInstallation) becomes a failed finding.
+    """
     yield ok(installation.INSTALLATION, str(load_installation(environ).home))
 
 
 def _spark(settings: Settings | None) -> list[Finding]:
-    """Java and jars; a Spark that runs elsewhere needs neither here."""
+    """Check Java and the jars. Spark on a remote server needs neither on this machine."""
     if settings is not None and settings.spark.master.startswith("sc://"):
         return [ok(machine.JAVA, f"not needed: Spark is reached at {settings.spark.master}")]
     return [*answer(machine.JAVA, machine.check_java), *answer(machine.JARS, machine.check_jars)]

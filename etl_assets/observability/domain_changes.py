@@ -1,4 +1,4 @@
-"""What became of mirrored tables between two looks at them: relocations, other generations, one copy. Pure."""
+"""Changes of mirrored tables between two observations: another leader, another generation. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class ChangeKind(StrEnum):
-    """What can be seen to have changed.
+    """Kind of an observed change.
 
     RELOCATED: another domain leads the table.
-    REBOUND: the locator changed, so that every reader binds again: another leader, or other replicas.
+    REBOUND: the replica set changed (another leader or other replicas), so every reader binds again.
     """
 
     RELOCATED = "relocated"
@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noted:
-    """What one look leaves for the next one to compare with."""
+    """State of one table at an observation, kept for comparison with the next one."""
 
     leader: str | None
     epoch: int
@@ -45,7 +45,7 @@ class Noted:
 
     @classmethod
     def of(cls, standing: ReplicationStatus) -> Noted:
-        """The part of a standing that is compared."""
+        """Return the part of a replication status that is compared."""
         return cls(
             leader=standing.leader,
             epoch=standing.epoch,
@@ -55,7 +55,10 @@ class Noted:
 
 
 def changes(before: Mapping[str, Noted], after: Mapping[str, Noted]) -> Iterator[Change]:
-    """What changed of the tables that both looks saw, and that somebody had led: to be led at first is no move."""
+    """Yield the changes of tables that are in both observations.
+
+    A table's first leader is not a change.
+    """
     for table in [name for name in after if name in before and before[name].epoch]:
         was, now = before[table], after[table]
         if now.leader != was.leader:

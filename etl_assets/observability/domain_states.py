@@ -1,4 +1,4 @@
-"""Where every failure domain and every mirrored table stands: health, leaders, how far replicas are behind. No JVM."""
+"""State of failure domains and mirrored tables: health, leaders, lag of the replicas. No JVM."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainState:
-    """One domain as it is now.
+    """State of one domain.
 
     Attributes:
-        name: Its name.
-        root: Its root.
+        name: Name of the domain.
+        root: Root folder or address.
         role: voter, witness or learner.
-        health: `healthy`, `degraded`, `unavailable`, or what an operator said: `drained`, `failed`.
-        why: What made it so; None for a healthy domain.
-        problem: Why no stage can be placed there, None if nothing stands against it.
-        leads: Tables it leads.
-        behind: For each table how many acknowledged versions its replica lacks; None where it does not answer.
-        whole: Tables whose newest acknowledged version it holds with all its rows.
+        health: `healthy`, `degraded` or `unavailable`; or what an operator set: `drained`, `failed`.
+        why: Reason for the health; None for a healthy domain.
+        problem: Why no stage can be placed there; None if stages can.
+        leads: Tables that the domain leads.
+        behind: Number of acknowledged versions that each table's replica lacks; None if the replica does not
+            answer.
+        whole: Tables whose newest acknowledged version the domain holds with all rows.
     """
 
     name: str
@@ -46,18 +47,21 @@ class DomainState:
 
     @property
     def told(self) -> str:
-        """Health and what is behind it, in words."""
+        """Health and its reason, in words."""
         why = self.problem or self.why
         return f"{self.health}: {why}" if why else self.health
 
     def as_json(self) -> dict[str, Any]:
-        """The state as JSON has it."""
+        """Return the state as a JSON object."""
         lists = {"leads": list(self.leads), "whole": list(self.whole)}
         return {**dataclasses.asdict(self), **lists, "behind": dict(self.behind)}
 
 
 def replication_statuses(placement: Placement) -> dict[str, ReplicationStatus]:
-    """Every mirrored table of the platform that exists; with a problem instead of figures where too few domains answer."""
+    """Return the replication status of every mirrored table that exists.
+
+    If too few domains answer for a table, its status holds a problem instead of numbers.
+    """
     found: dict[str, ReplicationStatus] = {}
     for table in placement.catalog.names:
         mirrored = platform_table(table, placement.reader()).replication
@@ -75,11 +79,14 @@ def replication_statuses(placement: Placement) -> dict[str, ReplicationStatus]:
 def domain_states(
     placement: Placement, tables: Mapping[str, ReplicationStatus] | None = None
 ) -> list[DomainState]:
-    """Every configured domain, in the order of the platform file, then those that hold replicas and are not in it.
+    """Return the state of each domain.
+
+    Configured domains come first, in the platform file's order; then domains that hold replicas but are not
+    configured.
 
     Args:
         placement: The domains.
-        tables: Where the tables stand, if that is known already.
+        tables: Replication statuses by table, if already known.
     """
     tables = replication_statuses(placement) if tables is None else tables
     configured = [site.name for site in placement.sites]
@@ -97,7 +104,7 @@ def _state(placement: Placement, site: Site, tables: Mapping[str, ReplicationSta
     standing, health = placement.memory.of(site.name).standing, placement.watch.observations.of(site.name)
     state = health.state
     if problem is not None and state is HealthState.HEALTHY:
-        # Seen just now, and not yet by a probe.
+        # The problem was found just now, before a probe saw it.
         state = HealthState.DEGRADED
     return DomainState(
         name=site.name,
@@ -126,7 +133,9 @@ def _stray(name: str, tables: Mapping[str, ReplicationStatus]) -> DomainState:
 
 
 def _replicas(domain: str, tables: Mapping[str, ReplicationStatus]) -> dict[str, Any]:
-    """What a domain has of the tables; of one that it is to join yet it does not count as behind."""
+    """Return the table fields of a domain's state. A domain that has yet to join a table does not count as
+    behind.
+    """
     return {
         "leads": tuple(name for name, standing in tables.items() if standing.leader == domain),
         "behind": {
@@ -139,9 +148,9 @@ def _replicas(domain: str, tables: Mapping[str, ReplicationStatus]) -> dict[str,
 
 
 def one_loss(states: Sequence[DomainState]) -> str | None:
-    """What losing any one domain now would lose, in words; None if nothing.
+    """Describe what would be lost if any one domain were lost now; None if nothing would.
 
-    An acknowledged version is safe from one loss while two replicas with data have all of it.
+    An acknowledged version survives one loss while two replicas with data hold all of it.
     """
     if len(states) == 1:
         return "There is one failure domain: losing its disk loses everything."

@@ -1,7 +1,8 @@
-"""The whole story of one event, put together from the tables. No JVM.
+"""The full history of one event, assembled from the tables. No JVM.
 
-The stages' own tables say what happened, so that the story is right also while audit_log lags; what audit_log says is
-matched to it. The event's day is found by reading one column; everything after is confined to the days it was seen on.
+The stages' own tables are the source, so the history is correct even while audit_log lags. Entries of
+audit_log are matched to it. One column is read to find the event's day; all later reads are confined to the
+days the event was seen on.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ _EXCEPTION_COLUMNS = tuple(name for name in EXCEPTIONS_TABLES[0].names if name !
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventHistory:
-    """Everything known of an event.
+    """All that is known about an event.
 
     Attributes:
-        event_id: Its id.
-        event: The accepted event: raw_events' columns; None if it was never accepted.
-        file: File the accepted event came from.
+        event_id: Id of the event.
+        event: The accepted event, with raw_events' columns; None if it was never accepted.
+        file: File of the accepted event.
         line: Line in that file.
-        happenings: What happened to it, in order of time.
-        waiting_for: Stages that have not judged it yet.
+        happenings: History entries, in order of time.
+        waiting_for: Stages that have yet to process the event.
         dead_letters: Its dead letters, without their records.
-        order: The row of order_status_view its order has; None while there is none.
+        order: Row of its order in order_status_view; None if there is none yet.
     """
 
     event_id: str
@@ -66,22 +67,22 @@ class EventHistory:
 
     @property
     def repeats(self) -> tuple[HistoryEntry, ...]:
-        """Where its id was seen again, with the same content or another."""
+        """History entries in which the id was seen again, with the same content or another."""
         return tuple(
             each for each in self.happenings if each.outcome in (Outcome.DUPLICATE, Outcome.CONFLICT)
         )
 
 
 def tell(domain: FailureDomain, landing: Path, event_id: str) -> EventHistory:
-    """Put the story of an event together.
+    """Assemble the history of an event.
 
     Args:
-        domain: Where the tables and replays are.
+        domain: Failure domain of the tables and replays.
         landing: The landing folder.
-        event_id: The event's id.
+        event_id: Id of the event.
 
     Raises:
-        NotFound: no table knows the id.
+        NotFound: no table has the id.
     """
     return _Teller(domain, SourceFolders.of(landing, replays_folder(domain, INGEST)), event_id).tell()
 
@@ -137,7 +138,10 @@ class _Teller:
         return rows[0] if rows else None
 
     def _letters(self, rows: Sequence[dict[str, Any]]) -> list[DeadLetter]:
-        """The letters that name the event, and those it was corrected from, which may name none, or another."""
+        """Return the dead letters of the event, and those whose correction it is.
+
+        The latter may carry no event id, or another one.
+        """
         replayed = {
             happenings.replay_of(row["source_position"])[0] for row in rows if row["source"] == REPLAYS
         }
@@ -151,7 +155,7 @@ class _Teller:
     def _first_refusals(
         self, letters: Sequence[DeadLetter], known: set[str]
     ) -> list[tuple[str, dict[str, Any]]]:
-        """The exceptions that the letters began with, and that do not name the event."""
+        """Return the exceptions that the dead letters started from and that do not carry the event's id."""
         days = {letter.partition_date for letter in letters}
         missing = {letter.dead_letter_id for letter in letters} - known
         return [
@@ -191,14 +195,18 @@ class _Teller:
         return [happenings.committed(row) for row in self._rows_of(event, WAREHOUSE_ROWS.name, columns)]
 
     def _undone(self, event: dict[str, Any]) -> list[HistoryEntry]:
-        """Undos that took the event's day out of a table since it was accepted, as far as commits are remembered."""
+        """Return the undos that removed the event's day from a table after the event was accepted.
+
+        The search covers the commits that are still remembered.
+        """
         found = []
         for table, stage, position in (
             (NORMALIZED_ORDERS.name, NORMALIZE, event["offset"]),
             (WAREHOUSE_ROWS.name, happenings.COMMIT, event["offset"]),
         ):
             there = platform_table(table, self._domain)
-            version = there.version()  # before the path: that is where this look finds it
+            # Before `path`: that is then the folder in which this version was found.
+            version = there.version()
             rewound = {
                 cursor_name(source, day)
                 for source in self._domain.catalog.inputs_of(table)
@@ -214,7 +222,7 @@ class _Teller:
         return found
 
     def _audited(self, told: Sequence[HistoryEntry], days: Iterable[dt.date]) -> list[HistoryEntry]:
-        """Each happening with whether audit_log has it by now; where its time is not known, with audit_log's."""
+        """Return each entry with whether audit_log has it, and fill unknown times from audit_log."""
         columns = ("stage", "source_position", "outcome", "recorded_at")
         positions = {each.position for each in told}
         rows = self._rows(AUDIT_LOG.name, columns, partition_date=days, source_position=positions)
@@ -247,7 +255,7 @@ class _Teller:
         return list(find_rows(platform_table(table, self._domain), columns=tuple(columns), where=values))
 
     def _committed_at(self, table: str, version: int) -> dt.datetime | None:
-        """When a version was committed, by its log entry's file; None once that has been cleaned up."""
+        """Return the modification time of a version's log entry; None once the entry was cleaned up."""
         try:
             modified = entry_path(platform_table(table, self._domain).path, version).stat().st_mtime
         except FileNotFoundError:
@@ -256,7 +264,10 @@ class _Teller:
 
 
 def _in_order(told: Iterable[HistoryEntry], accepted: HistoryEntry | None) -> list[HistoryEntry]:
-    """As they happened: a repeat is one of what was accepted, though a batch writes down its repeats first."""
+    """Sort the entries as they happened.
+
+    A duplicate or conflict follows the accepted event, although a batch records its duplicates first.
+    """
     if accepted is None or accepted.at is None:
         return sorted(told, key=lambda each: each.order(_LATEST))
     began = accepted.at
@@ -274,7 +285,7 @@ def _in_order(told: Iterable[HistoryEntry], accepted: HistoryEntry | None) -> li
 
 
 def _waiting_for(told: set[tuple[str, str]]) -> tuple[str, ...]:
-    """Stages that the event has reached and that have said nothing of it."""
+    """Return the stages that the event has reached and that have no entry for it."""
     if not told & {(INGEST, Outcome.ACCEPTED.value), (INGEST, Outcome.REPLAYED.value)}:
         return ()
     if (NORMALIZE, Outcome.NORMALIZED.value) in told:

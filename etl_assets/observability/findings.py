@@ -1,4 +1,7 @@
-"""What a check of the installation found: a status, what was seen, and the fix. The words of `etl-assets doctor`."""
+"""Finding of an installation check:
+
+a status, what was seen, and the fix. The terms of `etl-assets doctor`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,12 @@ from etl_assets.errors import EtlAssetsError
 
 
 class Status(StrEnum):
-    """OK: fine. WARN: works, but look at it. FAIL: something the platform does will not work."""
+    """Status of a check.
+
+    OK: fine.
+    WARN: works, but needs attention.
+    FAIL: some function of the platform will not work.
+    """
 
     OK = "ok"
     WARN = "warn"
@@ -21,7 +29,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The answer of one check; `fix` is None where nothing is wrong."""
+    """Result of one check; `fix` is None where nothing is wrong."""
 
     check: str
     status: Status
@@ -29,7 +37,7 @@ class Finding:
     fix: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as JSON has it."""
+        """Return the finding as a JSON object."""
         return {**dataclasses.asdict(self), "status": self.status.value}
 
 
@@ -46,12 +54,12 @@ def fail(check: str, detail: str, fix: str) -> Finding:
 
 
 def answer(check: str, ask: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Run one check; one that breaks is a finding like any other, so that the checks after it still run."""
+    """Run one check. An error inside it becomes a finding, so that later checks still run."""
     try:
         return list(ask())
     except EtlAssetsError as error:
         return [fail(check, error.message, error.fix)]
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what was found
+    except Exception as error:  # noqa: BLE001 - any error is the finding
         text = str(error).strip().splitlines()
         first = f"{type(error).__name__}: {text[0] if text else 'no more is known'}"
         return [fail(check, first, "mend what the message names, then run `etl-assets doctor` again")]

@@ -1,4 +1,4 @@
-"""What can happen to an event at a stage, each told by one row of a stage's table. Pure: rows in, happenings out."""
+"""History entries of an event, each built from one row of a stage's table. Pure: rows in, entries out."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _IN_ONE_INSTANT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFolders:
-    """Folders of the sources that are files, by the source's name."""
+    """Folders of the sources that consist of files, by source name."""
 
     by_source: Mapping[str, Path]
 
     @classmethod
     def of(cls, landing: Path, replays: Path) -> SourceFolders:
-        """The landing folder, and that of dead letters handed in to ingest again."""
+        """Return the landing folder and the folder of dead letters submitted to ingest again."""
         return cls(by_source={LANDING: landing, REPLAYS: replays})
 
     def file_and_line(self, source: str, position: str) -> tuple[str | None, int | None]:
-        """File and line that a source position means; none for sources that are no files."""
+        """Return the file and line of a source position; (None, None) for a source without files."""
         file, _, line = position.rpartition(":")
         if source not in self.by_source or not file or not line.isdigit():
             return None, None
@@ -54,23 +54,23 @@ class SourceFolders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One thing that happened to an event.
+    """One entry in the history of an event.
 
     Attributes:
-        at: When, by the platform's clock (UTC); None where it is not known any more.
+        at: Time by the platform's clock (UTC); None if it is no longer known.
         stage: `ingest`, `normalize`, `commit`.
-        outcome: One of `contracts.reasons.Outcome`, or `handed in` for a dead letter put before a stage again, or `taken
-            back` for an undo of the event's day.
-        position: What the stage read: source position at ingest, else the offset in its input table.
-        table: Table that tells it; None for a handing-in.
-        offset: Offset of the row the event became there; of the accepted event for a duplicate or conflict.
-        file: File it came from; None where the stage reads a table.
+        outcome: One of `contracts.reasons.Outcome`; `handed in` for a replay of a dead letter; `taken back`
+            for an undo of the event's day.
+        position: Input of the stage: the source position at ingest, else the offset in its input table.
+        table: Table that holds the entry; None for a submitted replay.
+        offset: Offset of the resulting row in `table`; of the accepted event for a duplicate or conflict.
+        file: Source file; None if the stage reads a table.
         line: Line in that file, from 1.
-        reason: Why it was refused.
-        error: What exactly is wrong; of an undo, what was asked for.
-        attempt: 1, and 1 more for each replay.
+        reason: Reason of a rejection.
+        error: Details of a rejection; for an undo, the request.
+        attempt: 1 plus the number of replays.
         domain: Failure domain in which the stage ran.
-        audited: Whether audit_log says the same by now; None where it does not speak of it.
+        audited: Whether audit_log has the entry by now; None for entries that audit_log never holds.
     """
 
     at: dt.datetime | None
@@ -89,20 +89,26 @@ class HistoryEntry:
 
     @property
     def audit_key(self) -> tuple[str, str, str]:
-        """By what it is found in audit_log."""
+        """Key of the entry in audit_log."""
         return self.stage, self.position, self.outcome
 
     def order(self, otherwise: dt.datetime) -> tuple[dt.datetime, int, int]:
-        """Sorts happenings as they happened, those of an unknown time by another; one batch's have the same time."""
+        """Return the sort key that puts entries in order of time.
+
+        Entries of one batch have the same time; attempt and outcome order them.
+
+        Args:
+            otherwise: Time to assume for an entry of unknown time.
+        """
         return self.at or otherwise, self.attempt, _IN_ONE_INSTANT.index(self.outcome)
 
     def as_json(self) -> dict[str, Any]:
-        """The happening as JSON has it."""
+        """Return the entry as a JSON object."""
         return {**dataclasses.asdict(self), "at": None if self.at is None else self.at.isoformat()}
 
 
 def accepted(event: Mapping[str, Any], folders: SourceFolders) -> HistoryEntry:
-    """From a row of raw_events."""
+    """Build the entry from a row of raw_events."""
     again = event["source"] == REPLAYS
     file, line = folders.file_and_line(event["source"], event["source_position"])
     return HistoryEntry(
@@ -120,7 +126,7 @@ def accepted(event: Mapping[str, Any], folders: SourceFolders) -> HistoryEntry:
 
 
 def excepted(row: Mapping[str, Any], table: str, folders: SourceFolders) -> HistoryEntry:
-    """From a row of an exceptions table."""
+    """Build the entry from a row of an exceptions table."""
     at_ingest = row["stage"] == INGEST
     again = row["source"] == REPLAYS
     file, line = folders.file_and_line(row["source"], row["source_position"]) if at_ingest else (None, None)
@@ -141,7 +147,7 @@ def excepted(row: Mapping[str, Any], table: str, folders: SourceFolders) -> Hist
 
 
 def normalized(row: Mapping[str, Any], at: dt.datetime | None, attempt: int) -> HistoryEntry:
-    """From a row of normalized_orders, which does not know its time."""
+    """Build the entry from a row of normalized_orders, which does not hold its commit time."""
     return HistoryEntry(
         at=at,
         stage=NORMALIZE,
@@ -155,7 +161,7 @@ def normalized(row: Mapping[str, Any], at: dt.datetime | None, attempt: int) -> 
 
 
 def committed(row: Mapping[str, Any]) -> HistoryEntry:
-    """From a row of warehouse_rows."""
+    """Build the entry from a row of warehouse_rows."""
     return HistoryEntry(
         at=row["committed_at"],
         stage=COMMIT,
@@ -168,7 +174,7 @@ def committed(row: Mapping[str, Any]) -> HistoryEntry:
 
 
 def handed_in(stage: str, file: Path) -> HistoryEntry:
-    """From a file of the replays."""
+    """Build the entry from a file of the replays."""
     position = f"{file.parent.name}/{file.name}:1"
     return HistoryEntry(
         at=dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC),
@@ -182,7 +188,7 @@ def handed_in(stage: str, file: Path) -> HistoryEntry:
 
 
 def taken_back(note: CommitNote, table: str, stage: str, position: str) -> HistoryEntry:
-    """From the commit of an undo, which says what was asked for."""
+    """Build the entry from the commit of an undo, which names the request."""
     undo = note.user_metadata.get(UNDO) or {}
     return HistoryEntry(
         at=note.at,
@@ -195,6 +201,10 @@ def taken_back(note: CommitNote, table: str, stage: str, position: str) -> Histo
 
 
 def replay_of(position: str) -> tuple[str, int]:
-    """Dead letter id and attempt that a source position among the replays tells: `<day>/<id>.<attempt>.jsonl:1`."""
+    """Parse the dead letter id and the attempt from a replay's source position.
+
+    Args:
+        position: `<day>/<id>.<attempt>.jsonl:1`.
+    """
     letter_id, attempt, *_ = position.rpartition("/")[2].split(".")
     return letter_id, int(attempt)

@@ -1,7 +1,8 @@
-"""Checks of the installation: write access, landing folder, writer locks, Dagster instance. They need valid settings.
+"""Checks of the installation: write access, landing folder, writer locks, Dagster instance. They need valid
+settings.
 
-Nothing is created or changed but a probe file that is removed again; a folder that the first run will make is only
-judged by whether it can be made.
+The checks create nothing but a probe file, which they remove. A folder that the first run will create is
+checked only for whether it can be created.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _SHOWN = 5
 
 
 def check_writing(folders: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
-    """A file can be written, fsynced, renamed and removed in each folder, and its time is the clock's."""
+    """Check that files can be written, fsynced, renamed and removed in each folder.
+
+    Their modification time must agree with the clock.
+    """
     for what, folder in folders:
         if folder.is_dir():
             yield _probe(what, folder)
@@ -52,7 +56,7 @@ def check_writing(folders: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
 
 
 def check_stores(placement: Placement) -> Iterator[Finding]:
-    """Each domain on an object store answers and is the one it was."""
+    """Check that each domain on an object store answers and is the domain it was."""
     for site in placement.sites:
         if site.is_folder:
             continue
@@ -67,14 +71,14 @@ def check_stores(placement: Placement) -> Iterator[Finding]:
 
 
 def check_replicas(placement: Placement) -> Iterator[Finding]:
-    """What each replica of a mirrored table has published is part of what was acknowledged."""
+    """Check that what each replica of a mirrored table has published is part of what was acknowledged."""
     if len(placement.sites) < 2:
         return
     seen, problems = 0, 0
     for table in placement.catalog.names:
         mirrored = platform_table(table, placement.reader()).replication
         if mirrored is None or mirrored.locator() is None:
-            continue  # it is not there yet; asking whether it exists may make it, of what one domain has of it
+            continue  # The table is not mirrored yet. Asking whether it exists might adopt one domain's copy.
         seen += 1
         for domain, problem in mirrored.forked().items():
             problems += 1
@@ -88,7 +92,7 @@ def check_replicas(placement: Placement) -> Iterator[Finding]:
 
 
 def check_unfinished(settings: Settings) -> Iterator[Finding]:
-    """Every table has taken over what its inputs have, and has lost nothing of it since."""
+    """Check that every table has consumed its inputs and has lost no rows since."""
     undone = tuple(find_unfinished(settings.placement().reader(), settings.start_date).sentences())
     for sentence, fix in undone:
         yield warn(UNFINISHED, sentence, f"{fix}; a run or a follower that is at work does it by itself")
@@ -125,7 +129,7 @@ def _probe(what: str, folder: Path) -> Finding:
 
 
 def check_landing(settings: Settings, today: dt.date) -> Iterator[Finding]:
-    """The landing folder and its days can be read, and holds nothing that is never read."""
+    """Check that the landing folder and its days are readable and contain no entries that are never read."""
     folder = settings.landing_path
     expect_landing_folder(settings)
     if not folder.is_dir():
@@ -159,7 +163,7 @@ def check_landing(settings: Settings, today: dt.date) -> Iterator[Finding]:
 
 
 def check_locks(locks: Path) -> Iterator[Finding]:
-    """Which tables are being written, and whether the driver of a dead writer still runs."""
+    """Report which tables are being written, and warn if the Spark driver of a dead writer still runs."""
     held, left = [], []
     for file in sorted(locks.glob("*.lock")):
         holder = _holder(file)
@@ -179,7 +183,7 @@ def check_locks(locks: Path) -> Iterator[Finding]:
 
 
 def _holder(file: Path) -> dict[str, Any]:
-    """Who wrote itself into the lock file; empty once it has released the lock."""
+    """Return what the holder wrote into the lock file; empty once the lock is released."""
     try:
         return json.loads(file.read_text("utf-8") or "{}")
     except (OSError, ValueError):
@@ -203,7 +207,10 @@ def _driver_runs(holder: dict[str, Any]) -> bool:
 
 
 def check_instance(settings: Settings) -> Iterator[Finding]:
-    """The Dagster instance can be opened and asked; one that was never used is not made for that."""
+    """Check that the Dagster instance can be opened and queried.
+
+    An instance that was never used is not created.
+    """
     home = settings.dagster_home
     if not (home / "dagster.yaml").is_file():
         yield ok(INSTANCE, f"{home} is not there yet: the first run makes it")
@@ -216,7 +223,7 @@ def check_instance(settings: Settings) -> Iterator[Finding]:
 
 
 def check_engine(home: Path) -> Iterator[Finding]:
-    """Whether a warm engine is there; none is no fault."""
+    """Report the state of the warm engine. A missing engine is not a fault."""
     found = status(home)
     if found is None:
         yield ok(ENGINE, "none: each run starts a Spark of its own")

@@ -1,8 +1,8 @@
-"""For how long a replica has been behind, as one observer saw it. Pure: versions and times in, seconds out.
+"""How long a replica has been behind, as one observer saw it. Pure: versions and times in, seconds out.
 
-No clock of another machine is asked, and nothing that a commit says of its time: the observer notes which acknowledged version
-it saw first and when, on its own monotonic clock, and looks whether the replica has it by now. What it did not see it does not
-count, so that a lag is never told longer than it was.
+Neither another machine's clock nor a commit's timestamp is used. The observer notes which acknowledged
+version it saw first, and when, on its own monotonic clock; later it checks whether the replica has that
+version. Time that was not observed does not count, so a reported lag is never longer than the real one.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """A replica that lacked something when it was looked at.
+    """A replica that lacked something when it was observed.
 
     Attributes:
         version: The acknowledged version at that time.
-        since: When that was, in seconds of the observer's clock.
+        since: Time of that observation, in seconds of the observer's clock.
     """
 
     version: int
     since: float
 
     def seconds(self, now: float) -> float:
-        """For how long it has lacked that version, or something before it."""
+        """Return for how long the replica has lacked that version or an earlier one."""
         return max(0.0, now - self.since)
 
 
 def still_behind(
     before: Mapping[str, Behind], version: int, behind: Mapping[str, int | None], now: float
 ) -> dict[str, Behind]:
-    """Which replicas of a table are behind now, and since when.
+    """Return which replicas of a table are behind now, and since when.
 
     Args:
-        before: What the last look found, by domain.
+        before: Result of the previous observation, by domain.
         version: The acknowledged version now.
-        behind: How many acknowledged versions each replica lacks; None where it does not answer.
-        now: The time of this look.
+        behind: Number of acknowledged versions that each replica lacks; None if it does not answer.
+        now: Time of this observation.
     """
     found: dict[str, Behind] = {}
     for domain, lacks in behind.items():

@@ -25,7 +25,7 @@ WARN_BELOW_BYTES = 5 << 30
 WARN_BELOW_FREE_INODES = 0.01
 SKEW_SECONDS = 5.0
 _PLAUSIBLE_FROM = 1_767_225_600.0
-"""2026-01-01, UTC: this software is younger than that."""
+"""2026-01-01, UTC: no installation of this software is older."""
 _DISTRIBUTION = "etl-assets"
 _MAIN_PACKAGES = (
     "dagster",
@@ -41,7 +41,7 @@ _PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?==(?P<version>[^;\s]+)
 
 
 def check_java() -> Iterator[Finding]:
-    """Java is there and new enough."""
+    """Check that Java is installed and recent enough."""
     java = find_java()
     named = os.environ.get("JAVA_HOME")
     if named and (
@@ -58,7 +58,7 @@ def check_java() -> Iterator[Finding]:
 
 
 def check_jars() -> Iterator[Finding]:
-    """Delta's jars are there, with the content that is pinned, and an archive of the classes in them."""
+    """Check that Delta's jars have the pinned content, and that an archive of their classes exists."""
     jars = delta_jars(thorough=True)
     yield ok(JARS, f"{', '.join(jar.name for jar in jars)} in {jars[0].parent}, sums checked")
     with suppress(RuntimeMissing):  # without Java, which has a check of its own
@@ -77,7 +77,7 @@ def _check_archive(java: Java, jars: tuple[Path, ...]) -> Iterator[Finding]:
 
 
 def check_packages() -> Iterator[Finding]:
-    """The main packages have the versions this software was tested with."""
+    """Check that the main packages have the versions this software was tested with."""
     pins = dict(_pins())
     seen, wrong = [f"Python {sys.version.split()[0]}"], []
     for name in _MAIN_PACKAGES:
@@ -100,7 +100,10 @@ def check_packages() -> Iterator[Finding]:
 
 
 def check_disk(folders: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
-    """Each folder's file system has room; an absent folder is judged by where it would be made."""
+    """Check that each folder's file system has room.
+
+    A missing folder is checked where it would be created.
+    """
     for what, folder in folders:
         there = nearest(folder)
         free = shutil.disk_usage(there).free
@@ -118,7 +121,7 @@ def check_disk(folders: Iterable[tuple[str, Path]]) -> Iterator[Finding]:
 
 
 def check_clock(tables: Path, now: float | None = None) -> Iterator[Finding]:
-    """The clock is plausible: not before this software, and not before the newest commits.
+    """Check that the clock is plausible: neither before this software nor before the newest commit.
 
     Args:
         tables: Folder of a domain's tables.
@@ -138,7 +141,7 @@ def check_clock(tables: Path, now: float | None = None) -> Iterator[Finding]:
 
 
 def nearest(folder: Path) -> Path:
-    """The folder, or the first above it that is there."""
+    """Return the folder, or its nearest parent that exists."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder
@@ -150,7 +153,7 @@ def _newest_commit(table: Path) -> float:
 
 
 def _pins() -> Iterator[tuple[str, str]]:
-    """Packages that this one pins exactly."""
+    """Yield the packages that this one pins exactly, with their versions."""
     try:
         lines = importlib.metadata.requires(_DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:

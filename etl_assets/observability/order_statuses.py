@@ -11,7 +11,10 @@ from etl_assets.steps.step import platform_table
 
 
 def orders_by_status(domain: FailureDomain) -> dict[str, int]:
-    """Number of orders in each status, in rising order of status; empty when the view does not exist yet."""
+    """Return the number of orders by status, in ascending order of status;
+
+    empty if the view does not exist yet.
+    """
     snapshot = platform_table(ORDER_STATUS_VIEW.name, domain).snapshot()
     if snapshot is None:
         return {}

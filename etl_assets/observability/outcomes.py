@@ -12,11 +12,13 @@ from etl_assets.placement.domains import FailureDomain
 
 
 def outcomes_by_day(domain: FailureDomain, *, newest: int | None = None) -> dict[str, Counter[str]]:
-    """For each day of arrival how many records were accepted, duplicates, conflicts and rejected at ingest.
+    """Return the number of records by outcome at ingest, for each day of arrival.
+
+    Outcomes: accepted, duplicate, conflict and rejected.
 
     Args:
-        domain: Where the tables are.
-        newest: Only that many of the newest days.
+        domain: Failure domain of the tables.
+        newest: Number of newest days to return; None returns all.
     """
     counts: dict[str, Counter[str]] = {}
     accepted = Table(name=RAW_EVENTS.name, domain=domain, contract=RAW_EVENTS).snapshot()

@@ -17,12 +17,13 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 720, 240, 56, 34, 40
 
 
 def outcomes_chart(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Markdown with the chart, and under it the figures of the last day.
+    """Return Markdown with the chart and, under it, the numbers of the last day.
 
-    The share that is not accepted is drawn above in its own scale, as it would be invisible beside what is.
+    Records that were not accepted have a chart of their own above, with its own scale: beside the accepted
+    ones they would be invisible.
 
     Args:
-        counts: Outcome to number of records for each day, in the order of days.
+        counts: Number of records by outcome for each day, in the order of days.
     """
     if not counts:
         return "No records yet."

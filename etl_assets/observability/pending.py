@@ -1,6 +1,4 @@
-"""What is waiting: days with unread landing files, days that a table has not taken over from its inputs, dead letters that were
-handed in and not judged, and rows that are missing. No Spark.
-"""
+"""Pending work: unread files, input not consumed, replays not processed, rows missing. No Spark."""
 
 from __future__ import annotations
 
@@ -33,12 +31,12 @@ if TYPE_CHECKING:
 _EVERY_DAY = 1_000_000
 _SHOWN_DAYS = 5
 RUN_COMPLETES = "`etl-assets run` completes it"
-"""How most of what is undone is completed."""
+"""The fix for most unfinished work."""
 _DAY_COLUMN = "partition_date"
 
 
 def unread(settings: Settings, *, now: dt.datetime, settle_seconds: float) -> Watched:
-    """Every partition with closed, unread files, and what else a look at the landing folder tells."""
+    """Return every partition with closed, unread files, and the other findings in the landing folder."""
     domain = place(settings.placement(), RAW_EVENTS.name)
     return watch(
         source_folders(settings, domain),
@@ -52,19 +50,21 @@ def unread(settings: Settings, *, now: dt.datetime, settle_seconds: float) -> Wa
 
 
 def unread_days(settings: Settings, *, now: dt.datetime, settle_seconds: float) -> tuple[dt.date, ...]:
-    """Every partition with closed, unread files."""
+    """Return every partition with closed, unread files."""
     return unread(settings, now=now, settle_seconds=settle_seconds).ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """What runs have left undone in the tables, whether or not Dagster knows of them.
+    """Work that runs have left unfinished in the tables, whether or not Dagster knows of the runs.
 
     Attributes:
-        behind: By table the days of its inputs that it has not consumed.
-        replays: Days of which dead letters of normalize were handed in, and not judged since.
-        before_start: Such days that have no partition, as they are before the platform file's `start_date`.
-        missing: By table the rows of each day that it lacks, though it has consumed its input: another program removed them.
+        behind: Days of its inputs that each table has not consumed, from the first partition on.
+        replays: Days of dead letters submitted to normalize that it has not processed since.
+        before_start: Days not consumed that have no partition, because they precede the platform file's
+            `start_date`.
+        missing: Rows that each table lacks by day although it has consumed its input: another program removed
+            them.
     """
 
     behind: Mapping[str, tuple[dt.date, ...]]
@@ -78,7 +78,7 @@ class Unfinished:
         return tuple(sorted({*self.replays, *(day for of_table in self.behind.values() for day in of_table)}))
 
     def sentences(self) -> Iterator[tuple[str, str]]:
-        """What is undone, and how it is completed; nothing where nothing is."""
+        """Yield what is unfinished and how to complete it; nothing if all is complete."""
         tables = [f"{name} ({_counted(len(of), 'day')})" for name, of in self.behind.items()]
         if self.replays:
             tables.append(f"dead letters that were handed in ({_counted(len(self.replays), 'day')})")
@@ -101,7 +101,10 @@ class Unfinished:
 
 
 def find_unfinished(domain: FailureDomain, first_day: dt.date) -> Unfinished:
-    """Look for what runs have left undone. Reads logs, and the dead letters where some were handed in; starts no Spark."""
+    """Find the work that runs have left unfinished.
+
+    Reads logs, and the dead letters if some were replayed; starts no Spark.
+    """
     behind = days_behind(domain, dt.date.min)
     early = {day for days in behind.values() for day in days if day < first_day}
     replays = tuple(day for day in _days_with_replays(domain) if day >= first_day)
@@ -122,7 +125,7 @@ def _not_before(
 
 
 def _days_with_replays(domain: FailureDomain) -> tuple[dt.date, ...]:
-    """Days of dead letters that were handed in to normalize more often than it has judged them."""
+    """Return the days of dead letters submitted to normalize more often than it has processed them."""
     attempts = replay_attempts(domain, NORMALIZE)
     waiting = (
         letter.partition_date
@@ -137,15 +140,19 @@ def _counted(number: int, thing: str) -> str:
 
 
 def days_behind(domain: FailureDomain, first_day: dt.date) -> dict[str, tuple[dt.date, ...]]:
-    """By table the days of its inputs, from the first partition on, that it has not consumed; tables that are up to date
-    are left out.
+    """Return the days of its inputs that each table has not consumed.
 
-    So a run that was killed between two tables is known by what it left, whoever it was and whatever Dagster knows of it.
+    Tables that are up to date are left out. The tables alone show what a killed run left unfinished,
+    whichever process ran it and whatever Dagster knows.
+
+    Args:
+        domain: Failure domain of the tables.
+        first_day: The first partition; earlier days are left out.
     """
     catalog = domain.catalog
     inputs = {name: platform_table(name, domain) for stage in catalog.stages for name in stage.inputs}
     days = sorted({day for table in inputs.values() for day in _days_of(table) if day >= first_day})
-    # A batch that was not ended is no input of another table; its step carries it out, or takes back what it refused.
+    # An unfinished batch is no table's input. Its own step completes it or removes the rows it rejected.
     of_sources = {
         stage.name: tuple(day for day in _days_of_plan(stage, domain) if day >= first_day)
         for stage in catalog.stages
@@ -160,7 +167,7 @@ def days_behind(domain: FailureDomain, first_day: dt.date) -> dict[str, tuple[dt
 
 
 def _days_of_plan(stage: Stage, domain: FailureDomain) -> tuple[dt.date, ...]:
-    """Days of a batch of a source whose rejected rows were committed, and its rows were not."""
+    """Return the days of a source's batch whose rejected rows were committed and whose rows were not."""
     if stage.rejects is None:
         return ()
     left = pending_plan(platform_table(stage.rejects.name, domain), platform_table(stage.name, domain))
@@ -180,7 +187,10 @@ def _behind(stage: Stage, table: Table, inputs: dict[str, Table], days: list[dt.
 
 
 def _behind_as_a_whole(table: Table, source: Table) -> tuple[dt.date, ...]:
-    """The days that a table without days has not consumed of its source: its one cursor is on the whole of that."""
+    """Return the days of its source that an unpartitioned table has not consumed.
+
+    Such a table has one cursor, on the whole source.
+    """
     version, snapshot = source.version(), source.snapshot()
     if snapshot is None:
         return ()

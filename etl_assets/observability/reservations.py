@@ -1,4 +1,7 @@
-"""Effects that are reserved and not completed: who has them, and whether the owner can complete them still. No JVM."""
+"""Effects that are reserved but not completed:
+
+their owners, and whether those can still complete them. No JVM.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _COLUMNS = ("sink", "key", "attempt", "owner_domain", "owner_epoch", "owner_proc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """One of them. `is_fenced`: another epoch leads since, so that whoever asks for it next gets it at once."""
+    """One reservation of an effect.
+
+    `is_fenced`: another epoch leads since, so the next process that reserves the effect gets it at once.
+    """
 
     sink: str
     key: str
@@ -32,12 +38,12 @@ class Reservation:
     is_fenced: bool
 
     def as_json(self) -> dict[str, Any]:
-        """The reservation as JSON has it."""
+        """Return the reservation as a JSON object."""
         return {**dataclasses.asdict(self), "reserved_at": self.reserved_at.isoformat()}
 
 
 def reservations(domain: FailureDomain, *, sink: str | None = None) -> list[Reservation]:
-    """Those of one sink, or of all, the oldest first, by the clock of whoever reserved."""
+    """Return the reservations of one sink or of all, the oldest first by the reserving process's clock."""
     table = platform_table(EFFECTS.name, domain)
     where = {"state": [EffectState.RESERVED.value], **({} if sink is None else {"sink": [sink]})}
     mirrored = table.replication

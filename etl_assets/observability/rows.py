@@ -1,6 +1,7 @@
-"""Rows of a table by value, through delta-rs and pyarrow: no JVM, parameterized, one batch in memory at a time.
+"""Rows of a table by value, through delta-rs and pyarrow.
 
-Belongs here: how rows are found. Does not belong here: what they mean (`dead_letters.py`, `event_history.py`).
+No JVM; parameterized; one batch in memory at a time. Belongs here: finding rows. Does not belong here: their
+meaning (`dead_letters.py`, `event_history.py`).
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ def find_rows(
     where: Mapping[str, Collection[Any]] | None = None,
     prefix: tuple[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the newest version, in no particular order; none where the table does not exist.
+    """Yield rows of the newest version in no particular order; none if the table does not exist.
 
     Args:
         table: The table.
-        columns: What to read of each row.
-        where: For some columns the values they may have; all must hold. Values of the Delta partition column keep the
-            other partitions' files closed.
-        prefix: A STRING column and what its value starts with.
+        columns: Columns to read.
+        where: Allowed values by column; all conditions must hold. Values of the Delta partition column keep
+            the files of other partitions closed.
+        prefix: A STRING column and the prefix of its value.
     """
     conditions = dict(where or {})
     if any(not values for values in conditions.values()) or (snapshot := table.snapshot()) is None:
@@ -41,7 +42,7 @@ def find_rows(
         condition = one if condition is None else condition & one
     if prefix is not None:
         name, start = prefix
-        # As a range, so that files whose statistics rule it out stay closed.
+        # A range, so that files whose statistics exclude it stay closed.
         one = (ds.field(name) >= start) & (ds.field(name) <= start + _LAST_CHARACTER)
         condition = one if condition is None else condition & one
     for batch in snapshot.dataset().to_batches(columns=list(columns), filter=condition):

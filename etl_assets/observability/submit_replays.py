@@ -1,6 +1,7 @@
-"""A dead letter handed in again, and what became of it: the operator's side of a replay. No JVM, no Dagster.
+"""Submit replays of dead letters and report their results. No JVM, no Dagster.
 
-Handing in is a commit to the table of replays (`sources.replays`); the steps that read it are run by whoever calls this.
+This is the operator's side of a replay. A submission is a commit to the table of replays (`sources.replays`);
+the caller runs the steps that read it.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 
 
 class ReplayResult(StrEnum):
-    """What became of a letter that was handed in.
+    """Result of a replay.
 
-    REPLAYED: the record is in; the letter is closed.
-    REFUSED: a stage refused it again; the letter stays open.
-    DUPLICATE: the same event had been accepted before, so it is in; the letter is closed.
-    WAITING: no stage has judged it yet; the next run of its day does.
+    REPLAYED: the record was accepted; the dead letter is closed.
+    REFUSED: a stage rejected it again; the dead letter stays open.
+    DUPLICATE: the same event had been accepted before; the dead letter is closed.
+    WAITING: no stage has processed it yet; the next run of its day does.
     """
 
     REPLAYED = "replayed"
@@ -47,7 +48,10 @@ class ReplayResult(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedIn:
-    """A letter as it was handed in. `anew` is False if that attempt had been judged before and was only not recorded."""
+    """A submitted replay.
+
+    `anew` is False if a stage had already processed that attempt and only dead_letters lacked it.
+    """
 
     letter: DeadLetter
     attempt: int
@@ -55,7 +59,7 @@ class HandedIn:
 
     @property
     def stage(self) -> str:
-        """Stage it was handed in to."""
+        """Stage that the replay was submitted to."""
         return self.letter.stage
 
     @property
@@ -66,7 +70,10 @@ class HandedIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What became of it. `stage`, `reason` and `error` are those of the last refusal, if it was refused."""
+    """Result of one replay.
+
+    `stage`, `reason` and `error` are those of the last rejection, if there was one.
+    """
 
     dead_letter_id: str
     attempt: int
@@ -77,15 +84,15 @@ class Replayed:
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The result as JSON has it."""
+        """Return the result as a JSON object."""
         return dataclasses.asdict(self)
 
 
 def check_open(letter: DeadLetter) -> None:
-    """Refuse a letter that is closed.
+    """Reject a dead letter that is closed.
 
     Raises:
-        InputError: it is replayed or discarded.
+        InputError: the dead letter is replayed or discarded.
     """
     if not letter.is_open:
         raise InputError(
@@ -96,10 +103,10 @@ def check_open(letter: DeadLetter) -> None:
 
 
 def check_letter(letter: DeadLetter, *, corrected: bool) -> None:
-    """Refuse a letter that cannot be handed in.
+    """Reject a dead letter that cannot be replayed.
 
     Raises:
-        InputError: it is not open, its record was not kept whole, or its stage takes no replays.
+        InputError: the dead letter is not open, its record was not kept whole, or its stage takes no replays.
     """
     check_open(letter)
     short = letter.dead_letter_id[:12]
@@ -119,19 +126,20 @@ def check_letter(letter: DeadLetter, *, corrected: bool) -> None:
 
 
 def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: bytes | None) -> list[HandedIn]:
-    """Hand letters in, each as its next attempt, all in one commit.
+    """Submit replays of dead letters, each as its next attempt, all in one commit.
 
-    Doing it twice changes nothing. An attempt that a stage has judged already, in a run that ended before it reached
-    dead_letters, is not handed in again: the next run brings the letter up to date.
+    A second submission changes nothing. An attempt that a stage has already processed, in a run that ended
+    before dead_letters, is not submitted again: the next run brings the dead letter up to date.
 
     Args:
-        domain: Where the replays are committed.
-        letters: The letters, with their records.
-        correction: What takes the record's place, of one letter: the whole line at ingest, the payload at normalize.
+        domain: Failure domain that commits the replays.
+        letters: The dead letters, with their records.
+        correction: Replacement of one dead letter's record: the whole line at ingest, the payload at
+            normalize.
 
     Raises:
-        InputError: a letter or the correction cannot be handed in; none was.
-        MirrorError: the commit was not acknowledged. Hand in again.
+        InputError: a dead letter or the correction cannot be submitted; none was.
+        MirrorError: the commit was not acknowledged. Submit again.
     """
     for letter in letters:
         check_letter(letter, corrected=correction is not None)
@@ -166,11 +174,11 @@ def _check_not_empty(record: bytes, letter: DeadLetter) -> None:
 
 
 def _check_payload(correction: bytes) -> None:
-    """Refuse a whole event where its payload is wanted, which would be taken for a payload with odd fields."""
+    """Reject a whole event where its payload is expected: it would pass for a payload with odd fields."""
     try:
         value = json.loads(correction)
     except ValueError:
-        return  # Handing it in says what is wrong with it.
+        return  # The stage reports what is wrong with the record.
     if isinstance(value, dict) and {"event_id", "payload"} <= value.keys():
         raise InputError(
             "the corrected record is a whole event, and normalize takes the payload alone",
@@ -179,7 +187,7 @@ def _check_payload(correction: bytes) -> None:
 
 
 def outcomes(domain: FailureDomain, handed_in: list[HandedIn]) -> list[Replayed]:
-    """What became of letters, read from the tables."""
+    """Read the results of submitted replays from the tables."""
     ids = [each.letter.dead_letter_id for each in handed_in]
     now = {letter.dead_letter_id: letter for letter in read_dead_letters(domain, dead_letter_id=ids)}
     return [_outcome(domain, each, now[each.letter.dead_letter_id]) for each in handed_in]
@@ -211,7 +219,7 @@ def _outcome(domain: FailureDomain, handed_in: HandedIn, now: DeadLetter) -> Rep
 
 
 def _duplicate(domain: FailureDomain, handed_in: HandedIn) -> dict[str, Any] | None:
-    """The exception of an attempt at ingest that was a duplicate."""
+    """Return the exception of an attempt at ingest that was a duplicate."""
     if handed_in.stage != INGEST:
         return None
     found = _exceptions(domain, handed_in.letter, handed_in.attempt)
@@ -233,7 +241,7 @@ def _accepted(domain: FailureDomain, letter: DeadLetter, attempt: int) -> list[d
 
 
 def _exceptions(domain: FailureDomain, letter: DeadLetter, attempt: int) -> list[dict[str, Any]]:
-    """What the stage that the letter was handed in to wrote down of an attempt."""
+    """Return the exceptions that the replay's stage recorded for an attempt."""
     refused_by = {INGEST: RAW_EVENTS_EXCEPTIONS, NORMALIZE: NORMALIZED_ORDERS_EXCEPTIONS}
     table = platform_table(refused_by[letter.stage].name, domain)
     columns = ("outcome", "event_id", "original_offset")
@@ -241,7 +249,7 @@ def _exceptions(domain: FailureDomain, letter: DeadLetter, attempt: int) -> list
 
 
 def _position(letter: DeadLetter, attempt: int) -> dict[str, list[Any]]:
-    """Where an attempt comes from: the one line of its file."""
+    """Return the source of an attempt, the one line of its file, as a filter."""
     day = letter.partition_date
     position = source_position(day, letter.dead_letter_id, attempt)
     return {"partition_date": [day], "source": [REPLAYS], "source_position": [position]}

@@ -1,4 +1,4 @@
-"""Where every table of the platform stands: version, rows, cursors on its inputs. From the logs alone, no JVM."""
+"""State of every table of the platform: version, rows, cursors on its inputs. From the logs alone, no JVM."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """One table as it is now.
+    """State of one table.
 
     Attributes:
-        name: The table's name.
+        name: Name of the table.
         domain: Failure domain of the replica.
         root: Folder of that domain's tables.
         uri: Folder to open the table by, also for other readers.
-        version: The newest version; None when the table does not exist.
+        version: The newest version; None if the table does not exist.
         rows: Rows of that version.
-        cursor: What the table has consumed: `<input>/<day>` (or `<input>/*`) to version of the input; for a table that reads files
-            `files`, the last batch of files.
-        last_commit_at: When that version was committed.
-        taken_back: Days of its first input that an undo took out and no run has made again (`*`: all).
+        cursor: Version consumed of each input, by `<input>/<day>` (or `<input>/*`). A table that reads files
+            has `files`, its last batch of files.
+        last_commit_at: Time of that version's commit.
+        taken_back: Days of its first input that an undo removed and no run has rebuilt (`*`: all).
     """
 
     name: str
@@ -44,7 +44,7 @@ class TableState:
     taken_back: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The state as JSON has it."""
+        """Return the state as a JSON object."""
         at = self.last_commit_at
         return {
             "name": self.name,
@@ -59,7 +59,7 @@ class TableState:
 
 
 def table_states(domain: FailureDomain) -> list[TableState]:
-    """Every table of the platform in a domain, in the order of the data path."""
+    """Return the state of every table of the platform in a domain, in the order of the data path."""
     return [_state(platform_table(name, domain)) for name in domain.catalog.names]
 
 
@@ -103,7 +103,10 @@ def _cursor(table: Table) -> dict[str, int]:
 
 
 def _taken_back(table: Table) -> tuple[str, ...]:
-    """By its first input, and only where that has something to make: else there is nothing to wait for."""
+    """Return the days that an undo removed, by the first input.
+
+    Days for which that input has no rows are left out: no run can rebuild them.
+    """
     for name in table.domain.catalog.inputs_of(table.name)[:1]:
         source = platform_table(name, table.domain)
         snapshot = source.snapshot()
@@ -116,7 +119,9 @@ def _taken_back(table: Table) -> tuple[str, ...]:
 
 
 def _days(consumer: Table, source: Table) -> list[dt.date | None]:
-    """The days a consumer keeps cursors on; None, for the whole source, where it has no days itself."""
+    """Return the days a consumer keeps cursors on; [None], for the whole source, if the consumer has no days
+    itself.
+    """
     if consumer.contract is not None and not consumer.contract.is_partitioned:
         return [None]
     snapshot = source.snapshot()

@@ -1,4 +1,4 @@
-"""How many rows came to be acknowledged, from the log entries of a mirrored table. No JVM."""
+"""Number of acknowledged rows, from the log entries of a mirrored table. No JVM."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
 MAX_ENTRIES = 200
-"""Of more than that only the newest are looked at: one look must not read a history."""
+"""Only the newest entries are read, at most this number: one call must not read a whole history."""
 
 
 def rows_acknowledged(table: Table, after: int, upto: int) -> int:
-    """Rows that the versions after one and up to another added, less those they took out; not below zero.
+    """Return the rows that versions `after` + 1 to `upto` added, less those they removed; at least 0.
 
-    Compaction moves rows and does not count. Entries that are not to be had count nothing.
+    Compaction moves rows and does not count. Entries that cannot be read count as 0.
     """
     if upto <= after:
         return 0
     rows = 0
     try:
-        table.version()  # so that the folder is one that has them
+        table.version()  # binds `path` to a replica that has these versions
         for version in range(max(after + 1, upto - MAX_ENTRIES + 1), upto + 1):
             entry = read_entry(table.path, version)
             rows += sum(file.rows for file in entry.added if file.changes_rows)

@@ -1,7 +1,9 @@
 """The steps of the orders pipeline, built from the platform file.
 
-Belongs here: which settings each step gets. Does not belong here: where a step is placed (`steps/placing.py`).
-Steps are imported when one is built: looking for something to do needs no numpy.
+Belongs here: which settings each step gets. Does not belong here: where a step is placed
+(`steps/placing.py`).
+
+A step's module is imported when the step is built: checking for work needs no numpy.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _MICROS_PER_HOUR = 3_600_000_000
 
 
 def source_folders(settings: Settings, domain: FailureDomain) -> tuple[Folders, ...]:
-    """The folders that ingest reads: landing files, and replayed dead letters."""
+    """Return the folders that ingest reads: landing files, and replayed dead letters."""
     from etl_assets.sources.landing import LANDING, REPLAYS, Folders
     from etl_assets.sources.replays import INGEST, replays_folder
 
@@ -32,7 +34,7 @@ def source_folders(settings: Settings, domain: FailureDomain) -> tuple[Folders, 
 
 
 def record_limits(landing: LandingSettings) -> Limits:
-    """The limits of a record, in the units of `contracts.envelope`."""
+    """Return the limits of a record, in the units of `contracts.envelope`."""
     earliest = dt.datetime.combine(landing.earliest_event_time, dt.time(), dt.UTC)
     return Limits(
         max_record_bytes=landing.max_record_bytes,
@@ -42,14 +44,14 @@ def record_limits(landing: LandingSettings) -> Limits:
 
 
 def load_customers(arguments: StepArguments) -> Step:
-    """Customers from the reference file."""
+    """Build the step that loads customers from the reference file."""
     from etl_assets.orders.steps.load_customers import LoadCustomers
 
     return LoadCustomers(context=arguments.context, file=arguments.settings.customers_file)
 
 
 def ingest(arguments: StepArguments) -> Step:
-    """Events from the landing folder."""
+    """Build the step that ingests events from the landing folder."""
     from etl_assets.ingest.step import Ingest
 
     settings = arguments.settings
@@ -65,35 +67,35 @@ def ingest(arguments: StepArguments) -> Step:
 
 
 def normalize(arguments: StepArguments) -> Step:
-    """Orders from events."""
+    """Build the step that normalizes events to orders."""
     from etl_assets.orders.steps.normalize import Normalize
 
     return Normalize(context=arguments.context, mode=arguments.mode)
 
 
 def load_warehouse(arguments: StepArguments) -> Step:
-    """Warehouse rows from orders."""
+    """Build the step that loads orders into the warehouse."""
     from etl_assets.orders.steps.load_warehouse import LoadWarehouse
 
     return LoadWarehouse(context=arguments.context, mode=arguments.mode)
 
 
 def fold_status(arguments: StepArguments) -> Step:
-    """The status of each order, from the warehouse."""
+    """Build the step that folds warehouse rows to the status of each order."""
     from etl_assets.orders.steps.fold_status import FoldStatus
 
     return FoldStatus(context=arguments.context, mode=arguments.mode)
 
 
 def collect_dead_letters(arguments: StepArguments) -> Step:
-    """Dead letters from the rejected records of all stages."""
+    """Build the step that collects the rejected records of all stages as dead letters."""
     from etl_assets.steps.collect_dead_letters import CollectDeadLetters
 
     return CollectDeadLetters(context=arguments.context, mode=arguments.mode)
 
 
 def audit(arguments: StepArguments) -> Step:
-    """The outcome of each record at each stage."""
+    """Build the step that records the outcome of each record at each stage."""
     from etl_assets.orders.steps.audit import Audit
 
     return Audit(context=arguments.context, mode=arguments.mode)

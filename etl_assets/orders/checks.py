@@ -1,4 +1,7 @@
-"""Invariants that hold after every run: counted from file statistics, so that they cost milliseconds and may block."""
+"""Invariants that hold after every run.
+
+They are counted from file statistics, cost milliseconds, and may block.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from etl_assets.steps.step import platform_table
 
 
 def dense_offsets(domain: FailureDomain, table: str) -> dg.AssetCheckResult:
-    """Offsets run from 0 without a gap: as many were dealt as there are rows, and rows that an undo took out."""
+    """Offsets run from 0 without a gap: as many as there are rows, and rows that an undo took out."""
     snapshot = platform_table(table, domain).snapshot()
     rows = 0 if snapshot is None else snapshot.row_count()
     retired = 0 if snapshot is None else retired_offsets(snapshot)
@@ -33,8 +36,8 @@ def dense_offsets(domain: FailureDomain, table: str) -> dg.AssetCheckResult:
 def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
     """Every raw event of a day is normalized or refused.
 
-    Compared for days that normalized_orders has read and that do not wait to be made again after an undo. An event that was refused
-    and later replayed counts twice, so there may be more of them, never fewer.
+    Compared for days that normalized_orders has read and that do not wait to be recomputed after an undo. An
+    event that was refused and later replayed counts twice, so there may be more of them, never fewer.
     """
     return _result(not_normalized(domain))
 
@@ -42,7 +45,7 @@ def nothing_lost(domain: FailureDomain) -> dg.AssetCheckResult:
 def all_committed(domain: FailureDomain) -> dg.AssetCheckResult:
     """Every normalized event of a day is one warehouse row.
 
-    Compared for days that warehouse_rows has read and that do not wait to be made again after an undo.
+    Compared for days that warehouse_rows has read and that do not wait to be recomputed after an undo.
     """
     return _result(not_committed(domain))
 
@@ -56,12 +59,12 @@ def _result(wrong: Rows) -> dg.AssetCheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invariant:
-    """What must hold of an asset's table after every run.
+    """A condition on an asset's table that must hold after every run.
 
     Attributes:
         asset: The asset.
         name: Name of the check.
-        evaluate: Looks at the tables of a domain, by file statistics.
+        evaluate: Checks the tables of a domain, by file statistics. Its docstring is the check's description.
     """
 
     asset: str
@@ -70,7 +73,7 @@ class Invariant:
 
     @property
     def description(self) -> str:
-        """What it says, in words."""
+        """The condition in words: the docstring of `evaluate`."""
         function = getattr(self.evaluate, "func", self.evaluate)
         return (function.__doc__ or "").strip()
 
@@ -87,11 +90,11 @@ INVARIANTS = (
     Invariant(asset=NORMALIZED_ORDERS.name, name="nothing_lost", evaluate=nothing_lost),
     Invariant(asset=WAREHOUSE_ROWS.name, name="all_committed", evaluate=all_committed),
 )
-"""All of them, in the order of the data path."""
+"""All invariants, in the order of the data path."""
 
 
 def invariant_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
-    """The blocking checks of the data path."""
+    """Build the blocking checks of the data path."""
 
     def build(invariant: Invariant) -> dg.AssetChecksDefinition:
         @dg.asset_check(

@@ -1,8 +1,9 @@
-"""Event contracts: what the payload of each event type holds, version by version.
+"""Event contracts: the payload of each event type, version by version.
 
-`schema_version` picks the contract; a chain of upcasters lifts what an older version wrote to the newest fields. Fields
-the contract does not name stay in the payload and are ignored. To change a payload: raise `newest_version`, name the
-new fields, and add one `Upcaster` that says how the previous version's fields become them.
+`schema_version` selects the contract; a chain of upcasters converts older versions to the newest fields.
+Fields that the contract does not name stay in the payload and are ignored. To change a payload: raise
+`newest_version`, name the new fields, and add one `Upcaster` that defines how the previous version's fields
+become the new ones.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from etl_assets.orders.order_status import OrderStatus
 
 
 class EventType(StrEnum):
-    """The order life cycle, as event types on the wire."""
+    """Event types of the order life cycle, as on the wire."""
 
     ORDER_CREATED = "OrderCreated"
     PAYMENT_PROCESSED = "PaymentProcessed"
@@ -45,12 +46,12 @@ class PayloadField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upcaster:
-    """How the fields of version n become those of version n + 1.
+    """The conversion of fields from version n to version n + 1.
 
     Attributes:
         from_version: n.
         renamed: New name to old name.
-        defaults: Fields that are new, and the value that older events are given.
+        defaults: New fields, and their values for older events.
     """
 
     from_version: int
@@ -60,7 +61,7 @@ class Upcaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where the value of a field of the newest version comes from in an older payload: a field, or a default."""
+    """The source of a newest-version field in an older payload: a field, or a default."""
 
     field: str | None
     default: str | None
@@ -71,9 +72,9 @@ class EventContract:
     """One event type.
 
     Attributes:
-        status: The status an order has reached with this event.
+        status: The status that an order has reached with this event.
         fields: The payload fields of the newest version.
-        newest_version: Higher versions are dead letters until the code knows them.
+        newest_version: Events of a higher version are dead letters until the code knows the version.
         upcasters: One for each version below the newest.
     """
 
@@ -92,7 +93,10 @@ class EventContract:
             )
 
     def origin(self, field: str, version: int) -> Origin:
-        """Where a field of the newest version is found in a payload of `version`: the chain, walked backwards."""
+        """Return where a payload of `version` has a field of the newest version.
+
+        Walks the upcasters backwards.
+        """
         name = field
         for upcaster in reversed(self.upcasters[version - 1 :]):
             if name in upcaster.defaults:
@@ -101,7 +105,7 @@ class EventContract:
         return Origin(field=name, default=None)
 
     def payload_names(self) -> Iterator[str]:
-        """Every payload field that any version's value is read from."""
+        """Yield every payload field that any version's value is read from, possibly more than once."""
         for payload_field in self.fields:
             for version in range(1, self.newest_version + 1):
                 name = self.origin(payload_field.name, version).field

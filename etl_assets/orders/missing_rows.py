@@ -1,6 +1,8 @@
-"""Rows of a day that a table lacks of what its input has, counted from file statistics: no Spark, no Dagster.
+"""Rows of a day that a table lacks compared with its input.
 
-A table that has not read its input yet lacks nothing here: see `pending.py`.
+They are counted from file statistics: no Spark, no Dagster.
+
+A table that has not read its input yet lacks nothing here: see `observability/pending.py`.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ if TYPE_CHECKING:
     from etl_assets.placement.domains import FailureDomain
 
 Rows = dict[str, int]
-"""Rows by day, as text."""
+"""Number of rows by day; days are ISO text."""
 
 
 def rows_by_day(domain: FailureDomain, table: str, *, outcome: str | None = None) -> Rows:
-    """Rows of a table for each day, by file statistics."""
+    """Return the rows of a table for each day, by file statistics."""
     snapshot = platform_table(table, domain).snapshot()
     if snapshot is None:
         return {}
@@ -37,10 +39,12 @@ def rows_by_day(domain: FailureDomain, table: str, *, outcome: str | None = None
 
 
 def not_normalized(domain: FailureDomain) -> Rows:
-    """Raw events by day that are neither normalized nor refused; negative where more are normalized than there are.
+    """Return the raw events by day that are neither normalized nor rejected.
 
-    Of days that normalized_orders has read, and that do not wait to be made again after an undo. An event that was refused and
-    later replayed counts twice.
+    A number is negative if more events are normalized than exist.
+
+    Counts days that normalized_orders has read and that do not wait to be recomputed after an undo. An event
+    that was rejected and later replayed counts twice.
     """
     raw = rows_by_day(domain, RAW_EVENTS.name)
     normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
@@ -52,9 +56,9 @@ def not_normalized(domain: FailureDomain) -> Rows:
 
 
 def not_committed(domain: FailureDomain) -> Rows:
-    """Normalized events by day that are no warehouse row, negative where there are more of these.
+    """Return the normalized events by day without a warehouse row; negative if there are more warehouse rows.
 
-    Of days that warehouse_rows has read, and that do not wait to be made again after an undo.
+    Counts days that warehouse_rows has read and that do not wait to be recomputed after an undo.
     """
     normalized = rows_by_day(domain, NORMALIZED_ORDERS.name)
     committed = rows_by_day(domain, WAREHOUSE_ROWS.name)
@@ -65,7 +69,10 @@ def not_committed(domain: FailureDomain) -> Rows:
 
 
 def _read_days(domain: FailureDomain, table: str, source: str, days: Iterable[str]) -> set[str]:
-    """The days of which a table has consumed all that its source has, whatever runs are under way or were killed."""
+    """Return the days of which a table has consumed its whole source.
+
+    Runs under way or killed make no difference.
+    """
     reader, read = platform_table(table, domain), platform_table(source, domain)
     of_source = sorted(dt.date.fromisoformat(day) for day in days)
     unread = {day.isoformat() for day in pending_days(read, reader, of_source)}

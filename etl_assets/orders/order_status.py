@@ -1,7 +1,7 @@
-"""Order status: where an order is in its life cycle, and which status is further on.
+"""Order status: the steps of an order's life cycle, and their rank.
 
 Belongs here: the closed set and its rank. Does not belong here: which event leads to which status
-(`events.py`).
+(`event_contracts.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class OrderStatus(StrEnum):
-    """In rising order: a status only ever moves up, whatever the order of arrival."""
+    """Statuses in rising order: a status only ever rises, whatever the order of arrival."""
 
     CREATED = "created"
     PAID = "paid"
@@ -20,5 +20,5 @@ class OrderStatus(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Place in the life cycle, from 0; the higher one wins."""
+        """Place in the life cycle, from 0; the higher rank wins."""
         return tuple(OrderStatus).index(self)

@@ -1,6 +1,7 @@
 """The orders pipeline: order events from landing files become warehouse rows and the status of each order.
 
-Belongs here: the declaration. Does not belong here: the tables (`tables/`), and what the steps do with rows (`steps/`).
+Belongs here: the declaration. Does not belong here: the tables (`tables/`), and the work of the steps
+(`steps/`).
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ _REJECTS = tuple(contract.name for contract in (RAW_EVENTS_EXCEPTIONS, NORMALIZE
 
 
 def _discarded(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
-    """Dead letters that an operator discarded stay discarded."""
+    """Return the rows that an undo leaves: dead letters that an operator discarded stay discarded."""
     return KeptValues(column="state", values=frozenset({DeadLetterState.DISCARDED.value}))
 
 
 def _replayed(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
-    """Rejections stay whose record was submitted again: the dead letter of the first attempt is made from them."""
+    """Return the rows that an undo leaves: rejects whose record was replayed.
+
+    The dead letter of the first attempt is derived from them.
+    """
     from etl_assets.sources.replays import replayed_events
 
     events = replayed_events(domain, days)
@@ -50,7 +54,10 @@ def _replayed(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
 
 
 def _file_read_last(table: Table, version: int) -> Mapping[str, Any]:
-    """The reference file that was read last counts as read, or the next run would bring its rows back."""
+    """Return the reference file read last as a fact of an undo's commit.
+
+    Without it the next run would read the file again, and bring back its rows.
+    """
     from etl_assets.orders.steps.load_customers import FILE, file_read_last
 
     seen = file_read_last(table, version)
@@ -110,8 +117,8 @@ ORDERS = Pipeline(
             table=DEAD_LETTERS,
             build_step=steps.collect_dead_letters,
             group="observe",
-            # A dead letter is closed by what the stages accept, so it follows their tables as well. A day on which
-            # nothing was rejected has none, and leaves no cursor.
+            # What the stages accept closes a dead letter, so this table follows their tables as well. A day
+            # without rejects has no dead letters, and leaves no cursor.
             inputs=(*_REJECTS, RAW_EVENTS.name, NORMALIZED_ORDERS.name),
             driving_inputs=_REJECTS,
             undo=UndoPolicy(keep_rows=_discarded),

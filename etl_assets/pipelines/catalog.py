@@ -1,7 +1,7 @@
 """The catalog: all pipelines of an installation, and what can be asked of them together.
 
-Belongs here: questions about tables and stages whose answer is in the declarations. Does not belong here: anything that looks at
-a table (`delta/table.py`) or at a failure domain.
+Belongs here: questions about tables and stages whose answer is in the declarations. Does not belong here:
+anything that looks at a table (`delta/table.py`) or at a failure domain.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Catalog:
 
     @cached_property
     def made_again(self) -> tuple[str, ...]:
-        """Names of the tables whose stages can make their rows again, each after those that it is made from."""
+        """Names of the tables whose stages can make their rows again, each after its inputs."""
         return tuple(stage.name for stage in self.stages if stage.can_be_made_again)
 
     def table(self, name: str) -> TableContract:
@@ -113,7 +113,10 @@ class Catalog:
         return stage
 
     def inputs_of(self, name: str) -> tuple[str, ...]:
-        """Names of the tables whose changes a table follows; empty of one that is made from a source or by the platform."""
+        """Names of the tables whose changes a table follows.
+
+        Empty for a table that is made from a source, or by the platform itself.
+        """
         stage = self._stages.get(name)
         return stage.inputs if stage is not None and stage.name == name else ()
 
@@ -136,7 +139,7 @@ class Catalog:
         return self._undo[name]
 
     def rejects_of_source(self, name: str) -> Stage | None:
-        """The stage that reads a source, and rejects rows into the table of that name; None of any other table."""
+        """The stage that reads a source and rejects rows into this table; None for any other table."""
         stage = self._stages.get(name)
         if stage is None or stage.rejects is None or stage.rejects.name != name or stage.inputs:
             return None
@@ -154,7 +157,10 @@ class Catalog:
         return (*ordered, *sorted(found.difference(ordered)))
 
     def made_again_from(self, names: Collection[str]) -> tuple[str, ...]:
-        """Of some tables and all that are made from them those that can be made again, in the order in which they are made."""
+        """Names of the tables to make again if rows of some tables change, in the order in which they are made.
+
+        Those among `names` that can be made again are included.
+        """
         downstream = self.downstream_of(names)
         return tuple(name for name in self.made_again if name in downstream)
 

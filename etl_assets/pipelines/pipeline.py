@@ -14,7 +14,8 @@ class Pipeline:
     Attributes:
         name: The pipeline's name.
         reference: Stages that load the tables others look values up in. They run before the data path.
-        path: The data path: what each batch of the source goes through, in this order. The first stage reads the source.
+        path: The data path: what each batch of the source goes through, in this order. The first stage
+            reads the source.
         derived: Stages that read tables of the data path and run beside it, at their own interval.
         counted: Names of the tables whose rows are counted for the plots of the failure domains.
     """

@@ -28,9 +28,9 @@ class Stage:
         build_step: Builds the step that does the work of a run.
         placement: The class of its work, for the placement policy.
         group: The group of its asset in the asset graph.
-        inputs: Names of the tables whose changes it follows, with a cursor in each. Empty: it reads a source, and its rows
-            cannot be made again.
-        driving_inputs: Of the inputs those that start a day of which the table has no rows yet. Empty: all of them.
+        inputs: Names of the tables whose changes it follows, with a cursor in each. Empty: it reads a source, and
+            its rows cannot be made again.
+        driving_inputs: The inputs that start a day of which the table has no rows yet. Empty: all inputs.
         lookups: Names of tables that it looks values up in. A change in one of them makes no row again.
         rejects: The table of the rows it rejects; None if it rejects none.
         undo: How its table takes part in an undo.

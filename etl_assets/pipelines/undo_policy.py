@@ -36,7 +36,8 @@ class UndoPolicy:
     Attributes:
         refusal: Why the table is not restored; None if it can be.
         fix: What to do instead, where it is not restored.
-        keep_rows: Rows that stay when their day is taken out, because an operator decided on them. None: no row stays.
+        keep_rows: Rows that stay when their day is taken out, because an operator decided on them. None: no
+            row stays.
         keep_facts: Facts that the commit of an undo repeats. None: it has none.
     """
 

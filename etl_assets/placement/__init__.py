@@ -1,1 +1,1 @@
-"""Where work may run and tables live: failure domains. Knows neither Dagster nor Spark."""
+"""Placement of stages and tables in failure domains. Knows neither Dagster nor Spark."""

@@ -1,7 +1,6 @@
-"""How the roots of failure domains are opened for the tables: with a time limit, and not while their domain is known to
-be unavailable.
+"""Access to the roots of failure domains: with a time limit, and not while a domain is unavailable.
 
-Does not belong here: what is known of a domain (`observations.py`), and how it is looked at (`probes.py`).
+Does not belong here: the observed health of a domain (`observations.py`), and how it is probed (`probes.py`).
 """
 
 from __future__ import annotations
@@ -21,17 +20,22 @@ from etl_assets.placement.site import Site
 
 @dataclass(frozen=True, slots=True)
 class DomainBreaker:
-    """The breaker of a domain, shared by the processes of this machine."""
+    """Circuit breaker of a domain, shared by the processes of this machine."""
 
     domain: str
     observations: Observations
 
     def shut(self) -> str | None:
-        """Why the domain is not to be asked now, None if it may be."""
+        """Return why the domain must not be asked now, or None if it may be."""
         return self.observations.of(self.domain).shut(time.monotonic())
 
     def hangs(self, began: float, problem: str) -> None:
-        """Let the others know that the domain hangs."""
+        """Report to the other processes that the domain hangs.
+
+        Args:
+            began: When the call began, on the monotonic clock.
+            problem: What was wrong.
+        """
         sighting = ProbeResult(began=began, ended=time.monotonic(), problem=problem, hangs=True)
         self.observations.add(self.domain, sighting)
 
@@ -39,7 +43,11 @@ class DomainBreaker:
 def opener(
     sites: Iterable[Site], observations: Observations | None, timeout_seconds: float
 ) -> Callable[[str], Store]:
-    """Opens the roots of some domains, and any other root as it is."""
+    """Return a function that opens a root as a guarded store.
+
+    Roots of the given sites share the circuit breaker of their domain, if there are observations. Any other
+    root has only the time limit.
+    """
     names = {site.root: site.name for site in sites}
 
     def opened(root: str) -> Store:

@@ -1,7 +1,8 @@
-"""What the home folder remembers of the failure domains: which roots are theirs, and which an operator took out.
+"""Registry of the failure domains, in the home folder: the root of each, and the state an operator set.
 
-A root that was used before carries a marker with an id, and the home folder has the same id. A root without it is a disk
-that is not mounted, or was emptied or swapped: nothing is created on it. The file is `<home>/domains.json`.
+A root that was used before carries a marker with an id, and the registry has the same id. A root without the
+marker is a disk that is not mounted, or was emptied or replaced: nothing is created on it. The file is
+`<home>/domains.json`.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from etl_assets.placement.site import is_folder
 
 MARKER = "domain.json"
 EXPECTED = ""
-"""Instead of a root's id: it was used by another home folder, and its marker has not been seen from this one."""
+"""Stands for the id of a root that another home folder used, until its marker has been read from this one."""
 _GONE = "the root was emptied, or its disk is not mounted"
 _EMPTIED = "the bucket was emptied, or is another one"
 
 
 class AdminState(StrEnum):
-    """What an operator says of a domain.
+    """State of a domain as set by an operator.
 
-    IN_USE: nothing; its health alone counts. The default.
-    DRAINED: no stage is placed there; its replicas are kept up. Set before maintenance.
+    IN_USE: nothing was set, and only the domain's health counts. The default.
+    DRAINED: no stage is placed there, but its replicas are kept up to date. Set before maintenance.
     FAILED: no stage is placed there, whatever its probe says.
     """
 
@@ -43,7 +44,13 @@ class AdminState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """One domain: the id of its root (None before its first use, `EXPECTED` before its first sight), and its standing."""
+    """Registry entry of one domain.
+
+    Attributes:
+        root_id: Id of the domain's root. None before its first use, `EXPECTED` before its marker was first
+            read.
+        standing: State set by an operator.
+    """
 
     root_id: str | None = None
     standing: AdminState = AdminState.IN_USE
@@ -51,21 +58,21 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class DomainRegistry:
-    """The file in the home folder. Written by whoever first uses a domain, and by `etl-assets domains`."""
+    """The registry file. The first process to use a domain writes it, and so does `etl-assets domains`."""
 
     file: Path
 
     def of(self, domain: str) -> Remembered:
-        """What is remembered of a domain."""
+        """Return the entry of a domain; the default entry if it has none."""
         return self._read().get(domain, Remembered())
 
     @property
     def is_empty(self) -> bool:
-        """Whether no root was used from this home folder."""
+        """Whether no root was ever used from this home folder."""
         return all(each.root_id is None for each in self._read().values())
 
     def marked(self, domain: str, root: str) -> str | None:
-        """The id that a root carries for a domain, None if it carries none.
+        """Return the id in a root's marker; None without a marker, or if it names another domain.
 
         Raises:
             Unanswered: the root cannot be read.
@@ -74,13 +81,13 @@ class DomainRegistry:
         return found["id"] if found is not None and found["domain"] == domain else None
 
     def take_over(self, marked: Mapping[str, str | None]) -> None:
-        """Remember the roots of a platform that another home folder used, if this one remembers none.
+        """Register the roots that another home folder has used, if this home folder has registered none.
 
-        A root that carries no mark is a disk that is not mounted, or was lost: it is not made anew, and is taken for what it
-        was once it is back.
+        A root without a marker is a disk that is not mounted, or that was lost. It is registered as
+        `EXPECTED`: no new root is created there, and its marker is trusted once the root is back.
 
         Args:
-            marked: The id that each domain's root carries.
+            marked: The id in the marker of each domain's root, or None.
         """
         with self._alone():
             if self.is_empty:
@@ -88,14 +95,16 @@ class DomainRegistry:
                     self._write(domain, replace(self.of(domain), root_id=found or EXPECTED))
 
     def set_standing(self, domain: str, standing: AdminState) -> None:
-        """Remember what the operator says."""
+        """Store the state that an operator set for a domain."""
         with self._alone():
             self._write(domain, replace(self.of(domain), standing=standing))
 
     def strange(self, domain: str, root: str) -> str | None:
-        """Why a root is not the one that was used before, None if it is, or none was used before. Changes nothing.
+        """Return why a root is not the one that was used before; None if it is, or if none was used before.
 
-        A bucket that was never used is asked whether it keeps to the conditions of writes; a folder's are the platform's own.
+        A bucket that was never used is checked for conditional writes (`conditional_write_check.py`), which
+        leaves nothing behind. Folders need no check, as the platform itself implements their conditional
+        writes.
 
         Raises:
             Unanswered: the root cannot be read.
@@ -110,13 +119,14 @@ class DomainRegistry:
         return None if found["id"] == known else "the root was replaced by another one"
 
     def take(self, domain: str, root: str) -> None:
-        """Make and mark a root that was never used, and remember it; one that was stays as it is.
+        """Create, mark and register a root that was never used; a root that was used stays as it is.
 
-        Of several that take it at once one marks it. The root is not touched under the lock of the file: it may hang.
+        If several processes do this at the same time, one of them marks the root. The root may hang, so it is
+        not accessed while the lock of the registry file is held.
 
         Raises:
-            OSError: it cannot be made.
-            Unanswered: it cannot be marked.
+            OSError: the root cannot be created.
+            Unanswered: the root cannot be marked.
         """
         if known := self.of(domain).root_id:
             return
@@ -135,13 +145,16 @@ class DomainRegistry:
                 self._write(domain, replace(self.of(domain), root_id=found["id"]))
 
     def forget(self, domain: str) -> None:
-        """Take the root as it is now for the domain's: what was there before is given up."""
+        """Give up the root of a domain: the next use takes the root as it is then for the domain's own."""
         with self._alone():
             self._write(domain, replace(self.of(domain), root_id=None))
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """One writer at a time, threads and processes: sensors, runs and operators change the same file."""
+        """Hold the lock of the registry file, which sensors, runs and operators all change.
+
+        It admits one writer at a time, of all threads and processes.
+        """
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -188,7 +201,7 @@ def _read_marker(root: str) -> dict[str, str] | None:
 
 
 def owner(marker: bytes) -> str:
-    """The domain that a root's marker names; `?` if it cannot be read."""
+    """Return the domain that a root's marker names; `?` if the marker cannot be parsed."""
     return _marker(marker)["domain"]
 
 

@@ -1,7 +1,7 @@
-"""Failure domains, and in which of them a stage runs.
+"""Failure domains, and the placement of stages in them.
 
-A domain is a storage root that fails as one (a disk, a zone, a region). A table is reached through a domain's root and
-in no other way. With several domains every table is mirrored over all of them (`mirroring/`).
+A domain is a storage root that fails as one: a disk, a zone, a region. Tables are accessed only through the
+root of a domain. With several domains every table is mirrored over all of them (`mirroring/`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ FIRST_GENERATION = "g000001"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureDomain:
-    """A folder of this machine as a storage root, and its name (`provider/region[/zone]`, or any other).
+    """A failure domain whose root is a folder of this machine.
 
-    `sites` are those of all domains, this one among them, if tables are mirrored; with one domain there are none.
-    `observations` tell which of them are not to be asked now, `timeout_seconds` how long one may take to answer anything.
-    With one domain `keep_log_versions` of each table's log stay; None, as for tables of users' own assets: Delta goes by age.
-    `catalog` says which tables the installation has.
+    Attributes:
+        name: Name of the domain: `provider/region[/zone]`, or any other.
+        root: The root folder.
+        sites: The sites of all domains, this one included, if tables are mirrored; empty with one domain.
+        observations: Health of the domains; it says which of them must not be asked now.
+        timeout_seconds: How long a root may take to answer anything.
+        keep_log_versions: With one domain, the number of versions of each table's log to keep. None, as for
+            the tables of users' own assets: Delta removes log entries by age.
+        catalog: The tables of the installation.
     """
 
     name: str
@@ -45,39 +50,39 @@ class FailureDomain:
     catalog: Catalog = field(default_factory=Catalog, compare=False, repr=False)
 
     def table_path(self, table: str, generation: str = FIRST_GENERATION) -> Path:
-        """Folder of a table's replica in this domain: `<root>/tables/<table>/<content generation>`."""
+        """Return the folder of a table's replica: `<root>/tables/<table>/<content generation>`."""
         return self.root / "tables" / table / generation
 
     def lock_path(self, table: str) -> Path:
-        """File whose lock admits one writer of the table on this machine."""
+        """Return the file whose lock admits one writer of the table on this machine."""
         return self.root / "locks" / f"{table}.lock"
 
     def staging_path(self, table: str) -> Path:
-        """Folder for the files of unfinished batches of the table."""
+        """Return the folder for the files of unfinished batches of the table."""
         return self.root / "staging" / table
 
     def progress_path(self, table: str) -> Path:
-        """Folder of a table's input ledger; made from its log."""
+        """Return the folder of a table's input ledger, which is derived from the table's log."""
         return self.root / "progress" / table
 
     def index_path(self, table: str) -> Path:
-        """Folder of what was derived from a table to find its rows by; may be removed at any time."""
+        """Return the folder of the index derived from a table's rows; it may be removed at any time."""
         return self.root / "index" / table
 
     def replays_path(self, stage: str) -> Path:
-        """Folder of the dead letters of a stage that were handed in again; `sources.replays` fills it."""
+        """Return the folder of a stage's dead letters submitted for replay; `sources.replays` fills it."""
         return self.root / "replays" / stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Says in which domain a stage runs.
+    """Placement of stages: decides in which domain a stage runs.
 
     Attributes:
-        domains: The configured domains whose roots are folders, in the order they are preferred in.
-        sites: All configured domains, those on object stores among them.
-        watch: What the home folder remembers of them, and how they are looked at.
-        policy: Which of them may run which stage.
+        domains: The configured domains whose roots are folders, in order of preference.
+        sites: All configured domains, those on object stores included.
+        watch: Probes of the domains, with their registry and their observed health.
+        policy: The domains that may run each stage.
     """
 
     domains: tuple[FailureDomain, ...]
@@ -92,7 +97,7 @@ class Placement:
 
     @property
     def memory(self) -> DomainRegistry:
-        """What the home folder remembers of the domains."""
+        """The home folder's registry of the domains."""
         return self.watch.memory
 
     def place(
@@ -103,19 +108,21 @@ class Placement:
         leader: str | None = None,
         unfit: Mapping[str, str] = MappingProxyType({}),
     ) -> FailureDomain:
-        """The domain that runs `stage` now: the one that leads the stage's table already, else the first that may and can.
+        """Return the domain that runs `stage` now, after taking its root into use if it is new.
 
-        Of the others a degraded one comes last. A domain that may but cannot is never replaced by one that may not. What
-        was seen of a domain before does not suffice: it is asked.
+        The leader of the stage's table is preferred, then the other domains in order of preference, degraded
+        ones last. A domain that the policy does not allow is never chosen, even if no allowed domain can run
+        the stage. Past observations are not enough: a domain is checked before it is chosen.
 
         Args:
             stage: The stage.
-            table: The table that it is to write, for the error.
-            leader: The domain that leads the table the stage writes, so that the stage stays where it is.
-            unfit: Domains that cannot run the stage for a reason that does not show in their roots, and the reason.
+            table: The table that the stage writes, for the error message.
+            leader: The domain that leads this table, so that the stage stays there.
+            unfit: Domains that cannot run the stage for a reason that their roots do not show, each with the
+                reason.
 
         Raises:
-            DomainUnavailable: no allowed domain can run it.
+            DomainUnavailable: no allowed domain can run the stage.
         """
         allowed = [domain for domain in self._leaders() if self.policy.allows(stage, domain.name)]
         problems: dict[str, str] = {}
@@ -143,16 +150,19 @@ class Placement:
         )
 
     def reader(self) -> FailureDomain:
-        """The domain to look at tables from: the first that can be used, else the first, whose tables then say why not.
+        """Return the domain to read tables from: the first usable one, else the first one.
 
-        Before any root was used there is no table, and nobody to ask.
+        If no domain is usable, the tables of the first one report why.
+
+        Before any root was used there are no tables and no replicas. Then the first domain is returned
+        without sites.
         """
         if self.watch.is_new(self.sites):
             return replace(self.domains[0], sites=())
         return next((each for each in self.domains if self.unusable(each) is None), self.domains[0])
 
     def stopped(self, stage: PlacementClass) -> str | None:
-        """Why a stage can run nowhere now, None if it can somewhere. Looks only; takes nothing into use."""
+        """Return why no domain can run a stage now, or None if one can. Takes no root into use."""
         allowed = [domain for domain in self._leaders() if self.policy.allows(stage, domain.name)]
         problems = {domain.name: self.problem(domain) for domain in allowed}
         if any(problem is None for problem in problems.values()):
@@ -160,10 +170,10 @@ class Placement:
         return "; ".join(f"{name}: {why}" for name, why in problems.items())
 
     def expect_allowed(self, stage: PlacementClass, domain: str, *, table: str) -> None:
-        """Refuse a stage that is asked to run where it may not.
+        """Refuse to run a stage in a domain that the policy does not allow.
 
         Raises:
-            DomainUnavailable: the policy does not allow it.
+            DomainUnavailable: the policy does not allow the domain.
         """
         if self.policy.allows(stage, domain):
             return
@@ -178,16 +188,19 @@ class Placement:
         )
 
     def problem(self, domain: FailureDomain | Site) -> str | None:
-        """Why a domain cannot run a stage, or be used by one, now; None if it can."""
+        """Return why a domain cannot run or serve a stage now, or None if it can."""
         return self._said(domain.name) or self.unusable(domain)
 
     def unusable(self, domain: FailureDomain | Site) -> str | None:
-        """What is wrong with a domain's root, whatever an operator says of it."""
+        """Return what is wrong with a domain's root, or None; ignores what an operator set."""
         site = self.site(domain.name)
         return self.watch.look(site) or self._left_alone(site)
 
     def _left_alone(self, site: Site) -> str | None:
-        """Why a root cannot be the only one: commits to tables that others vote on would be lost to them."""
+        """Return why a root cannot be the only configured one, or None if it can.
+
+        If its tables are mirrored, commits made there alone would be missing in the other domains.
+        """
         if len(self.sites) > 1 or not (Path(site.root) / REGISTERS).is_dir():
             return None
         return (
@@ -196,11 +209,15 @@ class Placement:
         )
 
     def heal(self, name: str, *, new_root: bool = False) -> str | None:
-        """Take a domain back into use, and look at it with fresh eyes; with `new_root` its old root is given up, and the new one
-        gets its mark: without it nothing is built there.
+        """Take a domain back into use, and forget its observed health.
+
+        Args:
+            name: The domain.
+            new_root: Give up the domain's old root, and mark the present one as its own. Nothing is built on
+                a root without the mark.
 
         Returns:
-            Why the new root cannot be used, None if it can.
+            Why the new root cannot be used; None if it can, or without `new_root`.
         """
         if new_root:
             self.memory.forget(name)
@@ -209,10 +226,11 @@ class Placement:
         return self.watch.take(self.site(name)) if new_root else None
 
     def site(self, name: str) -> Site:
-        """A configured domain, wherever its root is."""
+        """Return the configured domain with this name, on a folder or an object store."""
         return next(site for site in self.sites if site.name == name)
 
     def _said(self, name: str) -> str | None:
+        """Return why an operator keeps stages out of a domain, or None if the domain is in use."""
         standing = self.memory.of(name).standing
         return None if standing is AdminState.IN_USE else f"{standing.value} by an operator"
 
@@ -220,21 +238,22 @@ class Placement:
         return self.watch.observations.of(domain.name).state is HealthState.DEGRADED
 
     def _take(self, site: Site) -> str | None:
-        """Take the root into use, and those of the other domains with it: a table is made in all of them.
+        """Take the roots of all domains into use, as a table is created in all of them.
 
         Returns:
-            Why the domain's own root cannot be taken; that of another one stops only what needs it.
+            Why this domain's root cannot be taken into use, or None. Failures of other roots are ignored
+            here: they stop only operations that need them.
         """
         self.watch.take_over(self.sites)
         problems = {each.name: self.watch.take(each) for each in self.sites}
         return problems[site.name]
 
     def named(self, name: str) -> FailureDomain | None:
-        """A domain with a folder, by its name."""
+        """Return the domain with this name if its root is a folder, else None."""
         return next((domain for domain in self.domains if domain.name == name), None)
 
     def _leaders(self) -> Iterator[FailureDomain]:
-        """The domains whose replicas may be written first."""
+        """Yield the domains that may lead a table."""
         for domain in self.domains:
             if self.site(domain.name).may_lead:
                 yield domain

@@ -1,7 +1,7 @@
-"""What was seen of a failure domain lately, and what follows from it. Pure: sightings and times in, states out.
+"""Health of a failure domain, as a pure function of probe results and times.
 
-Does not belong here: how a domain is looked at (`probes.py`), and where what was seen is kept (`observations.py`). Times are
-seconds of the machine's monotonic clock.
+Does not belong here: how a domain is probed (`probes.py`), and where its health is stored
+(`observations.py`). All times are seconds of this machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ SUCCESSES_TO_RETURN = 3
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 60.0
 BELIEVED_SECONDS = 60.0
-"""How long after the next probe was due a domain is still taken for unavailable; then nobody is watching any more."""
+"""How long after a missed probe a domain still counts as unavailable. Later no process seems to probe it."""
 SLOW_SHARE = 0.2
-"""A probe is slow that takes this share of its time limit."""
+"""A probe that takes more than this share of its time limit is slow."""
 
 
 class HealthState(StrEnum):
-    """What the last sightings of a domain say.
+    """State of a domain according to its last probe results.
 
-    HEALTHY: it answers.
-    DEGRADED: it answers slowly, or failed lately, but not often enough in a row to be given up.
-    UNAVAILABLE: it hung, or failed several times in a row, and has not answered several times in a row since.
+    HEALTHY: the domain answers.
+    DEGRADED: it answers slowly, or has failed lately, but fewer than `FAILURES_TO_UNAVAILABLE` times in a
+    row.
+    UNAVAILABLE: it hung, or failed that many times in a row.
+
+    A degraded or unavailable domain is healthy again after `SUCCESSES_TO_RETURN` answers in a row.
     """
 
     HEALTHY = "healthy"
@@ -34,13 +37,15 @@ class HealthState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """One look at a domain.
+    """Result of one check of a domain.
 
     Attributes:
-        began, ended: When.
-        problem: What was wrong, None if nothing.
-        hangs: The problem is that it answered nothing at all within the time limit. That is not a hiccup.
-        slow: It answered slowly.
+        began: When the check began.
+        ended: When the check ended.
+        problem: What was wrong, or None.
+        hangs: Whether the root answered nothing at all within the time limit. One such result makes a domain
+            unavailable.
+        slow: Whether it answered slowly.
     """
 
     began: float
@@ -52,15 +57,15 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The health of a domain.
+    """Health of a domain.
 
     Attributes:
         state: Healthy, degraded or unavailable.
-        why: What made it so; None for a healthy domain.
-        failures: Failures in a row up to the last sighting.
-        successes: Successes in a row up to the last sighting, while it is not healthy.
-        seen_at: When the last sighting ended; 0 if there was none.
-        next_probe: It is not probed before.
+        why: The reason for that state; None for a healthy domain.
+        failures: Number of failures in a row, up to the last result.
+        successes: Number of successes in a row, up to the last result, while the domain is not healthy.
+        seen_at: When the last check ended; 0 if there was none.
+        next_probe: The domain is not probed before this time.
     """
 
     state: HealthState = HealthState.HEALTHY
@@ -72,7 +77,7 @@ class Health:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing may be placed there, None if something may."""
+        """Why no stage may be placed in the domain, or None if one may."""
         if self.failures:
             return self.why
         if self.state is HealthState.UNAVAILABLE:
@@ -80,20 +85,20 @@ class Health:
         return None
 
     def is_due(self, now: float) -> bool:
-        """Whether it may be probed. A domain that answers always may."""
+        """Return whether a probe is due. It always is for a domain that answers and is not unavailable."""
         return now >= self.next_probe
 
     def shut(self, now: float) -> str | None:
-        """Why the domain is not to be asked anything now, None if it may be asked."""
+        """Return why the domain must not be asked anything now, or None if it may be asked."""
         gone = self.state is HealthState.UNAVAILABLE and self.failures > 0
         return self.why if gone and now < self.next_probe + BELIEVED_SECONDS else None
 
     def claimed(self, until: float) -> Health:
-        """The same, with the next probe left to whoever claimed it."""
+        """Return this health with no probe before `until`, as one process has claimed the next probe."""
         return replace(self, next_probe=until)
 
     def after(self, sighting: ProbeResult) -> Health:
-        """The health with one more sighting. One that began before the last one ended tells nothing new."""
+        """Return the health after one more result, ignoring a check that began before the last one ended."""
         if sighting.began < self.seen_at:
             return self
         seen = replace(self, seen_at=sighting.ended)

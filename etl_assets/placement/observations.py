@@ -1,7 +1,8 @@
-"""What the processes of this machine saw of the failure domains, in a file that they share: `<home>/health.json`.
+"""Observed health of the failure domains, shared by the processes of this machine: `<home>/health.json`.
 
-It is observed, not agreed: it may be lost or removed at any time, and what another boot or machine wrote is forgotten,
-because its times are not this one's. What must not be forgotten is in `domain_registry.py`.
+Health is observed and not agreed on, so the file may be lost or removed at any time. Content from another
+boot or machine is ignored, because its times are of another clock. State that must not be lost is in
+`domain_registry.py`.
 """
 
 from __future__ import annotations
@@ -27,29 +28,37 @@ _LOCK_ATTEMPTS, _LOCK_PAUSE_SECONDS = 100, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """The file. Written by whoever looks at a domain; a write that cannot be made is left out."""
+    """The health file. Every process that checks a domain writes it; a write that fails is skipped."""
 
     file: Path
 
     def of(self, domain: str) -> Health:
-        """The health of a domain; of one that was never looked at nothing bad is known."""
+        """Return the health of a domain; a domain that was never checked counts as healthy."""
         try:
             stat = self.file.stat()
             known = _parsed(self.file, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
         except OSError:
             return Health()
         health = known.get(domain, Health())
-        # Without boot ids a file of another boot shows by times that lie ahead.
+        # Without boot ids a file of another boot is recognized by times in the future.
         now = time.monotonic()
         ahead = health.seen_at > now or health.next_probe > now + 2 * MAX_PAUSE_SECONDS
         return Health() if ahead else health
 
     def add(self, domain: str, sighting: ProbeResult) -> Health:
-        """Add a sighting; returns the health with it."""
+        """Add a probe result, and return the health after it."""
         return self._change(domain, lambda health: health.after(sighting))
 
     def claim(self, domain: str, until: float) -> bool:
-        """Ask to be the one that probes a domain now. False: it is not due, or another process does."""
+        """Claim the next probe of a domain for this process.
+
+        Args:
+            domain: The domain.
+            until: No other process probes the domain before this time.
+
+        Returns:
+            False if no probe is due, or another process has claimed it.
+        """
         claims: list[bool] = []
 
         def claimed(health: Health) -> Health:
@@ -60,10 +69,11 @@ class Observations:
         return claims[-1]
 
     def forget(self, domain: str) -> None:
-        """Begin anew with a domain, for instance because an operator mended it."""
+        """Reset a domain to healthy, for instance because an operator has repaired it."""
         self._change(domain, lambda _: Health())
 
     def _change(self, domain: str, change: Callable[[Health], Health]) -> Health:
+        """Change the health of a domain under the lock, and return it; without the lock it is not stored."""
         try:
             with self._alone():
                 health = change(self.of(domain))
@@ -74,7 +84,13 @@ class Observations:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """One writer at a time. A process that was stopped inside must not stop the others: they go on without writing."""
+        """Hold the lock of the health file.
+
+        A process that is suspended with the lock must not block the others: they continue without writing.
+
+        Raises:
+            BlockingIOError: the lock is still held by another process after about a second.
+        """
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.with_suffix(".lock").open("a") as lock:
             for attempt in range(_LOCK_ATTEMPTS):
@@ -93,7 +109,7 @@ class Observations:
             known.update(_load(self.file))
         known[domain] = health
         domains = {name: dataclasses.asdict(each) for name, each in known.items()}
-        # Not fsynced: it means nothing after the next boot.
+        # Not fsynced: the content has no meaning after the next boot.
         temporary = self.file.with_name(f".{self.file.name}.{uuid.uuid4().hex}")
         try:
             temporary.write_text(
@@ -127,13 +143,16 @@ def _decoded(found: Mapping[str, Any]) -> Health:
 
 @lru_cache(maxsize=16)
 def _parsed(file: Path, _stamp: tuple[int, int, int]) -> Mapping[str, Health]:
-    """The content as read. A write makes a new file, so that the stamp tells; stores ask before every operation."""
+    """Return the file's content, cached because stores ask before every operation.
+
+    Each write makes a new file, so `_stamp` (inode, time and size) changes with the content.
+    """
     return _load(file)
 
 
 @cache
 def boot_id() -> str:
-    """What tells this boot of this machine from any other."""
+    """Return an id of this boot of this machine; the host name where the kernel has no boot id."""
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except OSError:

@@ -1,7 +1,8 @@
-"""Looking at failure domains: a short look before a root is used, and a probe that writes and reads.
+"""Checks of failure domains: a short check before a root is used, and a probe that writes and reads.
 
-Both go through the `Store` interface, with a time limit. What they see is added to the observations; a domain that failed
-is not asked again before its next probe is due, so that a dead root costs nobody a time-out each.
+Both have a time limit. A probe adds its result to the observations; a short check adds only a missing answer.
+A domain that failed is not asked again before its next probe is due. So not every caller waits for the
+timeout of a dead root.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ PROBED_LATELY_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Looks at domains.
+    """Checks and probes of the domains.
 
     Attributes:
-        memory: Which roots are whose.
-        observations: What was seen of them.
+        memory: Registry of the domains: the root that belongs to each.
+        observations: Health of the domains, shared by the processes of this machine.
         timeout_seconds: How long a root may take to answer.
     """
 
@@ -47,7 +48,11 @@ class Watch:
     timeout_seconds: float
 
     def look(self, site: Site) -> str | None:
-        """Why a domain cannot be used now, None if it can. Reads its marker, if what was seen last does not say enough."""
+        """Return why a domain cannot be used now, or None if it can.
+
+        Reads the marker of the root. A domain that failed lately is probed instead, once its next probe is
+        due.
+        """
         health = self.observations.of(site.name)
         if health.problem is not None:
             return self._again(site, health).problem
@@ -61,7 +66,10 @@ class Watch:
             return error.message
 
     def make_sure(self, site: Site) -> str | None:
-        """The same before something is placed there: it is probed as well, unless that was done a moment ago."""
+        """Return why no stage can be placed in a domain, or None if one can.
+
+        Like `look`, but also probes the domain, unless it was checked within `PROBED_LATELY_SECONDS`.
+        """
         problem = self.look(site)
         seen_at = self.observations.of(site.name).seen_at
         if problem is not None or time.monotonic() - seen_at < PROBED_LATELY_SECONDS:
@@ -69,9 +77,13 @@ class Watch:
         return self.probe(site).problem
 
     def probe(self, site: Site) -> Health:
-        """Write a small object under a root, read it back, and add what was seen. Waits for nothing to be due.
+        """Write a small object under a root, read it back, and add the result to the observations.
 
-        A root that was never used is only looked at: nothing is created on it.
+        The probe is made at once, even if none is due. A root that was never used is only checked: nothing is
+        created on it.
+
+        Returns:
+            The health of the domain after the probe.
         """
         began, hangs = time.monotonic(), False
         try:
@@ -91,9 +103,13 @@ class Watch:
         return self.observations.add(site.name, self._sighting(began, problem, hangs=hangs))
 
     def probe_all(self, sites: Iterable[Site]) -> dict[str, Health]:
-        """Probe all that are due, at once. One that fails for the first time is probed again, until it is clear what it is.
+        """Probe concurrently all domains that are due.
 
-        One that hangs is clear at once.
+        A domain that fails is probed again until it answers or counts as unavailable. One that hangs counts
+        so at once.
+
+        Returns:
+            The health of each domain, by name.
         """
         todo, found = list(sites), {}
         for _ in range(FAILURES_TO_UNAVAILABLE):
@@ -105,7 +121,7 @@ class Watch:
                 for site in todo
                 if found[site.name].failures
                 and found[site.name].state is not HealthState.UNAVAILABLE
-                # One that was never used is not watched.
+                # A root that was never used has no observed health, and is not probed again.
                 and found[site.name].seen_at
             ]
             if not todo:
@@ -114,16 +130,20 @@ class Watch:
         return found
 
     def is_new(self, sites: Sequence[Site]) -> bool:
-        """Whether nobody has used any of the roots yet, from this home folder or from another one."""
+        """Return whether no root was ever used, as far as the registry and the roots that answer show."""
         return self.memory.is_empty and not any(self._marked(sites).values())
 
     def take_over(self, sites: Sequence[Site]) -> None:
-        """Remember the roots of a platform that another home folder used, if this one remembers none."""
+        """Register the roots that another home folder has used, if this home folder has registered none."""
         if self.memory.is_empty and any((marked := self._marked(sites)).values()):
             self.memory.take_over(marked)
 
     def take(self, site: Site) -> str | None:
-        """Take a root into use that never was; why that cannot be done, None if it was or need not be."""
+        """Take a root into use that was never used.
+
+        Returns:
+            Why it cannot be taken into use; None if it was, now or before.
+        """
         if self.memory.of(site.name).root_id:
             return None
         try:
@@ -142,7 +162,10 @@ class Watch:
         return problem
 
     def _again(self, site: Site, health: Health) -> Health:
-        """Probe a domain if that is due. Of several processes one does; the others go by what was seen last."""
+        """Return the health of a domain, after probing it if a probe is due.
+
+        One process probes a domain that failed. The other processes use its last result.
+        """
         if health.problem is None:
             return self.probe(site)
         if not health.is_due(time.monotonic()):
@@ -151,7 +174,7 @@ class Watch:
         return self.probe(site) if self.observations.claim(site.name, until) else health
 
     def _marked(self, sites: Sequence[Site]) -> dict[str, str | None]:
-        """The id that each root carries; none for one that does not answer. All are asked at once."""
+        """Return the id in the marker of each root; None for a root without one or that does not answer."""
 
         def marked(site: Site) -> str | None:
             try:
@@ -164,11 +187,17 @@ class Watch:
             return {site.name: mark for site, mark in zip(sites, found, strict=True)}
 
     def _unused(self, site: Site, problem: str | None) -> Health:
+        """Return the health of a root that was never used, and forget what was observed of it."""
         if self.observations.of(site.name) != Health():
             self.observations.forget(site.name)
         return Health(state=HealthState.DEGRADED, why=problem, failures=1) if problem else Health()
 
     def _strange(self, site: Site) -> str | None:
+        """Return why a root is not the domain's own, or None.
+
+        Raises:
+            Unanswered: the root does not answer in time.
+        """
         strange = ask(site.root, partial(self.memory.strange, site.name, site.root), self.timeout_seconds)
         return None if strange is None else f"{strange} ({site.root})"
 
@@ -179,11 +208,15 @@ class Watch:
 
 
 def _write_and_read(root: str) -> None:
-    """Raises `Unanswered` if the root cannot be written or read."""
+    """Write the probe object under a root and read it back.
+
+    Raises:
+        Unanswered: the root cannot be written or read.
+    """
     store, content = open_store(root), uuid.uuid4().hex.encode()
     store.put(PROBE_KEY, [content])
     found = store.get(PROBE_KEY)
-    # Another process may have written its own meanwhile.
+    # Another process may have written its own object in the meantime: compare the lengths only.
     if found is None or len(found.content) != len(content):
         raise Unanswered(
             f"{root}: what was written to {PROBE_KEY} cannot be read back",

@@ -1,4 +1,4 @@
-"""Where a domain keeps its replicas: a folder of this machine, or a prefix of a bucket."""
+"""The site of a domain's replicas: a folder of this machine, or a prefix of a bucket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from etl_assets.mirroring.locator import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A domain's root and what its replicas are for."""
+    """A domain's root, and the role of its replicas."""
 
     name: str
     root: str
@@ -17,15 +17,15 @@ class Site:
 
     @property
     def is_folder(self) -> bool:
-        """Whether Spark reads and writes there. An object store only votes and holds copies."""
+        """Whether Spark can read and write there. A domain on an object store only votes and holds copies."""
         return is_folder(self.root)
 
     @property
     def may_lead(self) -> bool:
-        """Whether tables may be written there first."""
+        """Whether the domain may lead tables: its root is a folder, and its replicas are voters."""
         return self.is_folder and self.role is Role.VOTER
 
 
 def is_folder(root: str) -> bool:
-    """Whether a root is a folder of this machine."""
+    """Return whether a root is a folder of this machine."""
     return "://" not in root

@@ -1,4 +1,4 @@
-"""One acknowledged version of a table, and how other libraries read exactly that one."""
+"""One acknowledged version of a table, for other libraries to read exactly that version."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 class OpenedTable:
     """One version of a table: the newest acknowledged one at the time it was opened.
 
-    Every method reads this version, whatever is committed meanwhile. Its files stay for the 7 days that `tables vacuum` leaves
-    alone; open the table again for newer rows.
+    Every method reads this version, whatever is committed meanwhile. `tables vacuum` keeps its files for 7
+    days; open the table again for newer rows.
 
     Attributes:
-        name: The table's name.
+        name: Name of the table.
         uri: Folder to open the table by.
-        version: The version to open it at. The log in the folder may have newer ones that are not acknowledged.
+        version: Version to open it at. The log in the folder may have newer ones that are not acknowledged.
         domain: Failure domain of the replica in that folder.
     """
 
@@ -45,14 +45,14 @@ class OpenedTable:
     domain: str
 
     def as_json(self) -> dict[str, Any]:
-        """The table as JSON has it."""
+        """Return the table as a JSON object."""
         return {"name": self.name, "uri": self.uri, "version": self.version, "domain": self.domain}
 
     def delta(self) -> DeltaTable:
-        """The table as delta-rs opens it. For reading only: the platform writes its tables, and nothing else does.
+        """Open the table with delta-rs. For reading only: no program but the platform writes its tables.
 
         Raises:
-            StorageFailed: its log cannot be read.
+            StorageFailed: the log cannot be read.
         """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -69,23 +69,23 @@ class OpenedTable:
             ) from error
 
     def dataset(self) -> pyarrow.dataset.Dataset:
-        """The rows as a pyarrow dataset, which reads no more files than a filter asks for.
+        """Return the rows as a pyarrow dataset, which reads only the files that a filter needs.
 
         Raises:
-            FeatureUnsupported: the table has features of Delta that pyarrow datasets do not know.
+            FeatureUnsupported: the table uses Delta features that pyarrow datasets do not support.
         """
         expect_readable(self, Reader.PYARROW)
         return snapshot_in(Path(self.uri), self.version).dataset()
 
     def pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """The rows as a pandas frame, in memory.
+        """Return the rows as a pandas frame, in memory.
 
         Args:
-            columns: Which columns; all by default.
+            columns: Columns to read; all by default.
 
         Raises:
-            QueryRefused: there is no such column.
-            FeatureUnsupported: the table has features of Delta that deltalake does not know.
+            QueryRefused: the table has no such column.
+            FeatureUnsupported: the table uses Delta features that deltalake does not support.
             RuntimeMissing: pandas is not installed.
         """
         _expect_installed("pandas", "pandas")
@@ -94,12 +94,12 @@ class OpenedTable:
         return rows_of(self, columns).to_pandas()
 
     def polars(self) -> pl.LazyFrame:
-        """The rows as a lazy Polars frame, which reads what a query needs once it is collected.
+        """Return the rows as a lazy Polars frame, which reads what a query needs when it is collected.
 
-        Times before 1677 and after 2262 are wrong in it where Spark's own writer wrote them.
+        Times before 1677 and after 2262 are wrong in it if Spark's own writer wrote them.
 
         Raises:
-            FeatureUnsupported: the table has features of Delta that Polars does not know.
+            FeatureUnsupported: the table uses Delta features that Polars does not support.
             RuntimeMissing: Polars is not installed.
         """
         _expect_installed("polars", "Polars")
@@ -109,7 +109,7 @@ class OpenedTable:
         return polars.scan_delta(self.uri, version=self.version)
 
     def spark(self, session: SparkSession) -> DataFrame:
-        """The rows as a Spark frame.
+        """Return the rows as a Spark frame.
 
         Args:
             session: A session with Delta's jars, which sees the folder under the same path.
@@ -118,27 +118,27 @@ class OpenedTable:
 
 
 def open_table(name: str, home: str | Path | None = None) -> OpenedTable:
-    """The newest acknowledged version of a table of an installation, and where it can be read now.
+    """Open the newest acknowledged version of a table of an installation.
 
     Args:
         name: A table of the platform.
         home: The installation's home folder; by default that of the environment, as for commands.
 
     Raises:
-        NoInstallation: there is none in the home folder.
-        NotFound: there is no such table, or it has not been made yet.
-        QuorumUnavailable: too few failure domains answer to tell what is acknowledged.
+        NoInstallation: the home folder holds no installation.
+        NotFound: the table does not exist, or has not been created yet.
+        QuorumUnavailable: too few failure domains answer to determine the acknowledged version.
     """
     environ = None if home is None else {**os.environ, environment.HOME.name: str(home)}
     return opened_from(load_installation(environ).placement().reader(), name)
 
 
 def opened_from(domain: FailureDomain, name: str) -> OpenedTable:
-    """The newest acknowledged version of a table as a domain sees it.
+    """Open the newest acknowledged version of a table as a domain sees it.
 
     Raises:
-        NotFound: there is no such table, or it has not been made yet.
-        QuorumUnavailable: too few failure domains answer to tell what is acknowledged.
+        NotFound: the table does not exist, or has not been created yet.
+        QuorumUnavailable: too few failure domains answer to determine the acknowledged version.
     """
     pinned = platform_table(name, domain).pin()
     if pinned is None:

@@ -1,6 +1,6 @@
-"""Which features of Delta each reader knows. A table that a Spark user gave another one is refused by its name.
+"""Delta features that each reader supports. A table to which a Spark user added another feature is refused.
 
-Tables as the platform makes them have none of these features: every reader reads them.
+Tables as the platform creates them have none of these features: every reader can read them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from etl_assets.query.opened_table import OpenedTable
 
 _MAPS_COLUMNS = 2
-"""The version of Delta's protocol for readers that has column mapping; the next one names its features."""
+"""Delta's reader protocol version that has column mapping; the next version lists its features."""
 _NEWEST = 3
 
 
 class Reader(StrEnum):
-    """What reads a table without Spark; the value completes "cannot be read by ..."."""
+    """A reader of tables without Spark; the value completes "cannot be read by ..."."""
 
     SQL = "SQL"
     POLARS = "Polars"
@@ -32,17 +32,17 @@ class Reader(StrEnum):
 _KNOWN: Mapping[Reader, frozenset[str]] = {
     Reader.SQL: frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}),
     Reader.POLARS: frozenset({"deletionVectors", "timestampNtz"}),
-    # It is not refused by deltalake for its columns having other names in the files, and has null in all of them.
+    # deltalake does not refuse a table with column mapping; the dataset then has null in all such columns.
     Reader.PYARROW: frozenset({"timestampNtz"}),
 }
 """As `etl_assets_tests/spark/test_open_table.py` finds them for deltalake 1.6 and Polars 2.1."""
 
 
 def expect_readable(table: OpenedTable, reader: Reader) -> None:
-    """Refuse to read a table of which a reader would get wrong rows or none.
+    """Refuse to read a table if the reader would return wrong rows or none.
 
     Raises:
-        FeatureUnsupported: the table has features that the reader does not know.
+        FeatureUnsupported: the table uses features that the reader does not support.
     """
     features = _features(table.delta())
     unknown = tuple(sorted(features - _KNOWN[reader]))
@@ -61,7 +61,7 @@ def expect_readable(table: OpenedTable, reader: Reader) -> None:
 
 
 def _features(table: DeltaTable) -> set[str]:
-    """Features that a version asks its readers for. Column mapping that is switched off asks for nothing."""
+    """Return the features that a version demands of readers. Column mapping that is off demands nothing."""
     protocol = table.protocol()
     features = set(protocol.reader_features or ())
     if protocol.min_reader_version == _MAPS_COLUMNS:

@@ -1,6 +1,7 @@
-"""What the SQL engine says of a statement that it cannot run, as errors of the platform: one plain line, and the fix.
+"""Errors of the SQL engine about a statement, converted to the platform's: one plain line, and the fix.
 
-The texts are those of the engine in the locked deltalake; one that is not known here is passed on without the engine's own prefixes.
+The texts are those of the engine in the locked deltalake. An unknown text is passed on without the engine's
+prefixes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PREFIXES = re.compile(
     r"This feature is not implemented)[:\s]+)+"
 )
 _NO_BUG = re.compile(r"^.*?(?=No function matches)", re.DOTALL)
-"""What the engine takes for a bug of its own where a function has arguments of other types."""
+"""Prefix of an error about argument types, which the engine presents as a bug of its own."""
 _PREDICATE = re.compile(r'.*Compute error: .*\w+\("(?P<what>.+?)"\).*', re.DOTALL)
 _NO_FILE = re.compile(r"Object at location (?P<file>.+?) not found")
 _OF_FILES = re.compile(r"Object Store error|ObjectStore|Parquet error|LocalFileSystem")
@@ -40,20 +41,20 @@ _CORRECT = "correct it there; texts stand in single quotes, names with capitals 
 
 
 def missing_table(said: str) -> str | None:
-    """The table that the engine was not given yet, if that is what it says."""
+    """Return the table that the engine has not been given yet, if that is the error."""
     found = _TABLE.search(said)
     return None if found is None else found["name"]
 
 
 def unknown_table(name: str, known: Sequence[str]) -> NotFound:
-    """The error for a table that the platform does not have."""
+    """Return the error for a table that the platform does not have."""
     near = difflib.get_close_matches(name.rpartition(".")[2], known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return NotFound(f"there is no table {name!r}", fix=f"{hint}the tables are {', '.join(known)}", table=name)
 
 
 def refusal(said: str, statement: str) -> QueryRefused:
-    """The error for a statement that the engine does not begin to run."""
+    """Return the error for a statement that the engine does not start."""
     if (column := _COLUMN.search(said)) is not None:
         return _unknown_column(column["name"], said, statement)
     if (function := _TABLE_FUNCTION.search(said)) is not None:
@@ -74,7 +75,7 @@ def refusal(said: str, statement: str) -> QueryRefused:
 
 
 def interrupted(said: str, tables: Sequence[str]) -> EtlAssetsError:
-    """The error for a query that failed while it read."""
+    """Return the error for a query that failed while reading."""
     names = " or ".join(tables)
     if (gone := _NO_FILE.search(said)) is not None:
         return FilesGone(
@@ -120,7 +121,7 @@ def _no_query(word: str) -> QueryRefused:
 
 
 def _first_place(statement: str) -> tuple[int, int]:
-    """Line and column of the first word."""
+    """Return line and column of the first word."""
     before = statement[: beginning(statement)]
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
@@ -133,7 +134,7 @@ def _syntax_error(syntax: re.Match[str], statement: str) -> QueryRefused:
         return QueryRefused(f"syntax error{at}: {_one_line(syntax['what'])}", fix=_CORRECT)
     if expected["found"] == ";":
         return QueryRefused(f"there is a second statement{at}", fix="run one at a time")
-    # What the parenthesis after the statement makes of an end that comes too early, or too late.
+    # An end too early or too late shows as an error at the parenthesis that follows the statement.
     wanted = "the end of the statement" if expected["expected"] == ")" else expected["expected"]
     found = repr(expected["found"])
     if place is None or place[0] > len(lines):
@@ -146,7 +147,7 @@ def _place(syntax: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _one_line(said: str) -> str:
-    """The last cause, without what the engine says of its own parts."""
+    """Return the last cause in one line, without the engine's remarks about its own parts."""
     cause = _NO_BUG.sub("", _PREDICATE.sub(r"\g<what>", said.rpartition("caused by")[2]))
     text = " ".join(_PREFIXES.sub("", cause.strip()).split())
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"

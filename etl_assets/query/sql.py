@@ -1,4 +1,4 @@
-"""Queries over acknowledged versions of the platform's tables, by the SQL engine that deltalake comes with (DataFusion)."""
+"""SQL queries over acknowledged versions of the platform's tables, by deltalake's engine (DataFusion)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from etl_assets.placement.domains import FailureDomain
 
 ENGINE_SETTINGS = {
-    # The grammar of the engine's own takes `event_id, offset` for a comma too many and the clause OFFSET.
+    # The engine's default dialect reads `event_id, offset` as a stray comma and the clause OFFSET.
     "datafusion.sql_parser.dialect": "PostgreSQL",
-    # Names without quotes are in lower case: SELECT EVENT_ID FROM ORDERS.
+    # Unquoted names are lower-cased: SELECT EVENT_ID FROM ORDERS.
     "datafusion.sql_parser.enable_ident_normalization": "true",
-    # Spark's own writer keeps times of any year, which nanoseconds do not.
+    # Spark's own writer stores times of any year, which nanoseconds cannot hold.
     "datafusion.execution.parquet.coerce_int96": "us",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """What a query gives, read as it is iterated over.
+    """Result of a query, read while it is iterated over.
 
     Attributes:
         tables: The tables that the query names, as they were opened.
@@ -41,15 +41,15 @@ class QueryResult:
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types of its columns."""
+        """Names and types of the columns."""
         return self.reader.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its rows, some at a time.
+        """Yield the rows in batches.
 
         Raises:
             QueryRefused: an expression of the query fails for a row.
-            FilesGone: a data file is not there any more.
+            FilesGone: a data file no longer exists.
             StorageFailed: a data file cannot be read.
         """
         import pyarrow as pa
@@ -61,18 +61,18 @@ class QueryResult:
 
 
 def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None) -> QueryResult:
-    """Run one query; each table that it names is read at its newest acknowledged version, and no other table is looked at.
+    """Run one query over the newest acknowledged versions of the tables it names. No other table is opened.
 
     Args:
-        statement: One SQL query. Nothing but a query can be run.
-        domain: The domain to look at tables from.
-        limit: Rows at most.
+        statement: One SQL query. Other statements are refused.
+        domain: The domain to read tables from.
+        limit: Maximum number of rows.
 
     Raises:
-        QueryRefused: it is not a query, has an error in it, or names a column or function that is not there.
-        NotFound: it names a table that is not there.
-        FeatureUnsupported: a table has features of Delta that the engine does not know.
-        QuorumUnavailable: too few failure domains answer to tell what is acknowledged of a table.
+        QueryRefused: the statement is not a query, has an error, or names a missing column or function.
+        NotFound: it names a table that does not exist.
+        FeatureUnsupported: a table uses Delta features that the engine does not support.
+        QuorumUnavailable: too few failure domains answer to determine the acknowledged version of a table.
     """
 
     def open_named(name: str) -> OpenedTable:
@@ -84,14 +84,14 @@ def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None
 
 
 def rows_of(table: OpenedTable, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of one table, in memory.
+    """Return the rows of one table, in memory.
 
     Args:
         table: The table.
-        columns: Which columns; None for all.
+        columns: Columns to read; None for all.
 
     Raises:
-        QueryRefused: there is no such column.
+        QueryRefused: the table has no such column.
         FeatureUnsupported, FilesGone, StorageFailed: as for queries.
     """
     import pyarrow as pa
@@ -108,8 +108,8 @@ def _run(statement: str, limit: int | None, open_named: Callable[[str], OpenedTa
 
     text = as_query(statement, limit)
     builder, tables = QueryBuilder(ENGINE_SETTINGS), dict[str, OpenedTable]()
-    # The engine names a table that it does not know; with that one it is asked again. It alone knows which names of a statement
-    # are those of tables.
+    # Only the engine knows which names of a statement are tables. Run the statement, register the unknown
+    # table that the error names, and run it again.
     while True:
         try:
             found = builder.execute(text)

@@ -1,8 +1,8 @@
-"""The text of a SQL statement, made into one that can only be a query.
+"""Turn the text of a SQL statement into one that can only be a query.
 
-The engine would also create tables, read files given by their path (`CREATE EXTERNAL TABLE`) and write files (`COPY … TO`). Its
-grammar has such statements at the beginning of a text only, and not between parentheses; and it runs one statement of a text or
-none. So every statement is given to it in parentheses.
+The engine would also create tables, read files given by path (`CREATE EXTERNAL TABLE`) and write files (`COPY
+… TO`). Its grammar allows such statements only at the beginning of a text and not within parentheses, and it
+runs at most one statement of a text. So every statement is passed in parentheses.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 LINES_BEFORE = 1
-"""Lines of `as_query` before the statement's first one."""
+"""Number of lines that `as_query` puts before the statement's first line."""
 
 
 def beginning(statement: str) -> int:
-    """Where the first word is, behind spaces and comments."""
+    """Return the position of the first word, after spaces and comments."""
     return next((piece.start() for piece in _PIECE.finditer(statement) if piece["between"] is None), 0)
 
 
 def without_end(statement: str) -> str:
-    """The statement without semicolons and comments at its end.
+    """Return the statement without the semicolons and comments at its end.
 
     Raises:
-        QueryRefused: nothing is left, or it is no text.
+        QueryRefused: nothing is left, or the statement is not valid text.
     """
     if any(
         "\ud800" <= character <= "\udfff" for character in statement
@@ -44,9 +44,9 @@ def without_end(statement: str) -> str:
 
 
 def as_query(statement: str, limit: int | None = None) -> str:
-    """The text to run: the statement in parentheses, with no more than so many rows.
+    """Return the text to run: the statement in parentheses, limited to `limit` rows.
 
-    It stands on lines of its own, so that a comment in its last line does not hide the parenthesis.
+    The statement has lines of its own, so that a comment in its last line does not hide the parenthesis.
     """
     bound = "" if limit is None else f" LIMIT {limit}"
     return f"(\n{without_end(statement)}\n){bound}"

@@ -1,4 +1,5 @@
-"""Keeping the replicas of mirrored tables: reconcile them, scrub them, change which domains have one.
+"""Upkeep of the replicas of mirrored tables: reconcile them, scrub them, change which domains have one.
 
-Belongs here: rounds over all tables. Does not belong here: the protocol (`mirroring/`), and one table (`delta/`).
+Belongs here: rounds over all tables. Does not belong here: the protocol (`mirroring/`), and single tables
+(`delta/`).
 """

@@ -1,7 +1,7 @@
-"""Work that may take longer than whoever asks for it can wait.
+"""Work that may take longer than its caller can wait.
 
-Belongs here: leaving such work to go on in a thread of its own, and handing over what became of it later. Does not belong here:
-what is done; it must be safe to repeat, as it ends with the process.
+Belongs here: continuing such work in a thread of its own, and returning its result later. Does not belong
+here: the work itself. It must be safe to repeat, because it ends with the process.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ T = TypeVar("T")
 
 
 class LongWork:
-    """What is under way in this process: under each name one piece of work at a time."""
+    """The work under way in this process: one piece of work at a time for each name."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._under_way: dict[Hashable, Future[Any]] = {}
 
     def ask(self, name: Hashable, work: Callable[[], T], seconds: float) -> T | None:
-        """What work gave; None if it is not done yet.
+        """Start work under a name, or look up the work already under way there, and return its result.
 
-        Work that was left under way is not begun again and not waited for: once it is done, whoever asks next gets what it gave.
-        What it raised is raised here.
+        Work that is already under way is neither started again nor waited for. Once it is done, the next call
+        under its name returns its result, or raises its error.
 
         Args:
-            name: What the work is known by.
-            work: Gives anything but None.
-            seconds: How long to wait for work that is begun now.
+            name: The name of the work.
+            work: Returns anything but None.
+            seconds: How long to wait for work that this call starts.
+
+        Returns:
+            The result; None if the work is not done yet.
         """
         with self._lock:
             begun = name not in self._under_way
@@ -50,5 +53,5 @@ class LongWork:
 def _do(future: Future[T], work: Callable[[], T]) -> None:
     try:
         future.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - raised to whoever asks
+    except BaseException as error:  # noqa: BLE001 - raised to the next caller
         future.set_exception(error)

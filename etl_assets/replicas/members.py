@@ -1,9 +1,12 @@
-"""The replicas of a table as the platform file wants them: domains join, are promoted, rejoin after a lost memory, are taken
-out; and how many of them must have the data while others are gone.
+"""Reconcile the replicas of a table with the platform file.
 
-Belongs here: what follows from the roles in the platform file, those in the register, and the health of the domains. Does not
-belong here: how a change of the replicas is agreed on (`mirroring/membership.py`). Each step may be repeated, and one that was
-cut short is taken up by the next round, because what is left to do is read from the register.
+Domains join, are promoted, rejoin after they lost their register, and are removed. Degraded mode sets how
+many of them must have the data while others are unavailable.
+
+Belongs here: what follows from the roles in the platform file, those in the register, and the health of the
+domains. Does not belong here: how a change of the replicas is agreed on (`mirroring/membership.py`). Each
+step may be repeated. The next round completes an interrupted step, because it reads the remaining work from
+the register.
 """
 
 from __future__ import annotations
@@ -29,13 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembersPlan:
-    """What the platform file asks of a table's replicas.
+    """Changes that the platform file asks for in a table's replicas.
 
     Attributes:
         join: Domains that have no replica yet.
         promote: Learners that are to vote.
         strays: Domains with a replica that the platform file does not name.
-        fixed: Domains whose role was changed in the file in a way that is not made by itself, and why.
+        fixed: Sentences by domain, for roles that the file changed in a way that no round carries out.
     """
 
     join: tuple[str, ...] = ()
@@ -46,12 +49,12 @@ class MembersPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """What was done to a table's replicas, and what could not be.
+    """Result of reconciling the replicas of one table.
 
     Attributes:
-        rejoined: Domains whose lost memory was replaced.
-        joined: Domains that got the role now that the platform file gives them.
-        problems: What is not as the file wants it, in sentences.
+        rejoined: Domains whose lost register was replaced.
+        joined: Domains that now have the role that the platform file gives them.
+        problems: Differences from the platform file that remain, in sentences.
     """
 
     rejoined: tuple[str, ...] = ()
@@ -62,7 +65,7 @@ class Members:
 def plan_members(agreed: Mapping[str, Role], wanted: Mapping[str, Role]) -> MembersPlan:
     """Compare the roles that the voters agreed on with those of the platform file.
 
-    A domain that is no longer named is not taken out for that: a slip in the file must not cost a copy.
+    A domain that the file no longer names keeps its replica: a slip in the file must not cost a copy.
     """
     both = [name for name in wanted if name in agreed]
     return MembersPlan(
@@ -81,10 +84,10 @@ def plan_members(agreed: Mapping[str, Role], wanted: Mapping[str, Role]) -> Memb
 
 
 def reconcile_members(placement: Placement, mirrored: Replication) -> Members:
-    """Bring the replicas of a table that this domain leads closer to what the platform file says.
+    """Bring the replicas of a table that this domain leads closer to the platform file.
 
     Raises:
-        MirrorError: the domain does not lead any more, or too few domains answer.
+        MirrorError: the domain no longer leads, or too few domains answer.
     """
     wanted = {site.name: site.role for site in placement.sites}
     lost = [name for name in mirrored.membership.forgotten() if name in wanted]
@@ -92,7 +95,7 @@ def reconcile_members(placement: Placement, mirrored: Replication) -> Members:
     rejoined, joined, problems = [], [], [*plan.fixed.values()]
     for name in (*lost, *plan.join, *(each for each in plan.promote if each not in lost)):
         if (why := placement.unusable(placement.site(name))) is not None:
-            # Of one that was lost its health tells already.
+            # The health of a domain that lost its register already reports why it is unusable.
             problems += [] if name in lost else [f"{name} waits to join: {why}"]
             continue
         try:
@@ -116,7 +119,11 @@ def reconcile_members(placement: Placement, mirrored: Replication) -> Members:
 
 
 def _give_role(mirrored: Replication, name: str, role: Role) -> bool:
-    """Let a domain join, and vote if it is to. False: it has not caught up yet, the next round goes on."""
+    """Add a domain to the replicas, and promote it if its role votes.
+
+    Returns:
+        False if it has not caught up yet and cannot be promoted; the next round continues.
+    """
     mirrored.membership.add(name)
     if role is Role.LEARNER:
         return True
@@ -128,20 +135,23 @@ def _give_role(mirrored: Replication, name: str, role: Role) -> bool:
 
 
 def enter_degraded_mode(placement: Placement, seen: Replication) -> bool:
-    """Let a table do with the data in one domain, if all its other voters with data are gone and a majority is not.
+    """Enter degraded mode if one voter with data is left and a majority answers.
 
-    So two voters and a witness survive the loss of a voter. It is a change of the register that shows, and it is taken back
-    by `leave_degraded_mode`. Whoever is left leads from then on; that it has all that was acknowledged is seen to by its claim.
+    In degraded mode a table needs its data in that one domain only.
+
+    Two voters and a witness survive the loss of one voter this way. The register records the change, and
+    `leave_degraded_mode` reverts it. The remaining voter leads from then on; its claim makes sure that it has
+    everything acknowledged.
 
     Args:
         placement: The failure domains.
         seen: The table, from any domain.
 
     Returns:
-        Whether that was done.
+        Whether degraded mode was entered.
 
     Raises:
-        MirrorError: it cannot be agreed on.
+        MirrorError: the voters cannot agree on it.
         DomainUnavailable: no domain may and can lead the table.
     """
     locator = seen.locator()
@@ -162,7 +172,10 @@ def enter_degraded_mode(placement: Placement, seen: Replication) -> bool:
 
 
 def leave_degraded_mode(mirrored: Replication) -> bool:
-    """Take the one-copy flag back as soon as a second voter has everything; whether that was done.
+    """Clear the one-copy flag as soon as a second voter has all data.
+
+    Returns:
+        Whether the flag was cleared.
 
     Raises:
         MirrorError: this domain does not lead, or too few voters answer.
@@ -178,10 +191,11 @@ def leave_degraded_mode(mirrored: Replication) -> bool:
 
 
 def _gone(placement: Placement, seen: Replication, locator: Locator) -> set[str]:
-    """Voters whose vote is known not to come.
+    """Return the voters that cannot vote.
 
-    Those known not to answer; one that failed only once is waited for. And those whose memory is lost on a root that is
-    theirs: a register that is missing from a disk that is not mounted is waited for, too.
+    These are the domains known to be unavailable; one that failed a single probe is waited for. They also
+    include the domains that lost their register on a usable root. A register that is missing because its disk
+    is not mounted is waited for.
     """
     silent = {
         name
@@ -195,10 +209,11 @@ def _gone(placement: Placement, seen: Replication, locator: Locator) -> set[str]
 
 
 def take_out(placement: Placement, name: str) -> Iterator[tuple[str, str | None]]:
-    """Take a domain's replicas out of every table, one table after the other. What lies under its root stays.
+    """Remove a domain's replicas from every table, one table after the other. The files under its root stay.
 
     Yields:
-        Each table it had a replica of, and why it still has, None if it was taken out.
+        Each table of which the domain had a replica, and the reason why it still has it; None if it was
+        removed.
     """
     for table in placement.catalog.names:
         try:
@@ -217,7 +232,7 @@ def _take_out(placement: Placement, table: str, name: str) -> bool:
     if mirrored is None:
         return False
     mirrored.lead()
-    with suppress(MirrorError):  # Two copies are asked for below; a majority is, too.
+    with suppress(MirrorError):  # `remove` itself enforces two copies and a majority.
         mirrored.follow()
     mirrored.membership.remove(name)
     return True

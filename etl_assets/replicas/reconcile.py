@@ -1,7 +1,8 @@
-"""Looking after mirrored tables between runs: replicas brought up to date, leaders moved, checkpoints made, logs shortened.
+"""Reconcile mirrored tables between runs: update replicas, move leaders, make checkpoints, truncate logs.
 
-Belongs here: one round of it, bounded and safe to repeat, without Spark. Does not belong here: which replicas a table is to
-have (`members.py`), and when a round is due (`sensors/failure_domains.py`).
+Belongs here: one round over the tables, bounded in time and safe to repeat, without Spark. Does not belong
+here: which replicas a table is to have (`members.py`), and when a round is due
+(`sensors/failure_domains.py`).
 """
 
 from __future__ import annotations
@@ -34,12 +35,17 @@ _long_work = LongWork()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileResult:
-    """What a round did to one table, or why it could not.
+    """Result of a round for one table, or the reason why it failed.
 
-    `moved` is the domain that leads now where that is another one than before; `rejoined` are domains whose lost memory
-    was replaced, and which were brought up to date from nothing; `joined` those that got the role now that the platform file
-    gives them; `repaired` those whose replica was found damaged and built anew; `one_copy` whether the one-copy flag was set or
-    taken back; `left` whether it is for a later round, or still under way.
+    Attributes:
+        table: The table.
+        moved: The domain that leads now, if another one led before.
+        rejoined: Domains whose lost register was replaced, and whose replica was rebuilt from nothing.
+        joined: Domains that now have the role that the platform file gives them.
+        repaired: Domains whose replica was damaged and has been rebuilt.
+        one_copy: True if the one-copy flag was set, False if it was cleared, None if it was left as it is.
+        left: Whether the table is left to a later round, or still under way.
+        problem: Why something could not be done, in sentences.
     """
 
     table: str
@@ -53,7 +59,7 @@ class ReconcileResult:
 
     @property
     def told(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether there is anything to report."""
         return self != ReconcileResult(table=self.table)
 
     def __str__(self) -> str:
@@ -76,15 +82,15 @@ def reconcile_replicas(
     wait_seconds: float = math.inf,
     keep_log_versions: int | None = None,
 ) -> list[ReconcileResult]:
-    """One round over all tables. A table that cannot be helped now is named, and does not stop the others.
+    """Run one round over all tables. A table that fails is reported, and does not stop the others.
 
     Args:
         placement: The failure domains.
-        begin: The table to begin with, so that a round goes on where another one ended.
-        seconds: After that time no further table is begun: those are `left`.
-        wait_seconds: A table that takes longer, because much has to be copied, is `left` as well, and goes on meanwhile in this
-            process; the first round after its end tells what was done.
-        keep_log_versions: So many versions of each log stay, and older ones go; None: all stay.
+        begin: The table to begin with, so that a round continues where another one ended.
+        seconds: After this time no further table is begun: the rest are `left`.
+        wait_seconds: A table that takes longer, because much has to be copied, is `left` as well. Its work
+            continues in this process, and the first round after its end reports the result.
+        keep_log_versions: Versions that stay in each log; older ones are removed. None: all stay.
     """
     names = placement.catalog.names
     first = names.index(begin) if begin in names else 0
@@ -105,17 +111,17 @@ def reconcile_replicas(
 
 
 def resume_from(kept: Sequence[ReconcileResult]) -> str | None:
-    """The table that the next round begins with: the first for which there was no time.
+    """Return the table that the next round begins with: the first for which there was no time.
 
-    Those are the last of a round. One before them that is still under way must not be begun with each time, or the tables
-    behind it would never be looked after.
+    Those are the last tables of a round. A table before them that is still under way must not come first each
+    time, or the tables after it would never be reconciled.
     """
     no_time = list(takewhile(lambda each: each.left, reversed(kept)))
     return no_time[-1].table if no_time else None
 
 
 def unforeseen(table: str, error: Exception) -> str:
-    """What to say of a table that met something which nobody has thought of; where it did is in the log."""
+    """Log an unexpected error with its traceback, and return the sentence to report for its table."""
     logger.warning("%s could not be looked after", table, exc_info=error)
     return f"{type(error).__name__}: {error}"
 
@@ -124,6 +130,8 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Re
     seen = platform_table(table, placement.reader()).replication
     if seen is None:
         return ReconcileResult(table=table)
+    # 1. Find the acknowledged state. Without a quorum enter degraded mode; without a leader complete the
+    # leader change.
     one_copy, led_before = None, None
     try:
         state = seen.acknowledged()
@@ -136,14 +144,17 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Re
         else:
             raise
         state = seen.acknowledged()
+    # 2. A table that no domain has led needs no leader while all its replicas exist.
     if state is None or (not state.epoch.domain and _is_as_made(placement, seen)):
         return ReconcileResult(table=table)
+    # 3. Lead the table from the domain that the placement chooses.
     domain = place(placement, table)
     mirrored = platform_table(table, domain).replication
     if mirrored is None:
         return ReconcileResult(table=table)
     mirrored.lead()
     led_before = state.epoch.domain if led_before is None else led_before
+    # 4. Reconcile the replicas, bring them up to date, then write checkpoints and truncate logs.
     members = reconcile_members(placement, mirrored)
     mirrored.follow()
     problems = filter(None, [*members.problems, _tidy(mirrored, keep_log_versions)])
@@ -158,7 +169,10 @@ def _keep(placement: Placement, table: str, keep_log_versions: int | None) -> Re
 
 
 def _is_as_made(placement: Placement, seen: Replication) -> bool:
-    """Whether a table that nobody has led yet has a register in every domain of the platform file: it needs no leader."""
+    """Whether a table that no domain has led yet has a register in every domain of the platform file.
+
+    Such a table needs no leader.
+    """
     standing = seen.standing()
     if standing is None:
         return True
@@ -167,7 +181,11 @@ def _is_as_made(placement: Placement, seen: Replication) -> bool:
 
 
 def _tidy(mirrored: Replication, keep_log_versions: int | None) -> str | None:
-    """Give replicas the checkpoint that is due, and shorten their logs; why not, where that failed. Readers do without."""
+    """Write the checkpoint that is due to the replicas, and truncate their logs.
+
+    Returns:
+        The reason if that failed, else None. Readers work without either.
+    """
     try:
         mirrored.checkpoint()
         if keep_log_versions is not None:

@@ -1,10 +1,10 @@
-"""Looking over replicas that nobody needs at the moment, so that damage is found before they are needed.
+"""Scrub replicas that no run needs at the moment, so that damage is found before they are needed.
 
-Belongs here: which piece of which replica comes next, and having a damaged one built anew. Does not belong here: what is looked
-at (`mirroring/inspection.py`).
+Belongs here: which piece of which replica comes next, and rebuilding a damaged replica. Does not belong here:
+what is compared (`mirroring/inspection.py`).
 
-A leader's log is compared before it is led from, and a reader's before it is read. A replica that is neither would keep its
-damage until it is the last one.
+A leader's log is compared before the domain leads, and a reader's log before it is read. A replica that is
+neither would keep its damage until it is the last one.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _long_work = LongWork()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubCursor:
-    """How far the replicas have been looked over.
+    """Position of the scrub.
 
     Attributes:
-        table: The table that comes next.
-        domain: The domain of it that comes next; empty: the first.
-        seen: How far that replica has been looked over.
-        damaged: What is wrong with replicas that could not be built anew, by table and domain. It stands until they are
-            looked over again.
+        table: The next table.
+        domain: The next domain of that table; empty: its first.
+        seen: How far the replica in that domain has been scrubbed.
+        damaged: Damage of replicas that could not be rebuilt, by table and domain. An entry stays until its
+            replica is scrubbed again.
     """
 
     table: str = ""
@@ -51,17 +51,18 @@ class ScrubCursor:
 def scrub(
     placement: Placement, last: ScrubCursor, *, seconds: float, wait_seconds: float = math.inf
 ) -> tuple[ScrubCursor, list[ReconcileResult]]:
-    """Look over the replicas of one table, or a part of them; one that is damaged is built anew.
+    """Scrub the replicas of one table, or a part of them, and rebuild a damaged one.
 
     Args:
         placement: The failure domains.
         last: Where the last call ended.
-        seconds: After that time no further piece is begun; one is in any case.
-        wait_seconds: What takes longer, because a replica is built anew, goes on meanwhile in this process; the first call after
-            its end tells what was done.
+        seconds: After this time no further piece is begun; one piece is scrubbed in any case.
+        wait_seconds: Work that takes longer, because a replica is rebuilt, continues in this process; the
+            first call after its end reports the result.
 
     Returns:
-        Where the next call goes on, and what is to be told: replicas built anew, and those that could not be.
+        Where the next call continues, and what to report: replicas that were rebuilt, and those that could
+        not be.
     """
     names = placement.catalog.names
     table = last.table if last.table in names else names[0]
@@ -70,9 +71,9 @@ def scrub(
         work = partial(_look_over, placement, replace(last, table=table), following, seconds)
         survey, repaired = _long_work.ask((placement.sites, table), work, wait_seconds) or (last, ())
     except (MirrorError, Unanswered, DomainUnavailable):
-        survey, repaired = following, ()  # the round that looks after the table says why
+        survey, repaired = following, ()  # reconciling the table reports the reason
     except (OSError, ValueError) as error:
-        # Told like damage of a domain that there is not: until the table is looked over again.
+        # Reported like damage of a domain without a name, until the table is scrubbed again.
         known = {**last.damaged.get(table, {}), "": unforeseen(table, error)}
         survey, repaired = _with(following, table, known), ()
     found = [
@@ -86,6 +87,8 @@ def scrub(
 def _look_over(
     placement: Placement, at: ScrubCursor, following: ScrubCursor, seconds: float
 ) -> tuple[ScrubCursor, tuple[str, ...]]:
+    # The leader's view of the table reads the other replicas and rebuilds damaged ones. A table without a
+    # leader is skipped.
     led_by = placement.named(leader(placement, at.table) or "")
     mirrored = None if led_by is None else platform_table(at.table, led_by).replication
     standing = None if mirrored is None else mirrored.standing()
@@ -94,6 +97,7 @@ def _look_over(
     until, domains = time.monotonic() + seconds, sorted(standing.roles)
     damaged = {domain: why for domain, why in at.damaged.get(at.table, {}).items() if domain in domains}
     seen = at.seen if at.domain in domains else None
+    # Scrub domain by domain, from the cursor on. Return early once the time is over or a replica was rebuilt.
     for domain in domains[domains.index(at.domain) if at.domain in domains else 0 :]:
         repaired = False
         if standing.behind[domain] is not None or domain in standing.forked:
@@ -119,11 +123,12 @@ def _look_over(
 
 
 def _pieces(mirrored: Replication, domain: str, since: ScrubProgress | None, until: float) -> ScrubFinding:
-    """Look over one replica, from where it was left; to its end, unless the time is over before."""
+    """Scrub one replica from a position to its end, or until the time is over."""
     while True:
         found = mirrored.look(domain, since)
         if found.problem is not None:
-            # Something may have been published or removed while it was looked at. What is wrong stays so.
+            # A file may have been published or removed during the comparison. Real damage shows a second
+            # time.
             found = mirrored.look(domain, since)
         if found.seen is None or time.monotonic() > until:
             return found
@@ -131,7 +136,11 @@ def _pieces(mirrored: Replication, domain: str, since: ScrubProgress | None, unt
 
 
 def _build_anew(mirrored: Replication, domain: str, problem: str) -> str | None:
-    """Build a damaged replica anew; what is wrong with it, and why it stays so, if that cannot be done."""
+    """Rebuild a damaged replica.
+
+    Returns:
+        None, or the damage and the reason why it remains if the rebuild failed.
+    """
     try:
         mirrored.rebuild(domain)
     except (MirrorError, Unanswered) as error:

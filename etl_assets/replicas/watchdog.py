@@ -1,9 +1,10 @@
-"""What becomes of a step whose own root begins to hang while it works there.
+"""A watchdog that ends the process when the root its step works in begins to hang.
 
-Spark hangs with it, in its tasks and in its driver, and so does whoever waits for Spark. Nothing in the process can cut that
-short: a task that was cancelled still holds its slot, so that a repetition in the same process would wait for ever. So the
-process is ended. To the table that is a leader that died: what was not acknowledged is done again by the run that is
-started in its place, and is placed elsewhere.
+Spark hangs with the root, in its tasks and in its driver, and so does every thread that waits for Spark.
+Nothing in the process can interrupt that: a cancelled task still holds its slot, so a retry in the same
+process would wait forever. The watchdog therefore kills the process. For the table this is the crash of a
+leader: the run that is started in its place repeats what was not acknowledged, and is placed in another
+domain.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from etl_assets.placement.domain_registry import MARKER
 
 EVERY_SECONDS = 1.0
 LOOKS_IN_VAIN = 3
-"""A process that was stopped for a while takes its root for hung at the first look, and no more at the second."""
+"""Probes in a row that must fail before the process is ended.
+
+A process that was itself stopped for a while finds its root hung at the first probe, and no longer at the
+second.
+"""
 logger = logging.getLogger("etl_assets")
 
 
@@ -32,7 +37,10 @@ logger = logging.getLogger("etl_assets")
 def killed_on_hang(
     root: Path, *, timeout_seconds: float, end: Callable[[], None] | None = None
 ) -> Generator[None]:
-    """End this process, by `end`, if a root hangs during the block, for about `timeout_seconds` and three looks more."""
+    """Call `end`, which kills this process by default, if a root hangs during the block.
+
+    It takes about `timeout_seconds` and three more probes to notice.
+    """
     done = threading.Event()
     watcher = threading.Thread(
         target=_watch, args=(root, timeout_seconds, done, end or _end), name=f"watch-{root}", daemon=True
@@ -65,12 +73,16 @@ def _hangs(root: Path, store: LocalStore, timeout_seconds: float) -> bool:
     except Hangs:
         return hanging(str(root)) > 0
     except Unanswered:
-        return False  # it is gone: what works there will notice
+        return False  # The root is missing, which is no hang: the step that works there will notice.
     return False
 
 
 def _end() -> None:
-    """The driver first: while it hangs in the kernel with the lock of a folder, whoever looks there cannot even be killed."""
+    """Kill the driver, then this process.
+
+    The driver comes first. While it hangs in the kernel with the lock of a folder, a process that accesses
+    the folder cannot even be killed.
+    """
     if (driver := running_driver_pid()) is not None:
         with suppress(ProcessLookupError):
             os.kill(driver, signal.SIGKILL)

@@ -1,12 +1,13 @@
-"""What an interrupt does to a process that waits for Spark: the jobs are cancelled, then the interrupt goes its way.
+"""Interrupts in a process that waits for Spark: cancel the jobs first, then pass the interrupt on.
 
-Dagster ends a run by SIGINT, and raises in the main thread wherever it is. That is nearly always the wait for an answer of
-the JVM. Raised there, it would leave the answer unread: every later call of the thread, such as those of `finally` blocks,
-would wait for the whole job and take the answer of another call for its own. PySpark's own handler, which cancels from
-within the wait, has the same fault: the run failed as if the connection had been lost, and was repeated.
+Dagster ends a run by SIGINT, and the exception is raised in the main thread wherever that is. Nearly always
+it waits for an answer of the JVM. Raised there, the exception would leave the answer unread: every later call
+of the thread, such as those of `finally` blocks, would wait for the whole job and take another call's answer
+for its own. PySpark's own handler cancels from within the wait and has the same fault: the run failed as if
+the connection had been lost, and was retried.
 
-So while a call waits, the interrupt only cancels the session's jobs, from another thread with a connection of its own. The
-call then ends with an error, and the interrupt is raised outside of it.
+So while a call waits, the interrupt only cancels the session's jobs, from another thread with a connection of
+its own. The call then ends with an error, and the interrupt is raised outside of it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _logger = logging.getLogger("etl_assets")
 
 
 class InterruptedSpark:
-    """A signal handler that cancels a session's jobs before it hands the signal to the handler before it."""
+    """Signal handler that cancels a session's jobs before it passes the signal to the previous handler."""
 
     def __init__(self, session: SparkSession, then: Callable[[int, FrameType | None], Any]) -> None:
         self.session = session
@@ -48,12 +49,12 @@ class InterruptedSpark:
             self._canceller.start()
 
     def _cancel(self, number: int) -> None:
-        """Cancel what runs, and what is started until the interrupt is raised; then remind of the interrupt."""
+        """Cancel running jobs, and new ones until the interrupt is raised; then send the signal again."""
         main = threading.main_thread().ident
         while not self._handed_on.is_set():
             try:
                 self.session.interruptAll()
-            except Exception:  # whatever became of Spark, the interrupt must be raised
+            except Exception:  # the interrupt must be raised whatever state Spark is in
                 _logger.warning("Spark's jobs could not be cancelled", exc_info=True)
             if main is None or self._handed_on.wait(_EVERY_SECONDS):
                 return
@@ -63,9 +64,10 @@ class InterruptedSpark:
 
 
 def cancel_on_interrupt(session: SparkSession) -> None:
-    """Cancel the session's jobs when this process is interrupted. Signals belong to the main thread: elsewhere nothing.
+    """Cancel the session's jobs when this process is interrupted.
 
-    Dagster sets its handlers anew for every part of a step, and so undoes this.
+    Does nothing outside the main thread, to which signals belong. Dagster sets its own handlers for every
+    part of a step, and so undoes this call.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -76,7 +78,10 @@ def cancel_on_interrupt(session: SparkSession) -> None:
 
 
 def interrupted() -> bool:
-    """Whether this process was interrupted, from the signal on: the jobs it had running fail before the interrupt is raised."""
+    """Return whether this process was interrupted. True from the signal on, before the interrupt is raised.
+
+    Jobs that were running fail in between.
+    """
     handlers = (signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM))
     return any(isinstance(handler, InterruptedSpark) and handler.came for handler in handlers)
 

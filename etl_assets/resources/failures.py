@@ -1,4 +1,4 @@
-"""Errors as Dagster sees them: a `Failure` that says what to do next and whether to repeat."""
+"""Errors as Dagster sees them: a `Failure` with the next action and whether to retry."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from etl_assets.error_policy import Decision, advice, decide, told
 from etl_assets.errors import DaysFailed, EngineLost
 
 FAILED_PARTITIONS = "failed_partitions"
-"""Metadata of the failure of a step that stored its other partitions."""
+"""Metadata key in the failure of a step that stored its other partitions."""
 _NO_ANSWER = ("Py4JError", "Py4JNetworkError")
-"""What a call of this process's own JVM ends with when that dies, besides a lost connection; it may be a bug as well."""
+"""Errors of a call whose JVM died, besides a lost connection. A bug may raise them as well."""
 _DYING_SECONDS = 1.0
-"""A connection may end before the process does."""
+"""How long to wait for the process: its connection may end first."""
 
 
 def as_failure(error: Exception) -> dg.Failure:
-    """The failure of a run by the retry table: repeated only where that may help."""
+    """Convert an error to a Dagster failure; the error policy decides whether Dagster retries."""
     if isinstance(error, dg.Failure):
         return error
     error = _lost_engine(error) or error
@@ -35,13 +35,13 @@ def as_failure(error: Exception) -> dg.Failure:
 
 
 def failed_partitions(failure: dg.Failure | None) -> frozenset[str]:
-    """The partitions that a failed step names; none where the failure is not about some of them."""
+    """Return the partitions that a failed step names; empty if the failure is not about some of them."""
     named = None if failure is None else failure.metadata.get(FAILED_PARTITIONS)
     return frozenset() if named is None else frozenset(cast("list[str]", named.value))
 
 
 def _lost_engine(error: Exception) -> EngineLost | None:
-    """That Spark's JVM is gone, if an error follows from it: the error itself tells of one call."""
+    """Return the loss of Spark's JVM if it caused the error, which itself describes only one call."""
     if not isinstance(error, ConnectionError) and type(error).__name__ not in _NO_ANSWER:
         return None
     if (driver := lost_driver_pid(wait_seconds=_DYING_SECONDS)) is None:

@@ -1,8 +1,8 @@
-"""How the JVMs of an engine are started: options and class path of the driver, jars for executors, and options of the small JVM
-before them that puts the driver's command together.
+"""Start options of an engine's JVMs: options and class path of the driver, and jars for executors.
 
-Belongs here: what the platform sets, and that it does not take away what the user has set. Does not belong here: Spark's settings
-(`spark.py`), and what the archive of classes is (`etl_assets.runtime.classes`).
+Also the options of the small launcher JVM that assembles the driver's command. Belongs here: what the
+platform sets, without overriding the user's settings. Does not belong here: Spark's settings (`spark.py`),
+and the archive of classes (`etl_assets.runtime.classes`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,22 @@ _ARCHIVE = re.compile(r"-XX:(SharedArchiveFile|ArchiveClassesAtExit)=|-Xshare:")
 _DEFAULT = re.compile(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*\S)\s*")
 _NOT_PLAIN = re.compile(r"[\s'\"\\]")
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""The first of the JVM's two compilers only, and the collector without threads: in the first minute the second compiler takes
-more than it gives."""
+"""Only the first of the JVM's two compilers, and the collector without threads.
+
+In the first minute the second compiler costs more than it gains.
+"""
 _LEVEL = ("-XX:GCTimeRatio=3",)
-"""G1 takes more of the heap once its pauses come to a quarter of the time, and to 6 to 10 % while the heap is small. By default that
-is 8 %, and 1 to 3: one full collection is enough to make it grow to ten times what is in use."""
+"""Let G1 grow the heap later.
+
+G1 takes more of the heap once its pauses reach a quarter of the time (6 to 10 % while the heap is small). By
+default the limits are 8 % and 1 to 3 %: one full collection then grows the heap to ten times what is in use.
+"""
 _SMALL_INPUT_BYTES = 32 << 20
 _FOR_EVERY_JVM = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 
 
 def starts_quickly(start: JvmStart, input_bytes: int | None) -> bool:
-    """Whether a JVM is to be started for a short run; one whose input is not known may be long."""
+    """Return whether to start the JVM for a short run. A run whose input size is unknown may be long."""
     if start is JvmStart.AUTO:
         return input_bytes is not None and input_bytes <= _SMALL_INPUT_BYTES
     return start is JvmStart.QUICK
@@ -43,10 +48,11 @@ def starts_quickly(start: JvmStart, input_bytes: int | None) -> bool:
 def jvm_settings(
     java: Java, config: Mapping[str, str], environ: Mapping[str, str], *, quick: bool
 ) -> dict[str, str]:
-    """The settings by which Spark starts the JVMs of an engine: the driver's options, and Delta's jars for all.
+    """Return the settings with which Spark starts an engine's JVMs.
 
-    What `config` or an administrator's `spark-defaults.conf` has of the same settings comes in them after the platform's. By itself
-    Spark takes one value of each, a session's before the file's.
+    They are the driver's options, and Delta's jars for driver and executors. Values that `config` or an
+    administrator's `spark-defaults.conf` has for the same settings follow the platform's. Spark by itself
+    takes one value of each, the session's before the file's.
     """
     given = {**_spark_defaults(environ), **config}
     jars = tuple(map(str, delta_jars()))
@@ -62,9 +68,11 @@ def jvm_settings(
 def driver_options(
     java: Java, config: Mapping[str, str], environ: Mapping[str, str], *, quick: bool
 ) -> tuple[str, ...]:
-    """Options of the driver's JVM. The user's (`spark.driver.extraJavaOptions`) come after them, so that theirs hold.
+    """Return the options of the driver's JVM.
 
-    Two that a JVM refuses to have twice, the collector and the archive of classes, are left out where the user has one.
+    The user's own (`spark.driver.extraJavaOptions`) follow them and so take precedence. A JVM refuses two of
+    the options if given twice, the collector and the archive of classes: they are left out where the user
+    sets them.
     """
     of_driver = (value for key, value in config.items() if key.startswith("spark.driver."))
     given = " ".join([*of_driver, _for_every_jvm(environ)])
@@ -77,17 +85,17 @@ def driver_options(
 
 
 def works_here(config: Mapping[str, str]) -> bool:
-    """Whether the driver's JVM, started by this machine, is also the one that works: no cluster, and no Connect server."""
+    """Return whether the driver's JVM is also the one that works: no cluster and no Connect server."""
     return "spark.remote" not in config and config.get("spark.master", "local").startswith("local")
 
 
 def launcher_options(environ: Mapping[str, str]) -> str:
-    """Options of the small JVM before the driver's, which lives for half a second."""
+    """Return the options of the launcher JVM, which lives for half a second before the driver's."""
     return " ".join(_unless_given(_QUICK, _for_every_jvm(environ)))
 
 
 def option_string(options: Iterable[str]) -> str:
-    """Options as one setting, which Spark's launcher takes apart at spaces that are not within quotes."""
+    """Join options into one setting. Spark's launcher splits it at spaces outside quotes."""
     return " ".join(_quoted(option) if _NOT_PLAIN.search(option) else option for option in options)
 
 
@@ -99,14 +107,14 @@ def _followed_by(theirs: str, key: str, ours: tuple[str, ...]) -> str:
 
 
 def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """What an administrator has set for all Spark that is started from this machine."""
+    """Return an administrator's settings for all Spark started from this machine."""
     home = environ.get("SPARK_HOME")
     folder = environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
     if not folder:
         return {}
     try:
         lines = Path(folder, "spark-defaults.conf").read_text("utf-8", errors="replace").splitlines()
-    except OSError:  # there is none, or it is not for this user: Spark cannot read it either
+    except OSError:  # missing, or not readable for this user: Spark cannot read it either
         return {}
     return {found[1]: found[2] for line in lines if (found := _DEFAULT.fullmatch(line))}
 
@@ -121,7 +129,10 @@ def _for_every_jvm(environ: Mapping[str, str]) -> str:
 
 
 def _unless_given(options: Iterable[str], given: str) -> list[str]:
-    """Without what is given, and without what is of a collector if there is one: theirs holds, wherever it is from."""
+    """Leave out the options that are given, and all of a collector's if another collector is.
+
+    The user's options hold, whatever their source.
+    """
     theirs = _COLLECTOR.search(given)
     return [
         each

@@ -1,4 +1,4 @@
-"""The platform as a Dagster resource: settings, placement and session put together into a step's surroundings."""
+"""The platform as a Dagster resource: settings, placement and session combined into a step's context."""
 
 import datetime as dt
 import time
@@ -22,7 +22,7 @@ from etl_assets.steps.table_queue import TableQueue
 
 
 class PlatformResource(dg.ConfigurableResource):
-    """Gives assets what their steps need."""
+    """Provide assets with the context of their steps."""
 
     settings_json: str
     spark: dg.ResourceDependency[SparkResource]
@@ -33,10 +33,10 @@ class PlatformResource(dg.ConfigurableResource):
         return Settings.model_validate_json(self.settings_json)
 
     def step_context(self, context: dg.AssetExecutionContext, stage: PlacementClass) -> StepContext:
-        """Place a stage and note the domain on the run. A step that is repeated is placed anew.
+        """Place a stage and tag the run with its domain. A retried step is placed again.
 
         Raises:
-            dagster.Failure: no domain may or can run the stage.
+            dagster.Failure: no domain may run the stage, or none can.
         """
         settings = self.settings
         try:
@@ -61,7 +61,7 @@ def _days(context: dg.AssetExecutionContext) -> list[dt.date]:
 
 
 def input_bytes(settings: Settings, domain: FailureDomain, days: Sequence[dt.date]) -> int | None:
-    """Size of the landing files of some days: the most a run over them may have to do. None where it is not known."""
+    """Return the size of the days' landing files, an upper bound of a run's work; None if it is unknown."""
     if not days:
         return None
     try:
@@ -76,5 +76,5 @@ def input_bytes(settings: Settings, domain: FailureDomain, days: Sequence[dt.dat
 
 
 def read_mode(context: Any) -> ReadMode:
-    """Incremental if automation asked for the run, else the whole of its partitions."""
+    """Return the incremental mode if automation requested the run, else the whole partitions."""
     return ReadMode(context.run.tags.get(tags.READ_MODE, ReadMode.WHOLE.value))

@@ -1,6 +1,7 @@
-"""The Spark session as a Dagster resource: started on first use, the same settings everywhere, jobs cancelled with the run.
+"""The Spark session as a Dagster resource.
 
-`spark_config` says how the platform runs Spark; `SparkResource` keeps to it.
+It starts on first use, has the same settings everywhere, and cancels its jobs with the run. `spark_config`
+holds the platform's Spark settings; `SparkResource` applies them.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ STATIC = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-"""Settings a running session cannot change: a session that has others is refused."""
+"""Settings that a running session cannot change: a session with other values is refused."""
 
 PER_SESSION = {
     "spark.sql.session.timeZone": "UTC",
-    # Values that do not fit fail the query instead of becoming null.
+    # A value that does not fit its type fails the query instead of becoming null.
     "spark.sql.ansi.enabled": "true",
 }
 LOCAL = {
@@ -44,7 +45,7 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Files are listed by this process: by a job, each of thousands of paths would be a task.
+    # This process lists files: in a job, each of thousands of paths would be a task.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # As many as a machine has cores, not the 200 and 50 of a cluster.
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -53,23 +54,26 @@ LOCAL = {
 }
 _SMALLEST_PAGE_BYTES = 1 << 20
 _PAGES_OF_A_TASK = 8192
-"""Spark cannot count more."""
+"""Spark cannot address more pages per task."""
 
 LONG_LIVED = {
-    # What Spark remembers of jobs that are done, for a UI that is not there: by default of thousands.
+    # Jobs kept for the UI, which is off: by default thousands.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "500",
     "spark.sql.ui.retainedExecutions": "10",
-    # Broadcasts and shuffles are let go when the JVM collects what refers to them; an idle one collects nothing by itself, and a
-    # busy one takes all of the heap that it may before it does.
+    # Broadcasts and shuffles are freed when the JVM collects their references. An idle JVM collects nothing
+    # by itself, and a busy one fills its whole heap first.
     "spark.cleaner.periodicGC.interval": "2min",
 }
-"""More settings, of an engine that runs for weeks."""
+"""Additional settings of an engine that runs for weeks."""
 
 
 def spark_config(settings: SparkSettings) -> dict[str, str]:
-    """The settings a session is made with; those of the platform file come last, but cannot change the owned ones."""
+    """Return the settings of a session.
+
+    The platform file's come last, but cannot change the ones that the platform owns.
+    """
     if settings.master.startswith("sc://"):
         return {"spark.remote": settings.master, **PER_SESSION, **settings.config}
     config = {
@@ -89,10 +93,11 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
 
 
 def _page_bytes(heap: int) -> int:
-    """What each sort, aggregation and broadcast of a task takes at once, however little it has to hold.
+    """Return the page size, the memory each sort, aggregation and broadcast of a task takes at least.
 
-    By default that is 32 MB of a heap of 2 GB: past the young generation, to be collected with the whole heap, for a micro-batch
-    of some kilobytes. A task that takes all of the heap still has pages enough.
+    Spark's default is 32 MB for a heap of 2 GB: such pages skip the young generation and wait for a full
+    collection, even for a micro-batch of some kilobytes. A task that takes the whole heap still has enough
+    pages.
     """
     return max(_SMALLEST_PAGE_BYTES, 2 * heap // _PAGES_OF_A_TASK)
 
@@ -100,18 +105,19 @@ def _page_bytes(heap: int) -> int:
 class SparkResource(LazyPySparkResource):
     """A Spark session for assets.
 
-    Every run works in a session of its own on the shared engine, so that settings of one write cannot reach another
-    run. `spark_config` holds flat Spark settings; the Delta jars are put on the class path of an engine started here.
-    `start` says what the JVM of such an engine is started for (`settings.JvmStart`).
+    Every run works in a session of its own on the shared engine, so that the settings of one write cannot
+    reach another run. `spark_config` holds flat Spark settings. An engine started by this process gets the
+    Delta jars on its class path. `start` selects what the JVM of such an engine is tuned for
+    (`settings.JvmStart`).
     """
 
     start: str = JvmStart.AUTO.value
     _runs_session: Any = PrivateAttr(default=None)
-    _made_after: int = PrivateAttr(default=0)  # so many renewals
+    _made_after: int = PrivateAttr(default=0)  # number of renewals when it was made
 
     @property
     def spark_session(self) -> SparkSession:
-        """The run's session; starts the engine on first use, and has its jobs cancelled when the run is interrupted.
+        """The run's session. First use starts the engine; an interrupt of the run cancels the jobs.
 
         Raises:
             SettingsError: an engine with other static settings is running in this process.
@@ -120,7 +126,7 @@ class SparkResource(LazyPySparkResource):
         return self.session_for(None)
 
     def session_for(self, input_bytes: int | None) -> SparkSession:
-        """`spark_session`, for work on so many bytes: an engine that is started is started for that."""
+        """Return `spark_session` for work of a given size, for which an engine is tuned if one is started."""
         if self._runs_session is None or self._made_after != _engine.renewals or _is_lost(self._runs_session):
             self._made_after = _engine.renewals
             quick = starts_quickly(JvmStart(self.start), input_bytes)
@@ -132,13 +138,13 @@ class SparkResource(LazyPySparkResource):
 
 
 def _is_lost(session: SparkSession) -> bool:
-    """Whether the JVM of a session has ended, or was replaced since."""
-    context = getattr(session, "_sc", None)  # a session at a server has none
+    """Return whether the JVM of a session has ended or has been replaced."""
+    context = getattr(session, "_sc", None)  # a session on a server has none
     return context is not None and (context._jsc is None or lost_driver_pid() is not None)
 
 
 class _Engine:
-    """Spark outside of this process that is used instead of one of its own, and the sessions that it was asked for."""
+    """An external Spark engine that this process uses instead of its own, and the sessions opened on it."""
 
     def __init__(self) -> None:
         self.address: str | None = None
@@ -150,28 +156,31 @@ _engine = _Engine()
 
 
 def renew_sessions() -> None:
-    """Have each resource of this process make another session when it is next asked: a server has lost theirs."""
+    """Have each resource of this process create another session on next use: a server has lost theirs."""
     _engine.renewals += 1
 
 
 def reach_engine(address: str) -> None:
-    """Have this process work at an engine from now on, where it would have started Spark by itself."""
+    """Use an external engine from now on, where this process would start Spark itself."""
     _engine.address = address
 
 
 def release_engine() -> None:
-    """End the sessions at the engine: what is left of them there goes."""
+    """End the sessions on the external engine, which drops their state there."""
     while _engine.sessions:
         _engine.sessions.pop().stop()
     _engine.address = None
 
 
 def _session(config: Mapping[str, str], *, quick: bool) -> SparkSession:
-    """A session that nobody else has: on a Connect server, or on the engine of this process, started if need be."""
+    """Create a session that no other caller shares: on a Connect server, or on this process's engine.
+
+    The engine is started if necessary.
+    """
     if "spark.remote" in config:
         session = _connect(config)
     elif _engine.address is not None and works_here(config):
-        # All other settings the engine was started with.
+        # The engine was started with all other settings.
         session = _connect({"spark.remote": _engine.address, **PER_SESSION})
         _engine.sessions.append(session)
     else:
@@ -181,7 +190,7 @@ def _session(config: Mapping[str, str], *, quick: bool) -> SparkSession:
 
 
 def _connect(config: Mapping[str, str]) -> SparkSession:
-    import delta.connect.exceptions  # noqa: F401 - Delta's errors arrive as its own classes, which the retry table knows
+    import delta.connect.exceptions  # noqa: F401 - Delta's errors arrive as its own classes, which the error policy knows
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -198,9 +207,9 @@ def _start(config: Mapping[str, str], *, quick: bool) -> SparkSession:
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", launcher_options(os.environ))
     if not any(os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")):
-        # Without a locale Java takes file names for ASCII, and cannot open those that are not.
+        # Without a locale Java reads file names as ASCII and cannot open others.
         os.environ["LC_ALL"] = "C.UTF-8"
-    # Workers must be this interpreter, with this package.
+    # Workers must use this interpreter, which has this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _forget_lost_engine()
     builder = SparkSession.builder
@@ -211,14 +220,14 @@ def _start(config: Mapping[str, str], *, quick: bool) -> SparkSession:
 
 
 def _forget_lost_engine() -> None:
-    """PySpark keeps to the JVM that it has started once, dead or alive: let go of a dead one, so that another is started."""
+    """Drop PySpark's reference to a dead JVM, so that another is started. PySpark would keep it forever."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     if lost_driver_pid() is None:
         return
     if (context := SparkContext._active_spark_context) is not None:
-        context._jsc = None  # nobody is there to be stopped; the rest is of this process
+        context._jsc = None  # the JVM is dead; stop only this process's part
         context.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     SparkContext._gateway = SparkContext._jvm = None
@@ -226,7 +235,7 @@ def _forget_lost_engine() -> None:
 
 @contextmanager
 def _own_signal_handlers() -> Generator[None]:
-    """Undo the handler of SIGINT that Spark's context sets; see `cancellation`."""
+    """Undo the SIGINT handler that Spark's context sets; see `cancellation`."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

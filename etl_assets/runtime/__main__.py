@@ -1,7 +1,7 @@
 """`python -m etl_assets.runtime`: the parts of `make setup` that are not pip.
 
-Belongs here: the commands and their lines on the terminal. Does not belong here: what they do, which is in the modules
-beside this one. It runs before anything is installed, so it imports the standard library only.
+Belongs here: the commands and their lines on the terminal. Does not belong here: their work, which the
+neighbouring modules do. It runs before anything is installed, so it imports the standard library only.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""The archive of classes: what Spark and Delta load at their start, kept parsed and checked for later JVMs to map.
+"""The class archive: classes that Spark and Delta load at startup, stored parsed and verified for later JVMs.
 
-Loading 20,000 classes from 300 jars is most of what a short run costs. The JVM can dump those that a run has used, and
-maps them at its next start (class-data sharing). Belongs here: which archive is right, having it made at set-up, and the
-options that use it. Does not belong here: the run that is recorded (`etl_assets.rehearsal`).
+Loading 20,000 classes from 300 jars is most of the cost of a short run. The JVM can dump the classes that a
+run has used, and map them at its next start (class-data sharing). Belongs here: the choice of the archive,
+its recording at set-up, and the options that use it. Does not belong here: the run that is recorded
+(`etl_assets.rehearsal`).
 
-An archive holds for one Java and the very jars it was made with. Its name says which; under another name it is not even
-looked for, and the JVM itself refuses one that does not fit, in silence, and loads classes as ever.
+An archive is valid for one Java and exactly the jars it was made with. Its name contains a hash of both, so
+an archive of another combination is not even found. A JVM that is given an unsuitable one silently loads
+classes as usual.
 """
 
 from __future__ import annotations
@@ -26,38 +28,50 @@ from etl_assets.runtime.java import Java
 
 _PREFIX, _SUFFIX, _FAILED, _RECORDING = "classes-", ".jsa", ".failed", ".recording-"
 _KEPT = 3
-"""Archives of one user's installations that stay, of those that were used last: each takes 190 MB."""
+"""Number of most recently used archives of a user's installations to keep: each takes 190 MB."""
 _RECORDING_SECONDS = 900
 
 
 def archive_options(java: Java, jars: Iterable[Path]) -> tuple[str, ...]:
-    """What the JVM is told to use the archive; nothing where there is none."""
+    """Return the JVM options that use the archive; empty if there is none."""
     file = archive_file(java, tuple(jars))
     if not file.is_file():
         return ()
-    # Those that were used last stay. One of another user is not ours to remove either.
+    # The archives used last are kept. Touching another user's archive fails, and it is not ours to remove.
     with suppress(OSError):
         os.utime(file)
-    # What the JVM has to say of an archive it refuses would go to standard output, among what was asked for.
+    # The JVM's messages about an unsuitable archive would go to standard output, among the results.
     return (f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def archive_file(java: Java, jars: tuple[Path, ...]) -> Path:
-    """Where the archive for this Java and class path is, or would be: beside Delta's jars."""
+    """Return the path of the archive for this Java and class path. The archive may not exist.
+
+    The path is beside Delta's jars.
+    """
     return jars[0].parent / f"{_PREFIX}{_key(java, jars)}{_SUFFIX}"
 
 
 def failed_mark(java: Java, jars: tuple[Path, ...]) -> Path:
-    """File that says why recording the archive failed, and keeps it from being tried again."""
+    """Return the file that holds the reason of a failed recording and prevents another attempt."""
     return archive_file(java, jars).with_suffix(_FAILED)
 
 
 def ensure_archive(java: Java, jars: tuple[Path, ...], say: Callable[[str], None]) -> Path | None:
-    """The archive, made if it is not there, which takes a minute. Without it everything works, and starts slower.
+    """Return the archive, recorded first if it does not exist, which takes a minute.
 
-    Made under another name and moved into place whole. Those of Java's and jars that are gone are removed, but for the
-    few that were used last: other installations of this user may have them. A recording that failed is not tried again for the same
-    Java and jars as long as its mark is beside them.
+    Without an archive everything works, but starts slower. The archive is recorded under another name and
+    moved into place whole. Older archives are removed, except the few that were used last: other
+    installations of this user may need them. A recording that failed is not tried again for the same Java and
+    jars while its mark exists.
+
+    Args:
+        java: The Java runtime.
+        jars: Delta's jars.
+        say: Prints a progress line.
+
+    Returns:
+        The archive; None if recording it failed.
     """
     file = archive_file(java, jars)
     mark = failed_mark(java, jars)
@@ -74,7 +88,7 @@ def ensure_archive(java: Java, jars: tuple[Path, ...], say: Callable[[str], None
                 recorded.replace(file)
             else:
                 mark.write_text(f"{problem}\n", "utf-8")
-    except OSError as error:  # a folder that is for reading only, a full disk: found out at once, each time
+    except OSError as error:  # a read-only folder or a full disk: fails at once, each time
         problem = str(error)
     if problem is not None:
         say(f"==> not recorded: {problem}. Spark works without, and starts slower")
@@ -85,7 +99,7 @@ def ensure_archive(java: Java, jars: tuple[Path, ...], say: Callable[[str], None
 
 
 def _record(java: Java, file: Path) -> str | None:
-    """Have a rehearsal recorded; what went wrong, if anything did."""
+    """Record a rehearsal; return the error, or None."""
     command = [sys.executable, "-m", "etl_assets.rehearsal", str(file)]
     try:
         done = subprocess.run(
@@ -115,7 +129,7 @@ def _remove_old(folder: Path) -> None:
 
 
 def _key(java: Java, jars: tuple[Path, ...]) -> str:
-    """Changes with all that the JVM compares, and with whatever of it a new installation would bring."""
+    """Return a hash of everything that the JVM compares and of everything a new installation would change."""
     facts = [str(java.home), java.release, *sorted(_facts(jars)), *sorted(_facts(_spark_jars()))]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
@@ -123,7 +137,7 @@ def _key(java: Java, jars: tuple[Path, ...]) -> str:
 def _facts(jars: Iterable[Path]) -> Iterator[str]:
     for jar in jars:
         found = jar.stat()
-        # In seconds, as the JVM compares it, and as a layer of a container image keeps it.
+        # In seconds, as the JVM compares it and as layers of container images store it.
         yield f"{jar} {found.st_size} {int(found.st_mtime)}"
 
 

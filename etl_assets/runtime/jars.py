@@ -1,11 +1,11 @@
-"""Delta's two jars: which ones, where they are kept, and how they get there.
+"""Delta's two jars: their pins, their folder, and how they are fetched.
 
-Belongs here: names, sums, the cheap check before a session and the thorough one at set-up. Does not belong here: how
-Spark is told of them (`etl_assets.resources`).
+Belongs here: names, checksums, the cheap check before a session and the thorough one at set-up. Does not
+belong here: passing them to Spark (`etl_assets.resources`).
 
-They are fetched once by the Ivy that comes with pip's pyspark, which asks the Maven repository it is set up for, and are
-shared by all virtual environments of a user. `spark.jars.packages` would pull thirty-three instead and cost every session
-seconds.
+The Ivy in pip's pyspark fetches them once, from the Maven repository it is configured for. All virtual
+environments of a user share them. `spark.jars.packages` would fetch thirty-three jars instead and cost every
+session seconds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Jar:
         return f"{self.group}:{self.artifact}:{self.version}"
 
     def problem_in(self, folder: Path, *, thorough: bool) -> str | None:
-        """What is wrong with it there, or None; its content is read only when `thorough`."""
+        """Return what is wrong with the jar in a folder, or None; its content is read only if `thorough`."""
         path = folder / self.file_name
         try:
             size_bytes = path.stat().st_size
@@ -84,21 +84,21 @@ DELTA_JARS = (
 
 
 def jars_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """`ETL_ASSETS_JARS`, or a folder of the user's cache."""
+    """Return the folder in `ETL_ASSETS_JARS`, or one in the user's cache."""
     if folder := JARS.read(environ):
         return Path(folder).expanduser().absolute()
     return Path(CACHE_HOME.read(environ) or "~/.cache").expanduser() / "etl-assets" / "jars"
 
 
 def delta_jars(folder: Path | None = None, *, thorough: bool = False) -> tuple[Path, ...]:
-    """The jars a Spark session needs on its class path, checked by presence and size.
+    """Return the jars that a Spark session needs on its class path, checked by existence and size.
 
     Args:
-        folder: Where they are kept; `jars_folder()` unless told.
-        thorough: Compare their SHA-256 sums too (about 20 ms).
+        folder: Folder of the jars; `jars_folder()` by default.
+        thorough: Compare their SHA-256 checksums too (about 20 ms).
 
     Raises:
-        RuntimeMissing: One is missing or is not the one that is pinned; carries `folder` and `problems`.
+        RuntimeMissing: a jar is missing or is not the pinned one; carries `folder` and `problems`.
     """
     folder = folder or jars_folder()
     if problems := _problems(folder, thorough=thorough):
@@ -112,13 +112,13 @@ def delta_jars(folder: Path | None = None, *, thorough: bool = False) -> tuple[P
 
 
 def ensure_jars(java: Java, say: Callable[[str], None], folder: Path | None = None) -> tuple[Path, ...]:
-    """The jars, fetched first where they are missing or damaged.
+    """Return the jars, fetched first if they are missing or damaged.
 
-    May run in several processes at once, and may be killed at any moment: each fetches into a folder of its own and moves
-    a jar into place, whole and checked, in one step.
+    May run in several processes at once, and may be killed at any moment. Each process fetches into a folder
+    of its own and moves a jar into place, whole and checked, in one step.
 
     Raises:
-        RuntimeMissing: They could not be fetched or put into the folder.
+        RuntimeMissing: the jars could not be fetched or put into the folder.
     """
     folder = folder or jars_folder()
     if problems := _problems(folder, thorough=True):
@@ -216,16 +216,17 @@ def _ivy_jar() -> Path:
 
 
 def _drop_stale_staging(folder: Path) -> None:
-    """What a killed set-up left; one that still runs is younger."""
+    """Remove the folders of killed set-ups. One that still runs is younger."""
     for staging in folder.glob(f"{_STAGING_PREFIX}*"):
         if time.time() - staging.stat().st_mtime > _STALE_AFTER_SECONDS:
             shutil.rmtree(staging, ignore_errors=True)
 
 
 def _first_reason(output: str) -> str:
-    """Ivy's first line that is neither heading (colons) nor progress (dots): a host, a certificate, a full disk.
+    """Return the first line of Ivy's output that names a cause: a host, a certificate, a full disk.
 
-    Where it tells no more than what is unresolved, that stands between colons too, at the end.
+    Such a line is neither heading (colons) nor progress (dots). If Ivy only reports what is unresolved,
+    return that; it also stands between colons, at the end.
     """
     lines = [line.strip(" .\t") for line in output.splitlines()]
     causes = [line for line in lines if line and not line.startswith("::")]

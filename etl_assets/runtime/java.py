@@ -1,7 +1,7 @@
 """The Java runtime that Spark runs on: finding one, and installing one where that is allowed.
 
-Belongs here: where a Java may be, how its version is read, and the packages that bring one. Does not belong here: what
-the JVM is started with, which is Spark's business.
+Belongs here: the places where a Java may be, the parsing of its version, and the packages that install one.
+Does not belong here: the options of the JVM, which are Spark's.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ USUAL_PLACES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java runtime that was asked for its version.
+    """A Java runtime of known version.
 
     Attributes:
-        home: What `JAVA_HOME` has to be for Spark to start this one.
-        version: Its feature release: 8, 11, 17 ...
+        home: Value of `JAVA_HOME` with which Spark starts this runtime.
+        version: Feature release: 8, 11, 17 ...
         release: The full version, to show.
     """
 
@@ -61,12 +61,12 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The first Java that is new enough: `JAVA_HOME`, then `PATH`, then the usual places.
+    """Return the first Java that is new enough: `JAVA_HOME`, then `PATH`, then the usual places.
 
-    Costs one short JVM start (about 0.1 s), so ask once for a session, not for a table.
+    Costs one short JVM start (about 0.1 s), so call it once per session, not per table.
 
     Raises:
-        RuntimeMissing: There is none, or only older ones; carries `found`, their releases.
+        RuntimeMissing: no Java was found, or only older ones; carries `found`, their releases.
     """
     too_old = []
     for executable in _candidates(os.environ if environ is None else environ):
@@ -85,10 +85,10 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
 
 def ensure_java(say: Callable[[str], None], environ: Mapping[str, str] | None = None) -> Java:
-    """`find_java`, and where it finds none, an installation followed by a second look.
+    """Return `find_java`'s result. If there is none, install Java and search again.
 
     Raises:
-        RuntimeMissing: There is none and it could not, or may not, be installed.
+        RuntimeMissing: there is no Java and it could not, or may not, be installed.
     """
     try:
         return find_java(environ)
@@ -104,7 +104,7 @@ def _advice() -> str:
 
 
 def ask_version(executable: Path) -> Java | None:
-    """Start it once and read what it says of itself; None if it is no working Java."""
+    """Start a Java once and parse its properties; None if it does not work."""
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(
@@ -116,7 +116,7 @@ def ask_version(executable: Path) -> Java | None:
 
 
 def parse_properties(text: str) -> Java | None:
-    """What `java -XshowSettings:properties -version` says; None without a version that can be read.
+    """Parse the output of `java -XshowSettings:properties -version`; None without a readable version.
 
     `java.specification.version` is `1.8` for Java 8 and the feature release alone from 9 on.
     """

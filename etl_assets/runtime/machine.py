@@ -1,6 +1,6 @@
-"""Bringing a machine to where Spark starts on it, and looking whether it is.
+"""Set up a machine for Spark, and check whether it is set up.
 
-Belongs here: which parts there are, in which order, and the line that says that all are there. Does not belong here: each part
+Belongs here: the parts, their order, and the line that reports them as ready. Does not belong here: each part
 (`java.py`, `jars.py`, `classes.py`), and the commands (`__main__.py`, `etl_assets.cli.setup`).
 """
 
@@ -15,10 +15,13 @@ from etl_assets.runtime.java import Java, ensure_java, find_java
 
 
 def set_up(say: Callable[[str], None]) -> str:
-    """Bring Java, Delta's jars and the archive of classes where they are missing; what there is then, as a line.
+    """Install Java, Delta's jars and the class archive where they are missing.
+
+    Returns:
+        A line that reports what is installed.
 
     Raises:
-        RuntimeMissing: A part is missing and could not, or may not, be installed.
+        RuntimeMissing: a part is missing and could not, or may not, be installed.
     """
     java = ensure_java(say)
     jars = ensure_jars(java, say)
@@ -27,10 +30,10 @@ def set_up(say: Callable[[str], None]) -> str:
 
 
 def look() -> str:
-    """What there is, as a line; nothing is changed.
+    """Return a line about what is installed; change nothing.
 
     Raises:
-        RuntimeMissing: Java or a jar is missing, or is not the one that is needed.
+        RuntimeMissing: Java or a jar is missing or is not the required one.
     """
     return _ready(find_java(), delta_jars(thorough=True))
 

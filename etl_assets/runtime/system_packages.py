@@ -1,7 +1,7 @@
-"""The packages of the machine's own package manager: the command that brings one, and running it where that is allowed.
+"""Packages of the machine's package manager: the command that installs one, and running it where allowed.
 
-Belongs here: package managers and the right to use them. Does not belong here: which package is wanted, and why
-(`java.py`, `virtual_environment.py`).
+Belongs here: package managers and the right to use them. Does not belong here: which package is needed, and
+why (`java.py`, `virtual_environment.py`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _APT_LOCK_WAIT_SECONDS = 120
 
 
 def install_command(packages: Mapping[str, str]) -> str | None:
-    """The one line that installs a package on this machine, or None on a machine none of them is for.
+    """Return the command line that installs a package on this machine; None without a known package manager.
 
     Args:
-        packages: The package's name for each package manager that has it.
+        packages: Name of the package by package manager.
     """
     sudo = "" if os.geteuid() == 0 else "sudo "
     for manager, package in packages.items():
@@ -38,17 +38,17 @@ def install_command(packages: Mapping[str, str]) -> str | None:
 def install(choices: Sequence[str], say: Callable[[str], None]) -> bool:
     """Install the first of these packages that this release of Debian or Ubuntu has.
 
-    Only there, and only as root or with a sudo that asks nothing; anywhere else the user decides.
+    Runs only as root or with a sudo that asks for no password; otherwise the user decides.
 
     Returns:
-        Whether apt-get did it.
+        Whether apt-get installed it.
     """
     as_root = _root_prefix() if shutil.which("apt-get") else None
     if as_root is None:
         return False
     apt_get = [*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
     apt_get += ["-o", f"DPkg::Lock::Timeout={_APT_LOCK_WAIT_SECONDS}"]
-    # One broken package source must not keep the others from being used; a real failure shows in the installation.
+    # One broken package source must not block the others; a real failure shows in the installation.
     _run([*apt_get, "update"])
     package = next(filter(_is_available, choices), choices[0])
     say(f"==> installing {package} with apt-get (about a minute)")

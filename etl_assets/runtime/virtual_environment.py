@@ -1,7 +1,7 @@
 """The virtual environment that pip installs into: creating one, before anything is installed.
 
-Belongs here: what the machine's own Python runs, with nothing but its standard library. Does not belong here: what goes
-into the environment (`deploy/requirements.txt`) and how (the Makefile).
+Belongs here: code that runs on the machine's own Python with its standard library alone. Does not belong
+here: the content of the environment (`deploy/requirements.txt`) and its installation (the Makefile).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ OLDEST_PYTHON = (3, 11)
 
 
 def create(folder: Path, say: Callable[[str], None]) -> None:
-    """A fresh environment of the running Python, with pip; what was there is removed.
+    """Create an environment of the running Python, with pip. An existing one is removed.
 
-    Debian keeps a part of `venv` in a package of its own: it is installed first where that is allowed.
+    Debian has a part of `venv` in a package of its own, which is installed first where that is allowed.
 
     Raises:
-        RuntimeMissing: This Python is too old, or lacks that part.
+        RuntimeMissing: this Python is too old, or lacks that part.
     """
     name = f"Python {sys.version_info.major}.{sys.version_info.minor}"
     if sys.version_info < OLDEST_PYTHON:
@@ -44,6 +44,9 @@ def create(folder: Path, say: Callable[[str], None]) -> None:
 
 
 def can_create() -> bool:
-    """Whether this Python has all of `venv`; asked in a new process, which sees what was installed just now."""
+    """Return whether this Python has all of `venv`.
+
+    A new process checks, which sees what was just installed.
+    """
     probe = [sys.executable, "-c", "import ensurepip, venv"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0

@@ -1,1 +1,1 @@
-"""Sensors: what starts runs, and what is said when runs fail."""
+"""Sensors: they start runs, and write alerts about failures."""

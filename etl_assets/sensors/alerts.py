@@ -1,6 +1,6 @@
-"""The alert file: `<home>/alerts.jsonl`, one line for whatever somebody should look at. Holds no row values.
+"""The alert file `<home>/alerts.jsonl`: one line for each event that needs an operator. Holds no row values.
 
-What each kind means and what to do stands in docs/operations.md, under a heading of its own.
+docs/operations.md has a section for each kind, with its meaning and what to do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class AlertKind(StrEnum):
-    """Every kind of line."""
+    """Kind of an alert."""
 
     RUN_FAILED = "RunFailed"
     UNDO_UNFINISHED = "UndoUnfinished"
@@ -28,11 +28,11 @@ class AlertKind(StrEnum):
 
 
 _LOOKED_AT_BYTES = 1 << 20
-"""How far back a line of the same run is looked for."""
+"""Size of the file's tail that is searched for an earlier alert of the same run."""
 
 
 def write_alert(home: Path, kind: AlertKind, alert: Mapping[str, str]) -> None:
-    """Append a line; `at` and `kind` are added."""
+    """Append an alert with `at` and `kind` added."""
     home.mkdir(parents=True, exist_ok=True)
     line = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "kind": kind.value, **alert}
     with (home / "alerts.jsonl").open("a", encoding="utf-8") as file:
@@ -40,7 +40,7 @@ def write_alert(home: Path, kind: AlertKind, alert: Mapping[str, str]) -> None:
 
 
 def run_was_reported(home: Path, run_id: str) -> bool:
-    """Whether the file has a line about a run: written by the process that ran it, or by the sensor."""
+    """Return whether the file has an alert of a run, written by the sensor or by the process that ran it."""
     try:
         with (home / "alerts.jsonl").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - _LOOKED_AT_BYTES))

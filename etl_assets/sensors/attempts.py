@@ -1,4 +1,4 @@
-"""When to ask again for what failed: pure decisions about attempts."""
+"""When to request a failed run again: pure decisions about attempts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_PAUSE_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One earlier run for the same request: whether it has ended, and how many seconds ago."""
+    """An earlier run for the same request: whether it has ended and succeeded, and how long ago."""
 
     ended: bool
     succeeded: bool
@@ -20,19 +20,19 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDecision:
-    """What to do now: ask for attempt `number`, or wait, with the reason in words."""
+    """Decision to request attempt `number`, or to wait (None); with the reason in words."""
 
     number: int | None
     reason: str
 
 
 def next_attempt(newest: Sequence[Attempt], number: int) -> AttemptDecision:
-    """Ask for a run unless one is under way or the last one failed too short a time ago.
+    """Request a run unless one is under way or the last failure is too recent.
 
     Args:
-        newest: The newest runs for the request, as many as make the longest pause.
-        number: How many there were in all. It is the number of the attempt: the same however often the sensor asks, and
-            another once a run was lost.
+        newest: The newest runs for the request, enough of them for the longest pause.
+        number: Number of all runs for the request. It numbers the attempt, so it stays the same however often
+            the sensor asks, and changes after a lost run.
     """
     if any(not attempt.ended for attempt in newest):
         return AttemptDecision(number=None, reason="a run for it is under way")

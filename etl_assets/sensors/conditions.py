@@ -1,6 +1,7 @@
-"""What goes wrong with failure domains for a while: told once when it begins, and once when it is over. Pure.
+"""Conditions of failure domains: reported once when they open, and once when they are resolved. Pure.
 
-Belongs here: when a line is due. Does not belong here: what is wrong (`failure_domains.py`), and the file (`alerts.py`).
+Belongs here: when an alert is due. Does not belong here: the conditions (`failure_domains.py`) and the file
+(`alerts.py`).
 """
 
 from __future__ import annotations
@@ -16,27 +17,30 @@ OVER = {
     AlertKind.ONE_LOSS_LOSES: AlertKind.ONE_LOSS_SAFE,
     AlertKind.TABLE_TROUBLED: AlertKind.TABLE_WELL,
 }
-"""What is told when each is over."""
+"""The alert that resolves each kind."""
 AT_ONCE = frozenset({AlertKind.DOMAIN_LOST})
-"""Told at first sight: it was made sure of before. The others pass by themselves within one tick, often."""
+"""Kinds reported when first seen, because the probe has confirmed them.
+
+The others often pass within one tick.
+"""
 
 Conditions = Mapping[str, str]
-"""By `<kind> <subject>` why it is so, in words."""
+"""The reason for each condition, in words, by `<kind> <subject>`."""
 
 
 def condition(kind: AlertKind, subject: str = "") -> str:
-    """The key of a condition."""
+    """Return the key of a condition."""
     return f"{kind} {subject}".strip()
 
 
 def parts(key: str) -> tuple[AlertKind, str]:
-    """The kind and the subject of a condition."""
+    """Split a condition's key into its kind and subject."""
     kind, _, subject = key.partition(" ")
     return AlertKind(kind), subject
 
 
 def of_domains(told: Conditions, domains: Collection[str]) -> dict[str, str]:
-    """What was told, without what an older release wrote otherwise, and without domains that are not there any more."""
+    """Return the reported conditions without those of removed domains and of older releases' formats."""
     kinds = {kind.value for kind in OVER}
     lost = {condition(AlertKind.DOMAIN_LOST, name) for name in domains}
     return {
@@ -48,13 +52,13 @@ def of_domains(told: Conditions, domains: Collection[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What is to be told.
+    """Conditions to report.
 
     Attributes:
-        begun: Conditions to tell of.
-        over: Conditions that were told of and are over, with why they were.
-        told: What stands told after that.
-        waiting: What is told if it still holds at the next look.
+        begun: Conditions that open now.
+        over: Conditions that were reported and are resolved now, with their reasons.
+        told: Conditions that are open after that.
+        waiting: Conditions to report if they still hold at the next tick.
     """
 
     begun: Conditions = field(default_factory=dict)
@@ -64,7 +68,7 @@ class News:
 
 
 def news(told: Conditions, waiting: Conditions, now: Conditions) -> News:
-    """Compare what holds now with what was told, and with what the last look saw for the first time."""
+    """Compare the current conditions with the reported ones and with those first seen at the last tick."""
     new = {key: why for key, why in now.items() if key not in told}
     begun = {key: why for key, why in new.items() if key in waiting or parts(key)[0] in AT_ONCE}
     return News(

@@ -1,7 +1,7 @@
-"""The sensor of a platform with one failure domain: tells when its disk is gone, and when it is back.
+"""Sensor of a platform with one failure domain: writes alerts when its disk is lost and when it is back.
 
-With several domains `failure_domains.py` does that, and more. Without either a disk that is gone would show in the skip reasons of
-the landing sensor only, and nobody would be told.
+With several domains, `failure_domains.py` does that and more. Without either, a lost disk would show only in
+the skip reasons of the landing sensor, and raise no alert.
 """
 
 import json
@@ -17,7 +17,7 @@ INTERVAL_SECONDS = 15
 
 
 def domain_watch_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Build the sensor. A tick writes and reads a small file under the root; it asks for no run."""
+    """Build the sensor. A tick writes and reads a small file under the root; it requests no run."""
 
     @dg.sensor(
         name="domain_watch",

@@ -1,4 +1,4 @@
-"""What one tick of the sensor of the failure domains leaves for the next one."""
+"""State that one tick of the failure domains' sensor leaves for the next."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from etl_assets.replicas.scrub import ScrubCursor
 
 
 class DomainsCursor(BaseModel):
-    """The cursor. Its times are those of the machine's monotonic clock; those of another boot are forgotten.
+    """Cursor of the sensor. Its times are the machine's monotonic clock; those of another boot are dropped.
 
     Attributes:
-        boot: The boot the times are of.
-        seen: A hash of what the last observation showed.
-        told: Conditions that were told of, with why.
-        waiting: Conditions that are told of if they still hold.
-        tables: Where each table stood.
-        behind: For each table which replicas are behind, and since when.
-        observed_at: When the last observation was made; None for never.
+        boot: The boot that the times belong to.
+        seen: Fingerprint of the last observation.
+        told: Open conditions that were reported, with their reasons.
+        waiting: Conditions to report if they still hold.
+        tables: State of each table at the last tick.
+        behind: Replicas that are behind, and since when, by table.
+        observed_at: Time of the last observation; None for never.
         rows: Rows acknowledged since then, by table.
-        flowing: Whether the last observation had any.
+        flowing: Whether the last observation had any rows.
         begin: The table that the next round begins with; None for the first one.
-        survey: How far the replicas have been looked over for damage.
+        survey: Progress of the scrub of the replicas.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -45,7 +45,7 @@ class DomainsCursor(BaseModel):
 
     @classmethod
     def load(cls, text: str | None) -> DomainsCursor:
-        """From the text; one of no known form is that of a first tick."""
+        """Parse a cursor. A text in an unknown format counts as a first tick's."""
         try:
             found = cls.model_validate_json(text or "{}")
         except ValidationError:
@@ -55,29 +55,35 @@ class DomainsCursor(BaseModel):
         return found.model_copy(update={"boot": boot_id(), "behind": {}, "observed_at": None})
 
     def dump(self) -> str:
-        """As text for Dagster."""
+        """Return the cursor as text for Dagster."""
         return self.model_dump_json()
 
     def seconds_behind(self, now: float) -> dict[str, dict[str, float]]:
-        """For each table how long each replica that is behind has been so."""
+        """Return for how many seconds each replica has been behind, by table and domain."""
         return {
             table: {domain: each.seconds(now) for domain, each in found.items()}
             for table, found in self.behind.items()
         }
 
     def rows_per_minute(self, now: float) -> dict[str, int]:
-        """Rows acknowledged a minute since the last observation, by table; empty if there was none."""
+        """Return the rows acknowledged per minute since the last observation, by table.
+
+        Empty if there was no observation.
+        """
         if self.observed_at is None or now <= self.observed_at:
             return {}
         minutes = (now - self.observed_at) / 60
         return {name: round(rows / minutes) for name, rows in self.rows.items()}
 
     def is_due(self, now: float, *, every: float) -> bool:
-        """Whether figures are to be observed though nothing else has changed: also the first that fall to nothing."""
+        """Return whether to observe metrics although the state is unchanged.
+
+        True also for the first metrics that fall to zero.
+        """
         moving = self.flowing or any(self.rows.values()) or any(self.behind.values())
         return moving and (self.observed_at is None or now - self.observed_at >= every)
 
     def observed(self, seen: str, now: float) -> DomainsCursor:
-        """The cursor after an observation."""
+        """Return the cursor after an observation."""
         flowing = any(self.rows_per_minute(now).values())
         return self.model_copy(update={"seen": seen, "observed_at": now, "rows": {}, "flowing": flowing})

@@ -1,4 +1,4 @@
-"""The failure domains as Dagster shows them: tables for people, and figures that it plots over time."""
+"""Metadata of the failure domains for Dagster: tables for people, and metrics that it plots over time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from etl_assets.sensors.telling import SAFE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainsReport:
-    """What one look found.
+    """Findings of one tick.
 
     Attributes:
         states: The domains.
         tables: The mirrored tables.
-        kept: What the round of looking after the replicas did.
-        changed: What became of the tables since the look before.
-        seconds_behind: For each table how long each replica that is behind has been so.
-        rows_per_minute: Rows acknowledged a minute since the last observation, by table; empty if that cannot be told.
+        kept: Results of reconciling the replicas.
+        changed: Changes of the tables since the last tick.
+        seconds_behind: For how many seconds each replica has been behind, by table and domain.
+        rows_per_minute: Rows acknowledged per minute since the last observation, by table; empty if unknown.
     """
 
     states: Sequence[DomainState]
@@ -38,11 +38,11 @@ class DomainsReport:
 
     @property
     def danger(self) -> str | None:
-        """What losing one domain now would lose, None if nothing."""
+        """What the loss of one domain would lose now; None if nothing."""
         return one_loss(self.states)
 
     def fingerprint(self) -> str:
-        """A short text that changes with whatever is worth an observation of its own; figures that flow are not."""
+        """Return a hash of everything that deserves an observation when it changes; metrics do not."""
         standings = [
             (name, each.leader, each.epoch, each.generation, each.one_copy, sorted(each.roles.items()))
             for name, each in self.tables.items()
@@ -51,11 +51,11 @@ class DomainsReport:
         return hashlib.sha256(repr(seen).encode()).hexdigest()
 
     def seconds(self, domain: str) -> float:
-        """The longest that any replica of a domain has been behind."""
+        """Return the longest time that any replica of a domain has been behind."""
         return max((each.get(domain, 0.0) for each in self.seconds_behind.values()), default=0.0)
 
     def metadata(self) -> dict[str, dg.MetadataValue]:
-        """Everything, for an observation of the asset."""
+        """Return all metadata for an observation of the asset."""
         return {
             "one_loss": dg.MetadataValue.text(self.danger or SAFE),
             "safe_from_one_loss": dg.MetadataValue.bool(self.danger is None),
@@ -66,7 +66,7 @@ class DomainsReport:
         }
 
     def figures(self) -> dict[str, int]:
-        """The numbers; Dagster makes a chart of each."""
+        """Return the metrics; Dagster plots each."""
         lags = [lag for state in self.states for lag in state.behind.values()]
         figures = {
             "usable_domains": sum(state.problem is None for state in self.states),

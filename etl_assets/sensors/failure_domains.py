@@ -1,4 +1,4 @@
-"""The sensor of the failure domains: probes them, looks after the replicas, and tells what became of domains and tables."""
+"""Sensor of the failure domains: probes them, reconciles and scrubs replicas, and reports changes."""
 
 from collections.abc import Mapping, Sequence
 from time import monotonic
@@ -27,18 +27,20 @@ ASSET = "failure_domains"
 CHECK = "losing_any_one_domain_loses_nothing"
 INTERVAL_SECONDS = 15
 ROUND_SECONDS = 20.0
-"""How long a tick goes on to look after one table after the other: Dagster gives a tick a minute."""
+"""How long a tick keeps starting on further tables to reconcile. Dagster gives a tick one minute."""
 WAIT_SECONDS = 5.0
-"""How long it waits for one of them, and for a replica to be built anew: what takes longer goes on between the ticks."""
+"""How long to wait for one table, and for a replica to be rebuilt.
+
+Longer work continues between the ticks.
+"""
 LOOK_SECONDS = 1.0
-"""How long a tick looks over the replicas of one table for damage."""
+"""How long a tick scrubs the replicas of one table."""
 OBSERVED_SECONDS = 60.0
-"""While rows flow, or a replica is behind, figures are observed once in that time: enough for a chart."""
-"""Tables whose throughput is told: what came in, and what came out."""
+"""Interval of metrics while rows flow or a replica is behind: often enough for a chart."""
 
 
 def failure_domains_asset(settings: Settings) -> dg.AssetSpec:
-    """What the sensor observes, in the asset graph."""
+    """Return the asset that the sensor observes, for the asset graph."""
     return dg.AssetSpec(
         ASSET,
         description=(
@@ -52,7 +54,7 @@ def failure_domains_asset(settings: Settings) -> dg.AssetSpec:
 
 
 def failure_domains_check(settings: Settings) -> dg.AssetChecksDefinition:
-    """Build the check: the one glance. The sensor evaluates it with every observation."""
+    """Build the check that summarizes the domains. The sensor evaluates it with every observation."""
 
     @dg.asset_check(
         asset=ASSET,
@@ -67,7 +69,10 @@ def failure_domains_check(settings: Settings) -> dg.AssetChecksDefinition:
 
 
 def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Build the sensor. A tick starts no Spark; it observes what has changed since the last, and figures now and then."""
+    """Build the sensor. A tick starts no Spark.
+
+    An observation is made when the state has changed, and at intervals for the metrics.
+    """
 
     @dg.sensor(
         name=ASSET,
@@ -80,8 +85,9 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
         last = _remembered(context.cursor, placement)
         lost: Conditions = {}
         try:
-            # First of all: what follows asks no domain that is known not to answer.
+            # 1. Probe first: the later steps ask no domain that is known not to answer.
             lost = lost_domains(placement.watch.probe_all(placement.sites))
+            # 2. Reconcile and scrub the replicas, each for a limited time.
             kept = reconcile_replicas(
                 placement,
                 begin=last.begin,
@@ -91,10 +97,11 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
             )
             survey, found = scrub(placement, last.survey, seconds=LOOK_SECONDS, wait_seconds=WAIT_SECONDS)
             kept += found
+            # 3. Read the resulting state.
             tables = replication_statuses(placement)
             states = domain_states(placement, tables)
         except EtlAssetsError as error:
-            # What this tick could not find out stays as it was told.
+            # Conditions that this tick could not check stay as they were reported.
             cursor = _told(settings, last, {**last.told, **lost})
             return dg.SensorResult(skip_reason=str(error), cursor=cursor.dump())
         now = monotonic()
@@ -107,9 +114,11 @@ def failure_domains_sensor(settings: Settings) -> dg.SensorDefinition:
             seconds_behind=cursor.seconds_behind(now),
             rows_per_minute=cursor.rows_per_minute(now),
         )
+        # 4. Write the alerts that are due.
         unsafe = {condition(AlertKind.ONE_LOSS_LOSES): report.danger} if report.danger else {}
         troubles = {**_stopped(placement), **unsafe, **_troubled(last, lost, kept)}
         cursor = _told(settings, cursor, {**lost, **troubles})
+        # 5. Observe the asset if its state has changed, or its metrics are due.
         if report.fingerprint() == last.seen and not cursor.is_due(now, every=OBSERVED_SECONDS):
             reason = "; ".join(map(str, kept)) or "every replica is up to date"
             return dg.SensorResult(skip_reason=reason, cursor=cursor.dump())
@@ -130,14 +139,17 @@ def _events(report: DomainsReport) -> list[dg.AssetObservation | dg.AssetCheckEv
 
 
 def _troubled(last: DomainsCursor, lost: Conditions, kept: Sequence[ReconcileResult]) -> Conditions:
-    """Tables that cannot be looked after. While a domain is lost that follows from it, for all of them, and is not news."""
+    """Return the tables whose replicas cannot be reconciled.
+
+    While a domain is lost, that follows for every table, so no new ones are reported.
+    """
     if lost:
         return {key: why for key, why in last.told.items() if parts(key)[0] is AlertKind.TABLE_TROUBLED}
     known = {**last.waiting, **last.told}
     found = {}
     for each in kept:
         key = condition(AlertKind.TABLE_TROUBLED, each.table)
-        # One that this round did not come to is as it was.
+        # A table that this round did not reach keeps its condition.
         if why := known.get(key) if each.left else each.problem:
             found[key] = why
     return found
@@ -163,7 +175,7 @@ def _noted(
     tables: Mapping[str, ReplicationStatus],
     now: float,
 ) -> DomainsCursor:
-    """The cursor with what this tick saw. Of a table of which nothing can be told the last sight stays."""
+    """Return the cursor with this tick's findings. A table without a known state keeps its last one."""
     noted = {name: Noted.of(each) for name, each in tables.items() if each.problem is None}
     behind = {
         name: still_behind(last.behind.get(name, {}), each.version, tables[name].behind, now)
@@ -180,7 +192,7 @@ def _noted(
 
 
 def _rows(placement: Placement, last: DomainsCursor, noted: Mapping[str, Noted]) -> dict[str, int]:
-    """Rows acknowledged since the last observation: those of the ticks before, and those of this one."""
+    """Return the rows acknowledged since the last observation, by table, this tick's included."""
     rows = dict(last.rows)
     for name in [name for name in placement.catalog.counted if name in noted and name in last.tables]:
         table = platform_table(name, placement.reader())
@@ -190,6 +202,6 @@ def _rows(placement: Placement, last: DomainsCursor, noted: Mapping[str, Noted])
 
 
 def _told(settings: Settings, cursor: DomainsCursor, now: Conditions) -> DomainsCursor:
-    """Tell what begins or is over; the cursor remembers what was told."""
+    """Write the alerts that are due, and return the cursor that remembers them."""
     found = tell(settings.home, cursor.told, cursor.waiting, now)
     return cursor.model_copy(update={"told": found.told, "waiting": found.waiting})

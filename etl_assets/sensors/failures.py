@@ -1,4 +1,4 @@
-"""The failure sensor: every failed run becomes one line in the alert file, for whatever watches it."""
+"""The failure sensor: writes one alert for every failed run."""
 
 import dagster as dg
 
@@ -7,7 +7,10 @@ from etl_assets.settings import Settings
 
 
 def failure_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Build the sensor. It writes `<home>/alerts.jsonl`: run, job, partitions, step, and the error with what to do; no row values."""
+    """Build the sensor, which writes to `<home>/alerts.jsonl`.
+
+    An alert has the run, job, partitions, step, and the error with its fix; no row values.
+    """
 
     @dg.run_failure_sensor(
         name="run_failures",

@@ -1,4 +1,4 @@
-"""The landing sensor: asks for a run over the days that have unread files, all the way to the order status."""
+"""The landing sensor: requests runs of the data path, up to the order status, for days with unread files."""
 
 import datetime as dt
 import time
@@ -24,7 +24,10 @@ from etl_assets.steps.step import ReadMode, platform_table
 
 MAX_DAYS_PER_TICK = 1_000
 MAX_ATTEMPTS_LOOKED_AT = 10
-"""Of the newest runs for a request: whether one is under way, and how long the pause is. More make no pause longer."""
+"""Number of newest runs of a request that decide whether one is under way and how long to pause.
+
+More runs would not lengthen the pause.
+"""
 
 
 def landing_sensor(settings: Settings, path: list[dg.AssetsDefinition]) -> dg.SensorDefinition:
@@ -37,16 +40,18 @@ def landing_sensor(settings: Settings, path: list[dg.AssetsDefinition]) -> dg.Se
 
     @dg.sensor(
         name="landing_files",
-        # By name: Dagster shows any further selection as the Python it is made of.
+        # By name: Dagster shows any other selection as Python code.
         target=dg.AssetSelection.assets(*path),
         minimum_interval_seconds=settings.runs.sensor_interval_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Starts a run for the days of the landing folder that have unread files. On by default.",
     )
     def landing_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        # 1. Leave the files to a follower that is alive.
         follower = following(settings.home)
         if follower is not None and not follower.is_silent:
             return dg.SensorResult(skip_reason=f"{follower} reads new files as they come")
+        # 2. Find the days with unread files, and those that an ended follower left unfinished.
         try:
             domain = place(settings.placement(), RAW_EVENTS.name)
             raw_events = platform_table(RAW_EVENTS.name, domain)
@@ -67,6 +72,7 @@ def landing_sensor(settings: Settings, path: list[dg.AssetsDefinition]) -> dg.Se
         requests, reasons = [], list(remarks)
         if follower is not None:
             reasons.append(f"{follower} has given no sign of life for {follower.silent_seconds:.0f} s")
+        # 3. Request a run per range of days, unless one is under way or has failed too recently.
         for first, last in ranges({*found.ready, *undone}, settings.runs.max_days_per_run):
             request = f"{first}..{last}@{batch_id}"
             decision = next_attempt(*_earlier(context.instance, request))
@@ -85,7 +91,7 @@ def landing_sensor(settings: Settings, path: list[dg.AssetsDefinition]) -> dg.Se
 
 
 def _left_undone(settings: Settings, domain: FailureDomain) -> set[dt.date]:
-    """Days that a follower which is gone has read and not carried all the way; looked for until there are none."""
+    """Return the days that an ended follower read but did not finish; empty once all are finished."""
     if left_undone(settings.home) is None:
         return set()
     days = {day for of_table in days_behind(domain, settings.start_date).values() for day in of_table}
@@ -107,10 +113,10 @@ def _run_request(first: dt.date, last: dt.date, request: str, attempt: int) -> d
 
 
 def _earlier(instance: dg.DagsterInstance, request: str) -> tuple[list[Attempt], int]:
-    """The newest runs for a request, and how many there were in all."""
+    """Return the newest runs for a request, and the number of all of them."""
     now = time.time()
     of_request = dg.RunsFilter(tags={tags.REQUEST: request})
-    # Counted first: a run that comes in between is under way in the records, and nothing is asked for.
+    # Count first: a run that starts in between is then under way in the records, and no other is requested.
     number = instance.get_runs_count(of_request)
     records = instance.get_run_records(of_request, limit=MAX_ATTEMPTS_LOOKED_AT)
     newest = [

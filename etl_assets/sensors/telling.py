@@ -1,4 +1,4 @@
-"""Lines of the alert file about failure domains: once when something begins, once when it is over."""
+"""Alerts about failure domains: one when a condition opens, one when it is resolved."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SAFE = "losing any one domain now would lose nothing"
 
 
 def tell(home: Path, told: Conditions, waiting: Conditions, now: Conditions) -> News:
-    """Write a line for each condition that begins or is over.
+    """Write an alert for each condition that opens or is resolved.
 
     Args:
         home: The home folder.
-        told: What was told and is not over, as the last call left it.
-        waiting: What is told if it still holds, as the last call left it.
-        now: What holds now.
+        told: Open conditions that were reported, as the last call returned them.
+        waiting: Conditions to report if they still hold, as the last call returned them.
+        now: Current conditions.
     """
     found = news(told, waiting, now)
     for key, why in found.begun.items():
@@ -31,7 +31,7 @@ def tell(home: Path, told: Conditions, waiting: Conditions, now: Conditions) -> 
 
 
 def lost_domains(health: Mapping[str, Health]) -> Conditions:
-    """The domains that are lost, of those that were probed."""
+    """Return a condition for each probed domain that is unavailable."""
     return {
         condition(AlertKind.DOMAIN_LOST, name): each.why or "it does not answer"
         for name, each in health.items()

@@ -1,7 +1,7 @@
-"""The platform file, validated: folders, domains, limits, Spark. One pydantic model a section.
+"""The platform file, validated: folders, domains, limits, Spark. One pydantic model per section.
 
-A wrong field stops at load with its name, the value found and what is allowed. Environment variables are in
-`environment.py`, and secrets in the environment only: what stands here is shown by Dagster and by lists of processes.
+A wrong field raises at load with its name, the value found and what is allowed. Environment variables are in
+`environment.py`. Secrets belong in the environment only: Dagster and process lists show the settings.
 """
 
 from __future__ import annotations

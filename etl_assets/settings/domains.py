@@ -1,4 +1,4 @@
-"""The failure domains: where they are, what for, which may run what, how they are watched."""
+"""Settings of the failure domains: location, role, placement policy and health checks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DomainSettings(Section):
         )
 
     def site(self, home: Path) -> Site:
-        """The domain with its root made absolute."""
+        """Return the domain with an absolute root."""
         root = str(home / self.root) if is_folder(self.root) else self.root.rstrip("/")
         return Site(name=self.name, root=root, role=self.role)
 

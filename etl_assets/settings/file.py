@@ -1,4 +1,4 @@
-"""Where the platform file is, and reading it."""
+"""Location of the platform file, and loading it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from etl_assets.settings.yaml_content import read_yaml
 
 
 def home_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """The absolute home folder of this installation."""
+    """Return the absolute home folder of this installation."""
     return Path(environment.HOME.read(environ) or ".etl-assets").expanduser().absolute()
 
 
 def platform_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the platform file is, or would be."""
+    """Return the path of the platform file, which may not exist."""
     named = environment.PLATFORM_FILE.read(environ)
     return Path(named).expanduser().absolute() if named else home_folder(environ) / "platform.yaml"
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read and validate the platform file; an absent default file means defaults.
+    """Read and validate the platform file. If the default file is absent, the defaults apply.
 
     Raises:
-        SettingsError: the file is missing although named, is not YAML, or a field is wrong; the message names the
-            field, the value and what is allowed.
+        SettingsError: a file that the environment names is missing, the file is not YAML, or a field is
+            wrong; the message has the field, the value and what is allowed.
     """
     home = home_folder(environ)
     file = platform_file(environ)
@@ -47,7 +47,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     master = environment.SPARK_MASTER.read(environ)
     if master is not None:
         spark = content.get("spark", {})
-        # A section that is no mapping is left for the validation to name.
+        # Leave a section that is not a mapping to the validation, which names it.
         content = {**content, "spark": {**spark, "master": master} if isinstance(spark, dict) else spark}
     try:
         settings = Settings.model_validate({**content, "home": home})
@@ -58,7 +58,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def load_installation(environ: Mapping[str, str] | None = None) -> Settings:
-    """The platform file of an installation that is there: for commands that look at one, and make none.
+    """Load the platform file of an existing installation: for commands that must not create one.
 
     Raises:
         NoInstallation: the home folder holds neither a platform file nor a landing folder nor tables.
@@ -91,10 +91,10 @@ def _no_installation(home: Path, environ: Mapping[str, str] | None) -> NoInstall
 
 
 def expect_landing_folder(settings: Settings) -> None:
-    """Refuse a landing path that is something else than a folder; it may be absent.
+    """Reject a landing path that is not a folder; it may be absent.
 
     Raises:
-        SettingsError: it is a file.
+        SettingsError: the path is a file.
     """
     if settings.landing_path.exists() and not settings.landing_path.is_dir():
         raise SettingsError(
@@ -106,7 +106,7 @@ def expect_landing_folder(settings: Settings) -> None:
 
 
 def _check_first_day(file: Path, first_day: dt.date, today: dt.date) -> None:
-    # Somewhere it may be tomorrow already.
+    # In some time zones it is already tomorrow.
     if first_day > today + dt.timedelta(days=1):
         raise SettingsError(
             f"{file}: start_date = {first_day} is wrong: it is in the future (today is {today}), so there would be no partition",

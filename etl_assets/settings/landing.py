@@ -1,4 +1,4 @@
-"""What is read: the landing folder, and reference data."""
+"""Settings of the input: the landing folder, and reference data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole platform file: its sections, and what they must be together."""
+"""The whole platform file: its sections, and the rules between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from etl_assets.settings.section import Section
 from etl_assets.settings.spark import SparkSettings
 
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
-"""What Dagster takes."""
+"""The owners that Dagster accepts."""
 _UNUSABLE_IN_ROOTS = re.compile(r"[*?\[\]{}\\%]")
 
 
@@ -109,12 +109,12 @@ class Settings(Section):
 
     @property
     def customers_file(self) -> Path:
-        """The customer reference file, absolute; it may be absent."""
+        """The customer reference file, absolute. It may be absent."""
         return self.home / (self.reference.customers or self.landing.path / "_reference" / "customers.csv")
 
     @property
     def turns_path(self) -> Path:
-        """Folder of the locks by which this machine's processes take turns at tables."""
+        """Folder of the locks of the tables' queues, for processes of this machine."""
         return self.home / "turns"
 
     @property
@@ -124,7 +124,7 @@ class Settings(Section):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What is allowed and yet not what one wants, in sentences."""
+        """Warnings about settings that are allowed but usually unintended, as sentences."""
         if len(self.domains) == 1:
             return ()
         roles = [each.role for each in self.domains]
@@ -144,11 +144,11 @@ class Settings(Section):
         )
 
     def catalog(self) -> Catalog:
-        """The pipelines of the installation, and all tables."""
+        """Return the pipelines of the installation, and all tables."""
         return installed_catalog()
 
     def placement(self) -> Placement:
-        """The configured failure domains and who may run what in them."""
+        """Return the configured failure domains and the placement policy."""
         sites = tuple(each.site(self.home) for each in self.domains)
         observations = Observations(self.home / "health.json")
         return Placement(

@@ -1,4 +1,4 @@
-"""What is said of a platform file that is refused: the field, what was found, what is allowed, and no secret."""
+"""Error message for an invalid platform file: the field, the value found, what is allowed, and no secret."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _OF_MORE_THAN_A_VALUE = {
     "list_type",
     "tuple_type",
 }
-"""What pydantic says where a field is not known, or a value stands in place of a section or a list."""
+"""Types of pydantic's errors about an unknown field, or a value in place of a section or a list."""
 _BOUNDS = {"expected": "one of", "ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 _OF_NO_USE = {"error", "pattern", "field_type", "actual_length", "class_name"}
-"""Parts of pydantic's errors that say nothing to people."""
+"""Parts of pydantic's errors that are of no use to people."""
 _CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"][?;])[^\s'\"]*=[^\s'\"]*")
 
 
 def refusal(file: Path, error: ValidationError) -> SettingsError:
-    """The error that names the first field that is wrong."""
+    """Return the error that names the first wrong field."""
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     allowed, given = _allowed(first), _given(first)
     what = field if given is None else f"{field} = {given}"
-    # Of a validator of ours it is the error's own text.
+    # For a validator of ours, the reason is the error's own text.
     why = (
         "it is not of the form that is expected"
         if first["type"] == "string_pattern_mismatch"
@@ -54,7 +54,7 @@ def refusal(file: Path, error: ValidationError) -> SettingsError:
 
 
 def _given(first: Any) -> str | None:
-    """The value that was found, if it is that of a field which can hold no secret: a known one, of a single value."""
+    """Return the value found; None unless the field is known, has a single value and cannot hold a secret."""
     known = first["type"] not in _OF_MORE_THAN_A_VALUE and first["loc"][:2] != ("spark", "config")
     if not known or not isinstance(first["input"], (str, int, float, dt.date)):
         return None
@@ -62,7 +62,7 @@ def _given(first: Any) -> str | None:
 
 
 def _allowed(first: Any) -> str:
-    """What may stand there, in words: the pattern or bound that was broken, or the known field names."""
+    """Return what is allowed, in words: the broken pattern or bound, or the known field names."""
     if first["type"] == "extra_forbidden":
         names = [name for name in _section(first["loc"]).model_fields if name != "home"]
         close = difflib.get_close_matches(str(first["loc"][-1]), names, n=1)
@@ -90,7 +90,7 @@ def _in_quotes(setting: str, given: object) -> str:
 
 
 def _examples(location: tuple[str | int, ...]) -> list[str]:
-    """Values that are right in a field: those that it names, or its default."""
+    """Return valid values of a field: its examples, or its default."""
     if (field := _field(location)) is None:
         return []
     default = field.default if isinstance(field.default, tuple) else (field.default,)
@@ -111,7 +111,7 @@ def _field(location: tuple[str | int, ...]) -> FieldInfo | None:
 
 
 def _section(location: tuple[str | int, ...]) -> type[Section]:
-    """The part of the file a field stands in: sections are one level deep, and domains the only list of them."""
+    """Return the section of a field. Sections are one level deep, and domains are the only list of them."""
     if len(location) == 1:
         return Settings
     kind = Settings.model_fields[str(location[0])].annotation

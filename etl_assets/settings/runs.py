@@ -1,4 +1,4 @@
-"""When work is done, in which pieces, how often again: runs, the resident process, upkeep."""
+"""Settings of the work: runs, the resident follower, and maintenance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from etl_assets.settings.section import Section
 
 MIN_KEPT_VERSIONS = 100
-"""So many of a table's last commits are looked at for cursors."""
+"""Number of a table's last commits that are searched for cursors."""
 
 
 class RunSettings(Section):

@@ -1,4 +1,4 @@
-"""What all parts of the platform file have in common."""
+"""Base of all sections of the platform file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _STORAGE = "/dev/shm"
 
 
 def expect_storage(path: str) -> None:
-    """Refuse a folder that the kernel keeps for itself, by its name: nothing is looked at, as a disk may hang.
+    """Reject a folder of the kernel, by its name alone: the path is not accessed, as a disk may hang.
 
     Raises:
-        ValueError: it is in one.
+        ValueError: the path is in such a folder.
     """
     there = PurePosixPath(path)
     for kept in _NO_STORAGE:
@@ -23,7 +23,7 @@ def expect_storage(path: str) -> None:
 
 
 class Section(BaseModel):
-    """A part of the platform file: immutable, and an unknown field is an error."""
+    """A section of the platform file: immutable, and an unknown field is an error."""
 
-    # What was given is shown by `refusal`, if it can be no secret.
+    # `refusal` shows the value found, if it cannot be a secret.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

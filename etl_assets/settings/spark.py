@@ -1,4 +1,7 @@
-"""How Spark is started or reached. Secrets do not belong here: settings are shown by Dagster and by lists of processes."""
+"""How Spark is started or reached.
+
+Secrets do not belong here: Dagster and process lists show the settings.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _NAMES_A_SECRET = re.compile(
 
 
 class JvmStart(StrEnum):
-    """What Spark's JVM is started for."""
+    """Purpose that Spark's JVM is tuned for."""
 
     AUTO = "auto"
     QUICK = "quick"
@@ -65,7 +68,7 @@ class SparkSettings(Section):
 
     @property
     def driver_memory_bytes(self) -> int:
-        """The heap of the driver."""
+        """The heap of the driver in bytes."""
         return int(self.driver_memory[:-1]) << {"m": 20, "g": 30}[self.driver_memory[-1]]
 
     @field_validator("master")
@@ -98,5 +101,5 @@ class SparkSettings(Section):
 
 
 def is_secret(spark_setting: str) -> bool:
-    """Whether a setting of this name holds a secret; not one that says where it is to be had."""
+    """Return whether a setting of this name holds a secret, rather than the place of one."""
     return bool(_SECRET.search(spark_setting)) and not _NAMES_A_SECRET.search(spark_setting)

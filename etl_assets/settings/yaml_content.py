@@ -1,7 +1,7 @@
-"""Reading YAML: a field that stands twice is refused, and what cannot be read is named by its place and, if known, its cause.
+"""Reading YAML: a repeated field is refused, and an error names its place and, if known, its cause.
 
-Belongs here: YAML. Does not belong here: which fields there are (`platform.py`). YAML's own messages may quote a line, which
-may hold a secret, so none is passed on.
+Belongs here: YAML. Does not belong here: which fields exist (`platform.py`). YAML's own messages may quote a
+line, which may hold a secret, so they are not passed on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _StandsTwice(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Where YAML takes the last of two fields of one name, this one refuses both."""
+    """Loader that refuses a field given twice, where YAML would take the last one."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         first: dict[Any, int] = {}
@@ -43,14 +43,14 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str, file: object) -> Any:
-    """The content of a YAML file.
+    """Parse the content of a YAML file.
 
     Args:
-        text: Of the file.
-        file: How the file is named in errors.
+        text: Content of the file.
+        file: Name of the file in errors.
 
     Raises:
-        SettingsError: it is no YAML, or a field stands twice; the message names the lines.
+        SettingsError: the text is not YAML, or a field is repeated; the message names the lines.
     """
     try:
         return yaml.load(text, Loader=_Loader)

@@ -1,1 +1,1 @@
-"""Where events come from, and what of it has been read. Knows no Dagster."""
+"""Sources of events, and the record of what has been read from them. Knows no Dagster."""

@@ -1,8 +1,9 @@
-"""A planned batch of files: what one commit reads, and how commits name it.
+"""A planned batch of files: the input of one commit, and its form in the commit's metadata.
 
-The commit of a batch names the files it read (`ledger.py` gathers them). What a batch refuses is committed before its
-rows, and that commit names the whole plan: it is all that a run killed in between leaves behind. The next run carries out the
-same plan, or takes back what it refused, so that no line is judged in two ways. A batch killed earlier has left nothing.
+The commit of a batch names the files it read (`ledger.py` collects them). The batch's rejects are committed
+before its rows, and that commit names the whole plan. It is all that remains of a run killed in between. The
+next run carries out the same plan, or takes its rejects back, so that no line has two outcomes. A batch
+killed earlier leaves nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from etl_assets.sources.landing import SourceFile
 
 Marks = dict[str, list[int]]
-"""Files of one day: `<source>/<name>` to size and modification time in nanoseconds."""
+"""Files of one day: `<source>/<name>` to size in bytes and modification time in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +24,8 @@ class BatchPlan:
     """The exact input of one batch.
 
     Attributes:
-        batch_id: The table version the batch becomes.
-        files: In source order.
+        batch_id: The table version that the batch becomes.
+        files: The files, in source order.
     """
 
     batch_id: int
@@ -44,12 +45,12 @@ class BatchPlan:
         return marks
 
     def facts(self) -> dict[str, Any]:
-        """What the commit before the rows keeps of the plan."""
+        """Return the facts with which the commit of the rejects names the plan."""
         return {"plan": {"batch_id": self.batch_id, "files": self.marks}}
 
 
 def plan_of(facts: Mapping[str, Any]) -> BatchPlan | None:
-    """The plan that a commit names among its facts, if it names one."""
+    """Return the plan that the facts of a commit name; None if they name none."""
     if (plan := facts.get("plan")) is None:
         return None
     files = (

@@ -1,9 +1,10 @@
-"""The landing folder: which files of a day are there, closed and readable.
+"""The landing folder: the closed, readable files of each day.
 
-`<landing>/<YYYY-MM-DD>/<name>.jsonl[.gz]`; the day is the day of arrival (UTC). A file is closed when its name neither
-starts with `.` or `_` nor ends in `.tmp`, `.part` or `.inprogress`, and when it has not changed for
-`settle_seconds`. Writers that rename a finished file into place are safe whatever its size; for those that write in
-place the settling time is what keeps a half-written file from being read. Files never change once closed.
+Files are `<landing>/<YYYY-MM-DD>/<name>.jsonl[.gz]`, where the day is the day of arrival (UTC). A file is
+closed when its name neither starts with `.` or `_` nor ends in `.tmp`, `.part` or `.inprogress`, and when it
+has not changed for `settle_seconds`. Writers that rename a finished file into place are safe, whatever the
+file's size. For writers that write in place, only the settling time keeps a half-written file from being
+read. Files never change once closed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SourceFile:
-    """A file as it was seen: sorts in source order (day, source, name)."""
+    """A file as it was listed. Files sort in source order: day, source, name."""
 
     day: dt.date
     source: str
@@ -39,7 +40,7 @@ class SourceFile:
 
     @property
     def key(self) -> str:
-        """What identifies the file within its day."""
+        """Identifies the file within its day."""
         return f"{self.source}/{self.name}"
 
     @property
@@ -50,13 +51,13 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What a day's folder holds, by name.
+    """Entries of a day's folder, by name.
 
     Attributes:
-        files: To be read.
-        unsettled: Files still being written.
-        ignored: Entries that will never be read: folders, links and whatever has no name of an event file.
-        set_aside: Entries whose name says that they are not finished.
+        files: Files to read.
+        unsettled: Files that are still being written.
+        ignored: Entries that are never read: folders, links, and entries without the name of an event file.
+        set_aside: Entries whose name marks them as unfinished.
     """
 
     files: tuple[SourceFile, ...]
@@ -67,13 +68,16 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    """A folder of day folders, under the name its files have as a source."""
+    """A folder of day folders, and the name of its files as a source."""
 
     source: str
     path: Path
 
     def days(self) -> Iterator[tuple[dt.date, int]]:
-        """Each day folder with its modification time in nanoseconds: one `stat` a day, no listing inside."""
+        """Yield each day folder with its modification time in nanoseconds.
+
+        Costs one `stat` per day, and lists no day folder.
+        """
         for entry in self._entries():
             day = parse_day(entry.name)
             if day is None or not _is_folder(entry):
@@ -81,11 +85,14 @@ class Folders:
             try:
                 modified_ns = entry.stat().st_mtime_ns
             except FileNotFoundError:
-                continue  # removed since it was listed
+                continue  # removed since the listing
             yield day, modified_ns
 
     def strangers(self) -> tuple[str, ...]:
-        """Entries that are neither a day's folder nor set aside by a leading `.` or `_`; nothing in them is read."""
+        """Return entries that are neither a day's folder nor set aside by a leading `.` or `_`.
+
+        Nothing in them is read.
+        """
         return tuple(
             sorted(
                 shown(entry.name)
@@ -96,10 +103,11 @@ class Folders:
         )
 
     def list_day(self, day: dt.date, *, now_ns: int, settle_seconds: float) -> Listing:
-        """List one day's folder; an absent one is empty.
+        """List one day's folder; a missing folder is empty.
 
         Raises:
-            SourceUnreadable: the folder cannot be listed, or an event file in there has a name that is not UTF-8.
+            SourceUnreadable: the folder cannot be listed, or an event file in it has a name that is not
+                UTF-8.
         """
         files, unsettled, ignored, set_aside = [], [], [], []
         try:
@@ -115,7 +123,7 @@ class Folders:
             try:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
-                # Renamed or removed since the folder was listed: the next look sees what became of it.
+                # Renamed or removed since the listing. The next listing has the new state.
                 continue
             if not stat.S_ISREG(status.st_mode) or not entry.name.endswith(SUFFIXES):
                 ignored.append(shown(entry.name))
@@ -133,11 +141,11 @@ class Folders:
         )
 
     def path_of(self, file: SourceFile) -> Path:
-        """Where a file lies."""
+        """Return the path of a file."""
         return self.path / file.day.isoformat() / file.name
 
     def verify(self, files: Iterable[SourceFile]) -> None:
-        """Refuse files that cannot be opened or are not as they were seen.
+        """Check that files can be opened and are as they were listed.
 
         Raises:
             SourceUnreadable: a file cannot be opened.
@@ -161,7 +169,7 @@ class Folders:
                 )
 
     def verify_compression(self, files: Iterable[SourceFile]) -> None:
-        """Read compressed files to their end: what to do once reading has failed, to name the file that is broken.
+        """Read compressed files to their end, to find a damaged one after reading has failed.
 
         Raises:
             SourceUnreadable: a file is cut off or is not what its name says.
@@ -182,11 +190,13 @@ class Folders:
                 ) from error
 
     def refuse_named(self, files: Iterable[SourceFile], error: Exception) -> None:
-        """Refuse a file that an error of reading names, this process's or a worker's: it can be opened here, so what is wrong
-        is its disk, or the worker's way to it.
+        """Raise an error for the file that a read error names, in this process or in a worker.
+
+        The file can be opened here, so the fault is its disk, or the worker's access to it. Returns if the
+        error names none of the files.
 
         Raises:
-            SourceUnreadable: it names one.
+            SourceUnreadable: the error names a file.
         """
         said = str(error)
         for file in files:
@@ -201,7 +211,7 @@ class Folders:
                 ) from error
 
     def _unnameable(self, day: dt.date, name: str) -> SourceUnreadable:
-        """A file whose lines could not be named: positions are text."""
+        """Return the error for a file without source positions: these are text, and its name is not."""
         file = f"{shown(str(self.path))}/{day.isoformat()}/{shown(name)}"
         return SourceUnreadable(
             f"{file} has a name that is not UTF-8, so nothing of its day is read",
@@ -225,12 +235,12 @@ class Folders:
 
 
 def shown(name: str) -> str:
-    """A name as text, with escapes for the bytes of it that are not UTF-8."""
+    """Return a name as text, with escapes for bytes that are not UTF-8."""
     return os.fsencode(name).decode("utf-8", errors="backslashreplace")
 
 
 def parse_day(name: str) -> dt.date | None:
-    """The day a folder is named for, None for any other name."""
+    """Return the day that a folder is named for; None for any other name."""
     try:
         day = dt.date.fromisoformat(name)
     except ValueError:
@@ -241,7 +251,7 @@ def parse_day(name: str) -> dt.date | None:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # links in a circle
+    except OSError:  # a cycle of links
         return False
 
 
@@ -254,7 +264,7 @@ def _unreadable(path: Path, error: OSError) -> SourceUnreadable:
 
 
 def verify(folders: Iterable[Folders], files: Iterable[SourceFile]) -> None:
-    """Refuse files that cannot be opened or are not as they were seen, wherever they are.
+    """Check that files in any of the folders can be opened and are as they were listed.
 
     Raises:
         SourceUnreadable: a file cannot be opened.

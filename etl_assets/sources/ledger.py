@@ -1,10 +1,10 @@
-"""The ledger: which files of a day a table has read, as its commits tell.
+"""The ledger: which files of a day a table has read, according to its commits.
 
-Every commit of a batch names its files. The ledger gathers them in one small file for each day, so that a run looks at its
-days only, and remembers the commit up to which it has done so. It is made from the log alone: lost, or in another failure
-domain, it is made again. It never says more than the log, and less only while it has not been brought up to date, or of
-commits whose log entries were cleaned up before it saw them: then a file is read again, which changes nothing, because its
-events are known.
+Every commit of a batch names its files. The ledger collects them in one small file per day, so that a run
+reads only its days, and records the commit up to which it is current. It is derived from the log alone: if it
+is lost, or in another failure domain, it is rebuilt. It never contains more than the log. It contains less
+while it is behind, or of commits whose log entries were cleaned up before it read them. A file is then read
+again, which changes nothing, because its events are known.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from etl_assets.sources.batch_plan import Marks
 
 FILES = "files"
-"""Fact of a commit: the files it read, as `BatchPlan.marks` has them."""
+"""Fact of a commit: the files it read, in the form of `BatchPlan.marks`."""
 _UP_TO = "up_to.json"
 _WITHOUT_TABLE = 3
-"""So much of what a commit is known by was kept before the table's id was."""
+"""Length of a commit's identity in ledgers written before the table's id became part of it."""
 
 
 class Ledger:
@@ -43,24 +43,24 @@ class Ledger:
 
     @classmethod
     def of(cls, table: Table) -> Ledger:
-        """The ledger of a table as it is now."""
+        """Return the ledger of a table at its newest version."""
         snapshot = table.snapshot()
         version, table_id = (-1, "") if snapshot is None else (snapshot.version, snapshot.table_id)
         return cls(table.domain.progress_path(table.name) / "ledger", table.path, version, table_id)
 
     def unread(self, files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
-        """Those of one day's files that no commit has read as they are now."""
+        """Return those of one day's files that no commit has read in their present state."""
         read = self._read(files[0].day) if files else {}
         return tuple(file for file in files if read.get(file.key) != [file.size, file.mtime_ns])
 
     def changed(self, files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
-        """Those of one day's files that were read when they had another size or time."""
+        """Return those of one day's files that were read with another size or modification time."""
         read = self._read(files[0].day) if files else {}
         now = {file.key: [file.size, file.mtime_ns] for file in files}
         return tuple(file for file in files if read.get(file.key, now[file.key]) != now[file.key])
 
     def keep(self) -> None:
-        """Bring the files of the days up to the version, durably. Killed or done twice, it is only done again."""
+        """Write the files of the days up to the version, durably. Safe to repeat, also after a kill."""
         news, goes_on, up_to = self._since
         if up_to is None or (goes_on and up_to == self._kept_up_to):
             return
@@ -79,10 +79,15 @@ class Ledger:
 
     @cached_property
     def _since(self) -> tuple[dict[str, Marks], bool, list[Any] | None]:
-        """What commits tell that the kept days lack, whether these are of this table's commits, and the newest commit.
+        """Read the commits since the ledger's files were written.
 
-        A table made anew, or set back to a backup, does not have the commit up to which the days were kept. Where the log
-        begins later than that commit, the table's id tells; the commits in between are not in the log for anybody.
+        A table that was created again, or set back to a backup, lacks the commit up to which the files were
+        written. If the log begins after that commit, the table's id decides; the commits in between are in no
+        log any more.
+
+        Returns:
+            The files of these commits by day, whether the ledger's files belong to this table's commits, and
+            the newest commit.
         """
         news: dict[str, Marks] = {}
         newest = oldest = None

@@ -1,7 +1,8 @@
-"""The lines of source files: files cut into blocks that can be read apart from each other, and a block's lines.
+"""Lines of source files: cut files into blocks that can be read independently, and read the lines of a block.
 
-A line belongs to the block that its first byte is in, so that blocks read by different processes have every line once.
-How much is held at a time does not depend on what a file holds: of a line that is too long it is the beginning.
+A line belongs to the block that contains its first byte, so that blocks read by different processes have
+every line once. Memory does not depend on the content of a file: of a line that is too long only the
+beginning is held.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _PIECE_LINES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """The lines of a file that begin at its bytes from `start` to before `end`; without an end all that follow."""
+    """The lines of a file that begin at its bytes from `start` to before `end`.
+
+    Without an end, all lines from `start`.
+    """
 
     path: str
     start: int
@@ -31,7 +35,10 @@ class Block:
 
 
 def blocks_of(path: str, size: int, most_bytes: int) -> Iterator[Block]:
-    """Cut a file of a size in bytes into blocks. A compressed one can be read from its beginning only, and stays whole."""
+    """Cut a file of a given size in bytes into blocks.
+
+    A compressed file can only be read from its beginning, and is a single block.
+    """
     if path.endswith(_COMPRESSED):
         yield Block(path=path, start=0, end=None)
         return
@@ -40,15 +47,18 @@ def blocks_of(path: str, size: int, most_bytes: int) -> Iterator[Block]:
 
 
 def read_lines(block: Block, held_bytes: int) -> Generator[list[bytes | CutLine]]:
-    """The lines of a block, without line feeds and the file's byte order mark, in lists of at most about a megabyte.
+    """Yield the lines of a block, in lists of at most about a megabyte.
+
+    Line feeds and the file's byte order mark are removed.
 
     Args:
         block: The block.
-        held_bytes: How much of a line is read beyond its megabyte. A line that goes on is read, but not held: it comes
-            as its beginning, of at least so many bytes, or as an empty line if all of it is white space.
+        held_bytes: How much of a line is held beyond its megabyte. A longer line is read, but not held: only
+            its beginning, of at least this many bytes, is yielded, or an empty line if all of it is white
+            space.
 
     Raises:
-        OSError, EOFError, zlib.error: the file cannot be read, which names it, or decompressed.
+        OSError, EOFError, zlib.error: the file cannot be read or decompressed. An `OSError` names the file.
     """
     with _named(block.path), _open(block.path) as file:
         position = _first_line(file, block)
@@ -64,7 +74,7 @@ def read_lines(block: Block, held_bytes: int) -> Generator[list[bytes | CutLine]
             position += len(piece)
             *found, last = piece.removeprefix(mark).split(b"\n")
             lines: list[bytes | CutLine] = [*found]
-            if not whole:  # if it is, nothing comes after the last line feed
+            if not whole:  # a piece that ends with a line feed has nothing after it
                 line, more = _with_the_rest(last, file)
                 lines.append(line)
                 position += more
@@ -73,7 +83,7 @@ def read_lines(block: Block, held_bytes: int) -> Generator[list[bytes | CutLine]
 
 
 def _with_the_rest(start: bytes, file: BinaryIO) -> tuple[bytes | CutLine, int]:
-    """A line that has begun, and how many bytes of it followed; nothing does at the file's end."""
+    """Return a line that has begun, and how many bytes of it followed; at the file's end, none."""
     following, ending, blank = 0, start[-2:], not start.strip()
     while not ending.endswith(b"\n") and (piece := file.readline(_PIECE_BYTES)):
         following += len(piece)
@@ -88,9 +98,9 @@ def _with_the_rest(start: bytes, file: BinaryIO) -> tuple[bytes | CutLine, int]:
 
 
 def _first_line(file: BinaryIO, block: Block) -> int:
-    """Go to the first line that may begin in a block, past what is left of a line of the blocks before.
+    """Seek to the first line that may begin in a block, past the rest of a line of the blocks before.
 
-    That line may be longer than this block: it is neither held nor followed beyond the block's end.
+    That line may be longer than this block. It is neither held nor read beyond the block's end.
     """
     if not block.start:
         return 0
@@ -106,7 +116,7 @@ def _first_line(file: BinaryIO, block: Block) -> int:
 
 @contextmanager
 def _named(path: str) -> Generator[None]:
-    """Errors of the operating system say which file they are about: they do so when it is opened, but not when it is read."""
+    """Add the path to errors of the operating system, which names it on opening a file, not on reading it."""
     try:
         yield
     except OSError as error:

@@ -1,12 +1,13 @@
-"""Dead letters that were handed in again: rows of the table `replays`, laid out as files for the stages that read them.
+"""Replayed dead letters: rows of the table `replays`, written as files for the stages that read them.
 
-A record refused at ingest comes back as a file of one line, read like any landing file of its day. An event refused at
-normalize is in raw_events already; its file marks it as replayed and may carry a corrected payload, which takes the
-place of the refused one. File names are `<dead letter id>.<attempt>.jsonl`, so that a source position tells both, and
-what a stage refuses again is known as the next attempt of its letter.
+A record rejected at ingest is replayed as a file of one line, read like any landing file of its day. An event
+rejected at normalize is in raw_events already. Its file marks it as replayed and may contain a corrected
+payload, which replaces the rejected one. File names are `<dead letter id>.<attempt>.jsonl`. So a source
+position names the dead letter and the attempt, and a second reject is recognized as the next attempt of its
+dead letter.
 
-The table is what counts, and is in every domain. The files are made of it wherever they are asked for, each time the
-same ones with the same times, so that what was read in one domain is known as read in another.
+The table is the authority, and is in every domain. The files are derived from it wherever they are needed,
+always the same files with the same times. So a file that was read in one domain counts as read in another.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A letter to be judged again.
+    """A dead letter to validate again.
 
     Attributes:
-        stage: By which stage.
+        stage: The stage that validates it.
         day: Its day.
-        letter_id: The letter.
-        attempt: Its number.
+        letter_id: Id of the dead letter.
+        attempt: Number of the attempt.
         content: The one line of its file.
     """
 
@@ -59,18 +60,18 @@ class Replay:
 
     @property
     def file(self) -> Path:
-        """Its file, relative to the folder of its stage."""
+        """Path of the replay's file, relative to the folder of its stage."""
         return Path(self.day.isoformat()) / f"{self.letter_id}.{self.attempt}.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedEvent:
-    """An event that normalize is to judge again.
+    """An event that normalize validates again.
 
     Attributes:
-        event_id: Its id.
-        payload: The corrected payload, canonical; None leaves the one it came with.
-        source_position: Where it stands among the replays: the day, the letter, the attempt.
+        event_id: Id of the event.
+        payload: The corrected payload in canonical form; None keeps the original payload.
+        source_position: Position among the replays: day, dead letter and attempt.
     """
 
     event_id: str
@@ -79,12 +80,12 @@ class ReplayedEvent:
 
 
 def source_position(day: dt.date, letter_id: str, attempt: int) -> str:
-    """Where an attempt stands among the replays: the one line of its file."""
+    """Return the position of an attempt among the replays: the one line of its file."""
     return f"{day.isoformat()}/{letter_id}.{attempt}.jsonl:1"
 
 
 def record_again(day: dt.date, letter_id: str, attempt: int, record: bytes) -> Replay:
-    """A record, as it came or corrected, for ingest.
+    """Return the replay of a record for ingest, original or corrected.
 
     Raises:
         InputError: the record is more than one line.
@@ -96,10 +97,10 @@ def record_again(day: dt.date, letter_id: str, attempt: int, record: bytes) -> R
 
 
 def event_again(day: dt.date, letter_id: str, attempt: int, event_id: str, payload: bytes | None) -> Replay:
-    """An event for normalize, with a corrected payload if one is given.
+    """Return the replay of an event for normalize, with a corrected payload if one is given.
 
     Raises:
-        InputError: the payload is no JSON object with a canonical form.
+        InputError: the payload is not a JSON object with a canonical form.
     """
     values: dict[str, str | None] = {"event_id": event_id, "payload": None}
     if payload is not None:
@@ -124,17 +125,17 @@ def submit_replays(
     wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
     now: dt.datetime | None = None,
 ) -> None:
-    """Hand letters in, in one commit, and lay out their files. Doing it twice changes nothing.
+    """Submit replays in one commit, and write their files. A second call changes nothing.
 
     Args:
-        domain: Where to commit.
-        replays: The letters.
-        wait_seconds: How long to wait for another process that hands in.
+        domain: The failure domain to commit in.
+        replays: The replays.
+        wait_seconds: How long to wait for another process that submits replays.
         now: The time, if not the clock's.
 
     Raises:
-        CommitConflict: others kept handing in at the same time; nothing was handed in.
-        Fenced, QuorumUnavailable: the commit was not acknowledged. Hand in again.
+        CommitConflict: other processes kept submitting replays at the same time; nothing was submitted.
+        Fenced, QuorumUnavailable: the commit was not acknowledged. Submit again.
     """
     if not replays:
         return
@@ -180,7 +181,7 @@ def _row(replay: Replay, table: Table, now: dt.datetime, version: int) -> Mappin
 
 
 def replays_folder(domain: FailureDomain, stage: str) -> Path:
-    """The folder with the files of a stage's replays by day, as the table has them now."""
+    """Return the folder with the files of a stage's replays by day, updated to the table's newest version."""
     table = _table(domain)
     if (version := table.version()) >= 0:
         note = next(commit_notes(table.path, version), None)
@@ -193,7 +194,7 @@ def replays_folder(domain: FailureDomain, stage: str) -> Path:
 
 
 def _lay_out(table: Table) -> None:
-    """Write the files that are not there as the table has them. Of several of one attempt the last one counts."""
+    """Write the files that are missing or differ from the table. For one attempt the last row counts."""
     last = {(each.stage, each.file): (each, handed_in_ns) for each, handed_in_ns in _handed_in(table)}
     for replay, handed_in_ns in last.values():
         path = table.domain.replays_path(replay.stage) / replay.file
@@ -205,7 +206,7 @@ def _lay_out(table: Table) -> None:
 
 
 def _handed_in(table: Table) -> Iterator[tuple[Replay, int]]:
-    """Every replay in the order of handing in, with its time in nanoseconds."""
+    """Yield every replay in the order of submission, with its time in nanoseconds."""
     if (snapshot := table.snapshot()) is None:
         return
     rows = [
@@ -228,7 +229,10 @@ def _table(domain: FailureDomain) -> Table:
 
 
 def replay_attempts(domain: FailureDomain, stage: str) -> dict[str, int]:
-    """The last attempt of each dead letter that was handed in to a stage, by its id. From the table, whatever lies in folders."""
+    """Return the last attempt submitted to a stage for each dead letter, by id.
+
+    Reads the table, not the files.
+    """
     attempts: dict[str, int] = {}
     for replay, _ in _handed_in(_table(domain)):
         if replay.stage == stage:
@@ -237,7 +241,7 @@ def replay_attempts(domain: FailureDomain, stage: str) -> dict[str, int]:
 
 
 def replayed_events(domain: FailureDomain, days: Iterable[dt.date]) -> list[ReplayedEvent]:
-    """The days' events that were handed in, each with its last attempt and the last corrected payload."""
+    """Return the replayed events of the days, each with its last attempt and its last corrected payload."""
     events: dict[str, ReplayedEvent] = {}
     files = replays_folder(domain, NORMALIZE)
     for day in days:

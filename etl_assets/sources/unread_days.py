@@ -1,7 +1,10 @@
-"""Which days of the landing folder have something to read: the decision of the landing sensor, without Dagster or Spark.
+"""Days of the landing folder with files to read: the decision of the landing sensor.
 
-The cursor is a time and the days still open, not a list of files: a day's folder is looked into when its modification
-time is not before the cursor, or when it was open at the last look. So a tick costs one `stat` for each day of history.
+Knows no Dagster and no Spark.
+
+The cursor is a time and the days still open, not a list of files. A day's folder is listed when its
+modification time is not before the cursor, or when the day was open at the last tick. So a tick costs one
+`stat` for each day of history.
 """
 
 from __future__ import annotations
@@ -16,12 +19,12 @@ from etl_assets.sources.landing import SUFFIXES, Folders, shown
 from etl_assets.sources.ledger import Ledger
 
 MAX_NAMES = 5
-"""So many names are said of what is not read, and how many more there are."""
+"""Most names in a remark about entries that are not read; the rest is a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """Entries of a day's folder that are never read: how many there are, and the names of the first."""
+    """Entries of a day's folder that are never read: their number, and the names of the first."""
 
     names: tuple[str, ...]
     number: int
@@ -29,13 +32,13 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchCursor:
-    """Where the watch has got to.
+    """Position of the watch.
 
     Attributes:
-        seen_ns: Folders modified before this time have been looked into.
-        open_days: Days that had unread or unsettled files at the last look, or had not come yet.
-        first_day: The first partition then; when it has been changed, everything is looked into anew.
-        unread: What lay in days at the last look into them and is never read.
+        seen_ns: Folders modified before this time have been listed.
+        open_days: Days with unread or unsettled files at the last tick, and days in the future.
+        first_day: The first partition at the last tick; if it has changed, everything is listed again.
+        unread: Entries of each day that are never read, as of its last listing.
     """
 
     seen_ns: int = 0
@@ -44,7 +47,7 @@ class WatchCursor:
     unread: Mapping[dt.date, Unread] = field(default_factory=dict)
 
     def dump(self) -> str:
-        """As text for Dagster."""
+        """Return the cursor as text for Dagster."""
         first_day = None if self.first_day is None else self.first_day.isoformat()
         open_days = [day.isoformat() for day in self.open_days]
         unread = {day.isoformat(): [of.names, of.number] for day, of in self.unread.items()}
@@ -54,7 +57,7 @@ class WatchCursor:
 
     @classmethod
     def load(cls, text: str | None) -> WatchCursor:
-        """From the text; anything unreadable starts from the beginning, which only costs a longer look."""
+        """Parse a cursor. Unreadable text gives a cursor at the beginning, which costs one longer tick."""
         try:
             content = json.loads(text or "{}")
             days = tuple(dt.date.fromisoformat(day) for day in content.get("open_days", ()))
@@ -74,18 +77,18 @@ class WatchCursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """What a look found.
+    """Result of a tick.
 
     Attributes:
         ready: Days with closed, unread files.
         unsettled: Number of files that are still being written.
-        set_aside: Number of entries, of the days looked into, whose name says that they are not finished.
+        set_aside: Number of entries, in the days listed, whose name marks them as unfinished.
         changed: Files that were read before and have changed since, as `<day>/<name>`.
-        left: Number of days that were not looked into, because there are so many: the next look goes on with them.
-        outside: Days with files that have no partition, because they are before the first day or in the future.
-        strangers: Entries of the landing folder that are no day.
+        left: Number of days left to the next tick, because there are too many.
+        outside: Days with files but without a partition: before the first day, or in the future.
+        strangers: Entries of the landing folder that are not days.
         unreadable: Errors of days whose folder cannot be listed.
-        cursor: To look from next time; it knows what of days is never read.
+        cursor: Cursor of the next tick; it includes the entries that are never read.
     """
 
     ready: tuple[dt.date, ...]
@@ -99,11 +102,11 @@ class Watched:
     changed: tuple[str, ...] = ()
 
     def remarks(self, *, first_day: dt.date, settle_seconds: float) -> Iterator[str]:
-        """What is in the folder and is not ready, in words.
+        """Yield sentences about files in the folder that are not ready.
 
         Args:
-            first_day: First partition, as it was looked for.
-            settle_seconds: As it was looked for.
+            first_day: First partition, as given to `watch`.
+            settle_seconds: Settling time, as given to `watch`.
         """
         if self.unsettled:
             yield f"{self.unsettled} files changed less than {settle_seconds:g} s ago and are not read yet"
@@ -144,16 +147,16 @@ def watch(
     settle_seconds: float,
     most_days: int,
 ) -> Watched:
-    """Look for unread files.
+    """Find unread files.
 
     Args:
         folders: The landing folder and the replays.
-        ledger: What raw_events has read.
-        cursor: Where the last look ended.
+        ledger: The files that raw_events has read.
+        cursor: Cursor of the last tick.
         first_day: First partition.
         now: The time; its day is the last partition.
         settle_seconds: How long a file must have been unchanged.
-        most_days: Look into at most that many days; the others stay open for the next tick.
+        most_days: Most days to list; the others stay open for the next tick.
     """
     now_ns = int(now.timestamp() * 1e9)
     if cursor.first_day not in (None, first_day):
@@ -165,7 +168,7 @@ def watch(
     suspects = sorted(day for day in modified if modified[day] >= cursor.seen_ns or day in cursor.open_days)
     inside = [day for day in suspects if first_day <= day <= now.date()]
     looked, later = inside[:most_days], inside[most_days:]
-    # A day that has not come yet is looked into when it has, even if nothing changes in it until then.
+    # A future day is listed once it has come, even if nothing changes in it until then.
     ahead = [day for day in suspects if day > now.date()]
     ready, still_open, unsettled, unreadable = [], later + ahead, 0, {}
     set_aside, changed = 0, []
@@ -200,7 +203,8 @@ def watch(
         unreadable=unreadable,
         set_aside=set_aside,
         changed=tuple(changed),
-        # A folder may change within the same clock tick as this look: those of the last seconds are looked into again.
+        # A folder may change within the same clock tick as this listing: the folders of the last seconds are
+        # listed again.
         cursor=WatchCursor(
             seen_ns=max(cursor.seen_ns, now_ns - 10_000_000_000),
             open_days=tuple(sorted(still_open)),
@@ -211,6 +215,6 @@ def watch(
 
 
 def _some(names: Sequence[str], number: int | None = None) -> str:
-    """The first of some names, and how many more there are."""
+    """Return the first of some names, and how many more there are."""
     more = (len(names) if number is None else number) - len(names[:MAX_NAMES])
     return ", ".join(names[:MAX_NAMES]) + (f" and {more:,} more" if more else "")

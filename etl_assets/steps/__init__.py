@@ -1,4 +1,5 @@
-"""The steps of the data path: read what is new, transform, commit. One module a table; no Dagster.
+"""Steps of the data path: read what is new, transform it, commit it. One module per table; no Dagster.
 
-A step is told the days and how to read (`ReadMode`), and returns a `StepReport`. It may be run any number of times.
+The caller gives a step the days and how to read (`ReadMode`); the step returns a `StepReport`. A step may run
+any number of times.
 """

@@ -1,4 +1,4 @@
-"""What a step reads of another table: the rows of its days that it has not consumed, or all of them."""
+"""Changes that a step reads from another table: rows it has not consumed, or all rows."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MAX_FOOTERS = 100
-"""Footers of so many files are read in some tenths of a second; an increment has few."""
+"""Most files whose footers are read for bounds: some tenths of a second. An increment has few files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """A reading of a table at one version.
+    """Changes of a table up to one version, as one step reads them.
 
     Attributes:
         source: The table.
         version: The version read, -1 if the table does not exist.
-        days: The days there is something to read of; the others have nothing new.
-        cursors: For each of them the version consumed before.
-        mode: How it is read.
-        recreated: The source was made anew, so that its versions are lower than those consumed.
+        days: The days with rows to read; the others have nothing new.
+        cursors: The version consumed before, for each day that was asked for.
+        mode: How the table is read.
+        recreated: Whether the source was created again, so that its versions are lower than those consumed.
     """
 
     source: Table
@@ -45,16 +45,20 @@ class Changes:
     recreated: bool = False
 
     def rows(self, spark: SparkSession) -> DataFrame:
-        """The rows."""
+        """Return the rows as a frame."""
         return self.source.read(spark, self.version, self._after)
 
     def range_of(self, column: str) -> tuple[int, int] | None:
-        """Between which values of a BIGINT column they lie, by file statistics; None where these do not tell."""
+        """Return the lowest and highest value of a BIGINT column, by file statistics; None if unknown."""
         snapshot = self.source.snapshot(self.version)
         return None if snapshot is None else snapshot.range_of(column, set(files_with(snapshot, self._after)))
 
     def bounds_of(self, column: str) -> tuple[Any, Any] | None:
-        """The same of a BIGINT or STRING column that the log has no statistics of, from the footers of the data files."""
+        """Return the lowest and highest value of a BIGINT or STRING column without statistics in the log.
+
+        The bounds come from the footers of the data files. None if these do not say, or the files are too
+        many.
+        """
         snapshot = self.source.snapshot(self.version)
         if snapshot is None or not snapshot.is_plain:
             return None
@@ -62,18 +66,22 @@ class Changes:
         return None if len(files) > _MAX_FOOTERS else bounds_in(files, column)
 
     def known_within(self, column: str, *, as_column: str) -> Within | None:
-        """Where a table that is made of the source, and keeps its `column` as `as_column`, has those of them that it has.
+        """Return the range in which a downstream table has those of the rows read that it already stores.
 
-        A row stands there under the very offset it was read with. So those that were read before are between the lowest and
-        the highest offset of this reading, and where the table has nothing there, all are new: however far a cursor lags, and
-        whatever is repeated after a kill. That holds for a source whose rows keep their offsets for ever, as those of
-        raw_events do; rows of normalized_orders are dealt new ones when they are made again, and a backup of a later table
-        may have them under the former.
+        The downstream table stores the source's `column` as `as_column`. A row keeps the offset it was read
+        with, so rows stored before lie between the lowest and highest offset of this reading. If the table
+        has no rows in that range, all rows read are new, however far a cursor lags and whatever a retry
+        repeats.
+
+        This holds only for a source whose rows keep their offsets forever, such as raw_events. Rows of
+        normalized_orders get new offsets when they are recomputed, and a backup of a downstream table may
+        have them under the former (docs/decisions/0030-little-work-is-done-here.md).
 
         Returns:
-            None where the table may have them anywhere, under other offsets: a day that was never read, as after a
-            restore, may have come back with rows of the time before the source was made again; so may all days if the
-            source was deleted alone; and who asks for the whole wants to be sure.
+            None if the table may have the rows anywhere, under other offsets. That is the case for a day that
+            was never read: after a restore it may have rows of the time before the source was recomputed. It
+            is the case for all days if the source alone was deleted. A reading of everything
+            (`ReadMode.WHOLE`) also compares everything.
         """
         follows = self.mode is ReadMode.INCREMENTAL and not self.recreated
         if not follows or any(self.cursors[day] < 0 for day in self.days):
@@ -82,12 +90,13 @@ class Changes:
         return None if found is None else ({as_column: found},)
 
     def all_new_to(self, consumer: Snapshot) -> bool:
-        """Whether a table that has a row for each row read, known by the same key, has none of this reading yet: by counts.
+        """Return whether a downstream table has none of the rows read yet, judging by row counts alone.
 
-        Of each day it has what was read before. If it has just as many rows, it has no others, so none that is read now.
-        Rows that the source had before its last undo do not count as read: those brought back have the batch ids that they
-        had, which a cursor of a reader that was set back as well may have passed while they were out
-        (docs/decisions/0030-little-work-is-done-here.md).
+        The table must have one row for each row of the source, under the same key. It has every row that was
+        read before. If a day has exactly that many rows, it has no others, so none of this reading. Rows from
+        before the source's last undo do not count as read (docs/decisions/0030-little-work-is-done-here.md,
+        By counts): an undo restores rows with their former batch ids, which a cursor may have passed while
+        they were out.
 
         Args:
             consumer: The table at the version that the commit of this reading follows.
@@ -105,10 +114,10 @@ class Changes:
         return {day: self.cursors[day] for day in self.days}
 
     def consumed(self) -> tuple[Transaction | None, dict[str, int]]:
-        """Transaction and cursors for the commit of what was read.
+        """Return the transaction and the cursors for the commit of the rows read.
 
-        A reading of the whole has no transaction id of its source: it is asked for again on purpose, for instance
-        after the code has changed, and must not be taken for one already done.
+        A reading of everything has no transaction id of its source: it is requested on purpose, for instance
+        after the code has changed, and must not be mistaken for one already committed.
         """
         transaction, cursors = advance(self.source.name, self.days, self.version)
         again = self.mode is ReadMode.WHOLE or self.recreated
@@ -116,12 +125,13 @@ class Changes:
 
 
 def read_changes(source: Table, consumer: Table, days: Sequence[dt.date], mode: ReadMode) -> Changes:
-    """What `consumer` has to read of the days. Looks at logs only, starts no Spark."""
+    """Return what `consumer` has to read of the days. Reads logs only, starts no Spark."""
     version = _version_to_read(source)
     cursors, recreated = dict.fromkeys(days, -1), False
     if mode is ReadMode.INCREMENTAL and version >= 0:
         known = read_cursors(consumer, source.name, days)
-        # A cursor beyond the source's newest version is of an earlier table of that name: everything is read again.
+        # A cursor beyond the source's newest version belongs to an earlier table of that name: read
+        # everything.
         cursors = {day: known[day] if known[day] <= version else -1 for day in days}
         recreated = any(cursor > version for cursor in known.values())
     found = days_with_news(source, version, cursors) if version >= 0 else ()
@@ -131,7 +141,10 @@ def read_changes(source: Table, consumer: Table, days: Sequence[dt.date], mode: 
 
 
 def _version_to_read(source: Table) -> int:
-    """The newest version, but for what a batch has refused whose rows are not committed: it may be taken back."""
+    """Return the newest version whose rejects are final.
+
+    Rejects of a batch whose rows are not committed yet are left out, because they may still be taken back.
+    """
     stage = source.domain.catalog.rejects_of_source(source.name)
     if stage is None:
         return source.version()
@@ -139,5 +152,5 @@ def _version_to_read(source: Table) -> int:
 
 
 def pending_days(source: Table, consumer: Table, days: Collection[dt.date]) -> tuple[dt.date, ...]:
-    """Those of the days of which `consumer` has not consumed everything. Starts no Spark."""
+    """Return the days of which `consumer` has not consumed everything. Starts no Spark."""
     return read_changes(source, consumer, sorted(days), ReadMode.INCREMENTAL).days

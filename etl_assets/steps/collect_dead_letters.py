@@ -1,4 +1,4 @@
-"""The stages' exceptions to dead_letters: the union of what was refused, with the state of each letter."""
+"""The step from the stages' exceptions to dead_letters: all rejects, with the state of each dead letter."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectDeadLetters:
-    """The step: the one writer of dead_letters besides the operator's `dead-letters discard`."""
+    """The step. It is the only writer of dead_letters besides the operator's `dead-letters discard`."""
 
     context: StepContext
     mode: ReadMode
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
-        """Bring the days' letters up to date, in one commit."""
+        """Update the dead letters of the days, in one commit."""
         table = self.context.table(DEAD_LETTERS.name)
         seen = table.version()
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
@@ -55,6 +55,7 @@ class CollectDeadLetters:
         has_letters = (
             {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
         )
+        # Only days with new rejects, or with dead letters that new rows may close, have to be written.
         refused = {day for contract in EXCEPTIONS_TABLES for day in readings[contract.name].days}
         concerned = [day for day in news if day in refused or day.isoformat() in has_letters]
         if not concerned:
@@ -98,7 +99,7 @@ class CollectDeadLetters:
             lambda one, other: one.unionByName(other), refused, stored.drop("batch_id").limit(0)
         )
         raw = self._whole(readings[RAW_EVENTS.name], whole, ("source", "source_position"))
-        # A replay that is a duplicate is in as well: another copy came first.
+        # Duplicates count as replayed too: another copy was accepted first.
         again = self._whole(
             readings[RAW_EVENTS_EXCEPTIONS.name], whole, ("source", "source_position", "outcome")
         ).where(F.col("outcome") == Outcome.DUPLICATE.value)
@@ -112,7 +113,7 @@ class CollectDeadLetters:
         return letters.withColumn("batch_id", F.lit(base + 1).cast("bigint"))
 
     def _whole(self, reading: Changes, after: After, columns: Sequence[str]) -> DataFrame:
-        """The days' rows of a stage's table, new or not; none when the table does not exist yet."""
+        """Return all rows of the days in a stage's table, new or not; none if the table is missing."""
         spark = self.context.spark
         if reading.version < 0:
             return frame_of(spark, [], ", ".join(f"{name} STRING" for name in columns))

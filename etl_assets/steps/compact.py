@@ -1,8 +1,9 @@
-"""Compacting a table: small files of its closed days become few, and where there are too many, those of today. Rows, and what
-readers have consumed, stay as they are.
+"""Compact a table: merge the small files of its closed days, and those of today where there are too many.
 
-Belongs here: planning and committing. Does not belong here: what is worth it (`delta/compaction.py`), and when
-(`jobs/compaction.py`).
+The rows stay as they are, and so do the cursors of readers.
+
+Belongs here: planning and committing. Does not belong here: which files are worth it (`delta/compaction.py`),
+and when (`jobs/compaction.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """Data files of a version, and their bytes."""
+    """Number and size of the data files of a version."""
 
     version: int
     files: int
@@ -34,9 +35,11 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compact:
-    """The step. A kill in between loses the commit under way; running it again goes on, and then changes nothing.
+    """The step. A kill loses only the commit under way; the next run continues.
 
-    A table without days is written anew if it has `undated_files` small ones.
+    Once all is compact, a run changes nothing.
+
+    A table without days is rewritten if it has `undated_files` small files.
     """
 
     context: StepContext
@@ -44,7 +47,10 @@ class Compact:
     undated_files: int = 2
 
     def run(self) -> tuple[Extent, Extent]:
-        """Compact what is due now; the table's extent before and after. Nothing due: Spark is not asked for.
+        """Compact what is due now. Does not start Spark if nothing is due.
+
+        Returns:
+            The table's extent before and after.
 
         Raises:
             TableBusy: another process wrote the table for too long.
@@ -56,11 +62,12 @@ class Compact:
                 commit_compaction(
                     self.context.session, table, compaction, wait_seconds=self.context.lock_wait_seconds
                 )
-            time.sleep(2 * POLL_SECONDS)  # whoever waits for the table's lock gets it before the next commit
+            # Processes that wait for the table's lock get it before the next commit.
+            time.sleep(2 * POLL_SECONDS)
         return before, extent(table)
 
     def is_due(self) -> bool:
-        """Whether there is anything to write anew. Reads the log only."""
+        """Return whether there are files to rewrite. Reads the log only."""
         return bool(self._due(self.context.table(self.table), self.context.clock().date()))
 
     def _due(self, table: Table, today: dt.date) -> list[Compaction]:
@@ -71,7 +78,7 @@ class Compact:
 
 
 def extent(table: Table) -> Extent:
-    """What a table has of files."""
+    """Return the extent of a table's newest version."""
     snapshot = table.snapshot()
     sizes = [] if snapshot is None else [size for size, _ in snapshot.sizes_by()]
     return Extent(version=-1 if snapshot is None else snapshot.version, files=len(sizes), bytes=sum(sizes))

@@ -1,4 +1,4 @@
-"""Dead letters that an operator gives up: their state in dead_letters, in one commit."""
+"""The step with which an operator discards dead letters: it sets their state, in one commit."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from etl_assets.observability.dead_letters import DeadLetter
 
 DISCARDED = "discarded"
-"""The fact of a commit that says how many letters it discarded."""
+"""Name of the commit fact with the number of dead letters discarded."""
 _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscardDeadLetters:
-    """The step. Only letters that are open when it commits are discarded; doing it twice changes nothing.
+    """The step. It discards only dead letters that are open when it commits; a second run changes nothing.
 
-    The operator's reason is added to the letter's error, which lasts as long as the letter, and kept with the commit.
+    The operator's reason is added to the dead letter's error, which lasts as long as the dead letter, and is
+    kept with the commit.
     """
 
     context: StepContext
@@ -38,10 +39,10 @@ class DiscardDeadLetters:
     reason: str
 
     def run(self, days: Sequence[dt.date] = ()) -> StepReport:
-        """Discard the letters; `days` are not looked at.
+        """Discard the dead letters; `days` are ignored.
 
         Raises:
-            CommitConflict: others kept committing to dead_letters in between.
+            CommitConflict: other processes kept committing to dead_letters in between.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:

@@ -1,4 +1,4 @@
-"""Writing down what a stage refuses, before its rows: one insert-only merge by deterministic id."""
+"""Commit the rejects of a stage before its rows: one insert-only merge by deterministic id."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamps:
-    """What the exceptions of one commit have in common: columns of theirs."""
+    """Columns that all exceptions of one commit have in common."""
 
     domain: str
     failed_at: dt.datetime
     batch_id: int
 
     def on(self, rows: DataFrame) -> DataFrame:
-        """Rows with these columns."""
+        """Return rows with these columns added."""
         from pyspark.sql import functions as F
 
         return rows.select(
@@ -45,7 +45,12 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exceptions:
-    """Stamped exceptions with the columns of their table; `files` writes them for less, see `Write.files`."""
+    """Exceptions with the columns of their table.
+
+    Attributes:
+        frame: The exceptions.
+        files: Writes them as data files, which costs less; see `Write.files`.
+    """
 
     frame: DataFrame
     files: Callable[[Path, KnownFiles], int] | None = None
@@ -60,15 +65,17 @@ def commit_exceptions(
     days: Collection[dt.date],
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Add a batch's exceptions to their table; those that a killed run wrote already are left as they are.
+    """Add a batch's exceptions to their table.
+
+    Exceptions that a killed run has already committed are left as they are.
 
     Args:
-        context: The step's surroundings.
+        context: The step's context.
         contract: The exceptions table.
-        make: Makes them, each time with the same ids.
-        output: The table the stage writes, for failpoints.
-        days: Days of the rows.
-        facts: What to keep with the commit.
+        make: Builds the exceptions, with the same ids at each call.
+        output: The table that the stage writes, for failpoints.
+        days: Days of the exceptions.
+        facts: Facts to keep with the commit.
     """
     failpoint(Failpoint.EXCEPTIONS_BEFORE_COMMIT, table=output)
     table = context.table(contract.name)

@@ -1,4 +1,4 @@
-"""Where a stage runs: the placement's decision, told which domain leads the table the stage writes."""
+"""Placement of a stage, given the domain that leads the table it writes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ logger = logging.getLogger("etl_assets")
 
 
 def place(placement: Placement, table: str) -> FailureDomain:
-    """The domain that runs the stage of a table now: where it ran before, as long as that may and can go on.
+    """Return the domain that runs the stage of a table now.
 
-    A domain whose part of the table is lost cannot, however healthy it is: it has to rejoin first, under another leader.
-    While nobody leads it is the domain that claimed last, so that all who help help the same one.
-    Sensors ask for the domain, and the run asks again, so that both name the same.
+    It is the domain where the stage ran before, as long as that may and can continue.
+
+    A domain that has lost its replica of the table cannot, however healthy it is: it has to rejoin first,
+    under another leader. While no domain leads, the last claimant is preferred, so that every process
+    completes the same claim. Sensors call this, and the run calls it again, so that both name the same
+    domain.
 
     Raises:
         DomainUnavailable: no domain may and can run the stage.
@@ -42,11 +45,14 @@ def place(placement: Placement, table: str) -> FailureDomain:
 
 
 def take_up(placement: Placement, table: str) -> FailureDomain:
-    """End a change of leader that was left in the middle: the domain that runs the table's stage leads it from then on.
+    """Complete an interrupted leader change.
+
+    The domain that runs the table's stage leads the table from then on.
 
     Raises:
-        DomainUnavailable: no domain may and can.
-        MirrorError: too few domains answer, or others claim at the same time: whoever needs the table tries again later.
+        DomainUnavailable: no domain may and can lead.
+        MirrorError: too few domains answer, or others claim at the same time. The next process that needs the
+            table tries again.
     """
     domain = place(placement, table)
     mirrored = platform_table(table, domain).replication
@@ -57,10 +63,12 @@ def take_up(placement: Placement, table: str) -> FailureDomain:
 
 
 def once_led(placement: Placement, look: Callable[[], T]) -> T:
-    """What a look at tables finds, for whoever is about to write: one that nobody leads is led first, each once.
+    """Run `look`, which reads tables before a write, and return its result.
+
+    If a table has no leader, its leader change is completed and `look` runs again, once for each table.
 
     Raises:
-        Exception: whatever the look raises, and `take_up`.
+        Exception: any error of `look` or of `take_up`.
     """
     taken_up: set[str] = set()
     while True:
@@ -74,7 +82,7 @@ def once_led(placement: Placement, look: Callable[[], T]) -> T:
 
 
 def leader(placement: Placement, table: str) -> str | None:
-    """The domain that leads a table; None if nobody does, or too few domains answer to tell."""
+    """Return the domain that leads a table; None if none does, or too few domains answer to know."""
     seen = platform_table(table, placement.domains[0]).replication
     try:
         state = None if seen is None else seen.acknowledged()
@@ -84,7 +92,10 @@ def leader(placement: Placement, table: str) -> str | None:
 
 
 def another_leader(placement: Placement, table: str, than: str) -> str | None:
-    """Another domain that may and could lead a table, as it looks now; None if there is none. Changes nothing."""
+    """Return another domain that may and, judging by its current state, can lead a table; None without one.
+
+    Changes nothing.
+    """
     _, _, state = _led_by(placement, table)
     stage = placement.catalog.placement_of(table)
     for domain in placement.domains:
@@ -100,7 +111,12 @@ def another_leader(placement: Placement, table: str, than: str) -> str | None:
 
 
 def _led_by(placement: Placement, table: str) -> tuple[str | None, Locator | None, State | None]:
-    """The domain that leads a table, or claimed last to, its replicas and what is acknowledged; None of what cannot be told."""
+    """Return the domain that leads a table or claimed it last, the table's replicas, and its state.
+
+    The state is the acknowledged one.
+
+    A part is None if it cannot be determined.
+    """
     seen = platform_table(table, placement.domains[0]).replication
     try:
         state = None if seen is None else seen.acknowledged()

@@ -1,4 +1,4 @@
-"""What all steps share: their surroundings, how they read, and what they report."""
+"""Types that all steps share: their context, how they read, and what they report."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ REMOVED = "removed"
 
 
 class ReadMode(StrEnum):
-    """What a step reads of its days.
+    """Which rows of its days a step reads.
 
-    INCREMENTAL: what it has not consumed. For runs that automation asks for.
-    WHOLE: everything. For runs by hand and backfills; what is there already changes nothing.
+    INCREMENTAL: rows it has not consumed. For runs that automation requests.
+    WHOLE: all rows. For manual runs and backfills; rows already stored change nothing.
     """
 
     INCREMENTAL = "incremental"
@@ -54,11 +54,18 @@ def _utc_now() -> dt.datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """Surroundings of a step: the session, the domain it was placed in, the clock.
+    """Context of a step: the session, the domain it was placed in, the clock.
 
-    `session` gives the Spark session and starts it on first use; a step with nothing to do never asks.
-    `domain_problem` tells why the domain cannot be used any more, None if it can. `take_up` has a table led that nobody
-    leads. `turns` is where it waits for others of this machine that write the same table; None: it does not wait.
+    Attributes:
+        session: Returns the Spark session, and starts it on first use; a step with nothing to do never calls
+            it.
+        domain: The failure domain that the step was placed in.
+        clock: Returns the time, in UTC.
+        lock_wait_seconds: How long a commit waits for a table's lock.
+        domain_problem: Returns why the domain can no longer be used, None if it can.
+        take_up: Completes the leader change of a table that has no leader.
+        turns: The queue in which the step waits for other processes of this machine that write the same
+            table; None: it does not wait.
     """
 
     session: Callable[[], SparkSession]
@@ -75,24 +82,27 @@ class StepContext:
         return self.session()
 
     def table(self, name: str) -> Table:
-        """A table of the platform in this domain."""
+        """Return a table of the platform in this domain."""
         return platform_table(name, self.domain)
 
     def turn(self, table: str) -> AbstractContextManager[None]:
-        """To be had by whoever writes a table, from before it looks at its version to after its commit; see `TableQueue`."""
+        """Return a context that holds the turn at a table; see `TableQueue`.
+
+        A writer enters it before it reads the table's version, and leaves it after its commit.
+        """
         return nullcontext() if self.turns is None else self.turns.take(table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepArguments:
-    """What a stage builds its step from.
+    """Arguments from which a stage builds its step.
 
     Attributes:
         settings: The platform file.
-        context: The surroundings of the step, among them the domain it is placed in.
-        mode: Read what is new, or everything.
-        max_batch_bytes: The most input of one batch of a source; None: the platform file's.
-        max_batches: The most batches of a source in one run; None: all that there are.
+        context: The context of the step, including the domain it is placed in.
+        mode: Whether to read what is new, or everything.
+        max_batch_bytes: Most input bytes of one batch of a source; None: the platform file's value.
+        max_batches: Most batches of a source in one run; None: all that there are.
     """
 
     settings: Settings
@@ -103,7 +113,7 @@ class StepArguments:
 
 
 def platform_table(name: str, domain: FailureDomain) -> Table:
-    """A table of the platform in a domain.
+    """Return a table of the platform in a domain.
 
     Raises:
         NotFound: the platform has no such table.
@@ -113,16 +123,17 @@ def platform_table(name: str, domain: FailureDomain) -> Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """What a step did.
+    """Result of a step.
 
     Attributes:
         table: The table it wrote.
         version: The table's acknowledged version afterwards.
-        counts: For each day, or partition key of a user's asset, figures by name, such as read, accepted, inserted;
-            under None those of a table without days, or that are known for all days together only.
-        commits: Commits made; 0 when there was nothing to do.
+        counts: Figures by name, such as read, accepted, inserted, for each day or for each partition key of a
+            user's asset. The key None has the figures of a table without days, and those known only for all
+            days together.
+        commits: Commits made; 0 if there was nothing to do.
         notes: What the operator should know, in sentences.
-        domain: The failure domain it ran in, where that is not the one it is reported from.
+        domain: The failure domain it ran in, if that is not the one it is reported from.
     """
 
     table: str
@@ -133,7 +144,7 @@ class StepReport:
     domain: str | None = None
 
     def total(self) -> Counter[str]:
-        """The figures over all days."""
+        """Return the figures summed over all days."""
         return sum(self.counts.values(), Counter())
 
     def __add__(self, other: StepReport) -> StepReport:
@@ -152,14 +163,17 @@ class StepReport:
 
 @contextmanager
 def domain_watched(context: StepContext) -> Generator[None]:
-    """Name the loss of the step's domain as what it is: all sorts of errors follow from it, in Python and in Spark.
+    """Report an error that follows from the loss of the step's domain as `DomainUnavailable`.
 
-    A table that the step meets and that nobody leads, its own or one that it reads, is led before the step is repeated. Where
-    nothing fails because the domain hangs, and tables have other domains, the process is ended (`watchdog.py`).
+    The loss of a domain causes all sorts of errors, in Python and in Spark. If the step meets a table without
+    a leader, its own or an input, the leader change is completed before the step is repeated. If the domain
+    hangs instead of failing, and tables have other domains, the process is ended (`watchdog.py`).
 
     Raises:
-        DomainUnavailable: something failed, and the domain cannot be used now. The step is placed anew when repeated.
-        Leaderless: a change of leader was left in the middle, and ended here; repeated, the step finds the new leader.
+        DomainUnavailable: something failed, and the domain cannot be used now. A repeated step is placed
+            again.
+        Leaderless: a leader change was interrupted, and is complete now. A repeated step finds the new
+            leader.
     """
     domain = context.domain
     try:
@@ -185,10 +199,10 @@ def domain_watched(context: StepContext) -> Generator[None]:
 
 
 class Step(Protocol):
-    """One step, ready to run for any of its days.
+    """A step, ready to run for any of its days.
 
-    Running it again, after whatever end, gives the same tables; running it for days one by one gives the same rows as
-    running it for all at once.
+    Running it again, however the last run ended, results in the same tables. Running it for days one by one
+    results in the same rows as running it for all at once.
     """
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
@@ -197,7 +211,7 @@ class Step(Protocol):
 
 
 def step_of(table: str, arguments: StepArguments) -> Step:
-    """The step that writes a table.
+    """Build the step that writes a table.
 
     Raises:
         NotFound: no stage writes that table.
@@ -206,7 +220,7 @@ def step_of(table: str, arguments: StepArguments) -> Step:
 
 
 def upsert_counts(commit: Commit) -> Counter[str]:
-    """The figures of an upsert's commit."""
+    """Return the figures of an upsert's commit."""
     return Counter(
         {
             READ: commit.source_rows,
@@ -219,9 +233,10 @@ def upsert_counts(commit: Commit) -> Counter[str]:
 
 @contextmanager
 def staging_folder(table: Table, batch_id: int) -> Generator[Path]:
-    """A folder for the files of one batch in the making; gone afterwards, and if not, with the next batch.
+    """Create a folder for the files of one batch, and remove it afterwards.
 
-    Its name tells who made it, so that what a killed process left is known from what another is still using.
+    The folder's name contains the host and process that made it. The next batch removes folders of processes
+    that no longer run, and leaves those of running ones.
     """
     parent = table.domain.staging_path(table.name)
     _remove_orphans(parent)

@@ -1,11 +1,14 @@
-"""Turns at a table: whoever writes the same table on one machine works one after the other, first come, first served.
+"""A queue for each table: processes of one machine write the same table one after the other.
 
-Belongs here: waiting, so that no step works in vain. Does not belong here: correctness. A step that works without a turn, on
-another machine or past a lock that was lost, is told of what came in between by its commit (`delta/commit.py`).
+They do so in order of arrival.
 
-A turn is a lock of the kernel on `<table>.turn`, so that it ends with its process. Whoever wants it holds `<table>.next`
-until it is theirs: only one process looks for the turn at a time, so that one that ends its turn and wants the next at once
-comes after whoever waited.
+Belongs here: waiting, so that no step does work that its commit would reject. Does not belong here:
+correctness. A step that works without its turn, on another machine or after a lock was lost, still detects
+concurrent commits when it commits (`delta/commit.py`).
+
+A turn is a kernel lock on `<table>.turn`, so that it ends with its process. A process that wants the turn
+holds `<table>.next` until it has it, so only one process at a time polls for the turn. A process that ends
+its turn and wants the next one at once therefore comes after those that waited.
 """
 
 from __future__ import annotations
@@ -26,18 +29,21 @@ from typing import IO
 from etl_assets.delta.lock import POLL_SECONDS, locked
 
 MAX_WAIT_SECONDS = 3_600.0
-"""A holder that hangs does not keep others from working for ever: after so long they work beside it, which is safe."""
+"""Longest wait for a turn.
+
+A holder that hangs must not block others forever: after this time they work beside it, which is safe.
+"""
 SAID_AFTER_SECONDS = 2.0
 logger = logging.getLogger("etl_assets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQueue:
-    """Where the processes of this machine take turns at tables.
+    """The queues in which processes of this machine wait for tables.
 
     Attributes:
-        folder: The locks' folder, on this machine; made when absent. Files in it are never removed.
-        waiting: Called again and again while there is somebody to wait for; what it raises ends the wait.
+        folder: Folder of the locks, on this machine; created if missing. Files in it are never removed.
+        waiting: Called repeatedly during a wait; an exception it raises ends the wait.
     """
 
     folder: Path
@@ -45,17 +51,23 @@ class TableQueue:
 
     @contextmanager
     def take(self, *tables: str) -> Generator[None]:
-        """Have the turns at some tables during the block, after those who came before. An interrupt ends the wait.
+        """Hold the turns at some tables during the block, after the processes that came before.
 
-        A thread that has a turn, at whatever table, takes no second one and goes on at once, and several are waited for in
-        the order of their names: so nobody waits in a circle.
+        An interrupt ends the wait.
+
+        A thread that holds a turn, at any table, takes no second one and continues at once. Several turns are
+        waited for in the order of their tables' names. So no two processes wait for each other.
         """
         with self._having(tables, MAX_WAIT_SECONDS):
             yield
 
     @contextmanager
     def take_if_free(self, table: str) -> Generator[bool]:
-        """Have the turn at a table during the block if nobody has it or waits for it; gives whether that is so."""
+        """Hold the turn at a table during the block if no process holds it or waits for it.
+
+        Yields:
+            Whether the turn is held.
+        """
         with self._having((table,), 0.0) as has_it:
             yield has_it
 
@@ -75,9 +87,10 @@ class TableQueue:
 
 
 def give_way() -> None:
-    """Let whoever waits for a turn of this thread go first: for a step that has just committed and has more to do.
+    """Let the processes that wait for a turn of this thread go first, then wait for the turn again.
 
-    The table may have moved on afterwards: what follows is to be planned on its newest version.
+    For a step that has just committed and has more to do. The table may have changed afterwards: the next
+    work must be planned on its newest version.
     """
     for turn in _mine.get():
         turn.end()
@@ -85,26 +98,26 @@ def give_way() -> None:
 
 
 def _begin(turns: Iterable[_Turn], wait_seconds: float) -> bool:
-    """Wait for each; whether all came in time."""
+    """Wait for each turn; return whether all were obtained in time."""
     begun = [turn.begin(wait_seconds) for turn in turns]
     return all(begun)
 
 
 class _Turn:
-    """A turn at a table, to be had, given up and had again."""
+    """A turn at a table that can be acquired, released and acquired again."""
 
     def __init__(self, turns: TableQueue, table: str) -> None:
         self._turns, self._table = turns, table
         self._held = ExitStack()
 
     def begin(self, wait_seconds: float) -> bool:
-        """Wait for it; whether it came in time."""
+        """Wait for the turn; return whether it was obtained in time."""
         with ExitStack() as files:
             try:
                 self._turns.folder.mkdir(parents=True, exist_ok=True)
                 turn = files.enter_context(self._open("turn"))
                 following = files.enter_context(self._open("next"))
-            except OSError as error:  # turns save work; nothing is wrong without them
+            except OSError as error:  # turns only save work; the result is correct without them
                 logger.warning("%s: goes on without its turn: %s", self._table, error)
                 return False
             if not self._wait_for((following, turn), wait_seconds):
@@ -121,7 +134,7 @@ class _Turn:
         return (self._turns.folder / f"{self._table}.{kind}").open("a+b", buffering=0)
 
     def _wait_for(self, files: tuple[IO[bytes], IO[bytes]], wait_seconds: float) -> bool:
-        """Lock one file after the other; whether both came in time."""
+        """Lock one file after the other; return whether both locks were obtained in time."""
         began, said = time.monotonic(), False
         for file in files:
             while not locked(file, fcntl.LOCK_EX):
@@ -140,13 +153,15 @@ class _Turn:
 
 
 _mine: ContextVar[tuple[_Turn, ...]] = ContextVar("turns", default=())
-"""The turns of this thread, in the order of their names."""
+"""The turns of this thread, in the order of their tables' names."""
 _hung: dict[str, bytes] = {}
-"""For each file of a turn who was waited for in vain: not again in the same turn of theirs."""
+"""For each turn file, its content when a wait timed out: the same turn is not waited for again."""
 
 
 def _sign(turn: IO[bytes]) -> None:
-    with suppress(OSError):  # a full disk, for instance: it is for others' logs, not the lock
+    # A failure, for instance a full disk, does no harm: the content is for the logs of others, not for the
+    # lock.
+    with suppress(OSError):
         since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         turn.truncate(0)
         turn.write(json.dumps({"pid": os.getpid(), "since": since}).encode())

@@ -1,1 +1,1 @@
-"""What tests need from the inside: failpoints. Shipped, so that users can test their own assets the same way."""
+"""Test doubles, shipped so that users can test their own code: in-memory stores, and a folder that hangs."""

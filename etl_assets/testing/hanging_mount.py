@@ -1,7 +1,7 @@
-"""A folder that really hangs: a FUSE file system that nobody serves, put over it.
+"""A folder that really hangs: a FUSE file system without a server, mounted over it.
 
-Every operation on a path below blocks in the kernel, as on a hard NFS mount whose server is gone. What lay there is back
-when the mount is taken away. It needs Linux and the right to mount.
+Every operation on a path below blocks in the kernel, as on a hard NFS mount whose server is lost. The
+folder's own content reappears when the mount is removed. Needs Linux and the right to mount.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _DETACH = 2
 
 
 class HangingMount:
-    """A mount over a folder.
+    """A hanging mount over a folder.
 
     Raises:
-        OSError: nothing may be mounted here.
+        OSError: this process may not mount here.
     """
 
     def __init__(self, root: Path) -> None:
@@ -32,14 +32,14 @@ class HangingMount:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def end(self) -> None:
-        """Let what hangs fail, and show what lay there before."""
+        """Let hanging operations fail, and unmount, so that the previous content reappears."""
         os.close(self._device)
         self._libc.umount2(self._root, _DETACH)
 
 
 @contextmanager
 def hanging(root: Path) -> Generator[None]:
-    """Let a folder hang until the end of the block."""
+    """Make a folder hang until the end of the block."""
     mount = HangingMount(root)
     try:
         yield

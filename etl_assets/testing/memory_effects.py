@@ -1,6 +1,6 @@
-"""The table `effects` in memory: several domains, epochs, and moments at which anything may happen.
+"""The table `effects` in memory: several domains, epochs, and hooks around every commit.
 
-The twin of `effects.table.EffectsTable`; the tests of what an `EffectsLog` promises run against both.
+The twin of `effects.table.EffectsTable`; the contract tests of `EffectsLog` run against both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _nothing() -> None:
 
 @dataclass
 class MemoryEffectsTable:
-    """What the domains agree on: the effects at each version, and who leads."""
+    """The state that the domains agree on: the effects at each version, and the leader."""
 
     versions: list[dict[tuple[str, str], Effect]] = field(default_factory=lambda: [{}])
     epochs: list[str] = field(default_factory=list)
@@ -32,27 +32,27 @@ class MemoryEffectsTable:
 
     @property
     def epoch(self) -> str:
-        """The one that leads."""
+        """The leading epoch."""
         return f"{self.number}/{self.leader}"
 
     def claim(self, domain: str) -> None:
-        """Let a domain lead under a new epoch; all before are fenced."""
+        """Let a domain lead under a new epoch; all earlier epochs are fenced."""
         self.number, self.leader = self.number + 1, domain
 
     def process(self, domain: str, *, before: Moment = _nothing, after: Moment = _nothing) -> MemoryEffects:
-        """The table as a process of a domain has it; see `MemoryEffects`."""
+        """Return the table as a process of a domain accesses it; see `MemoryEffects`."""
         return MemoryEffects(self, domain, before, after)
 
 
 @dataclass
 class MemoryEffects:
-    """One process's way to the table.
+    """Access of one process to the table.
 
     Attributes:
         table: The table.
         domain: The process's domain.
-        before: Called after a commit was decided on, and before it is made.
-        after: Called after it was made, before it is answered.
+        before: Called after a commit was decided on, before it is made.
+        after: Called after a commit was made, before the call returns.
     """
 
     table: MemoryEffectsTable

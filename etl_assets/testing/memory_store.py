@@ -1,7 +1,8 @@
-"""A store in memory, each of whose operations can fail, come late, happen twice, or happen without its answer arriving.
+"""A store in memory whose operations can fail, come late, happen twice, or happen without a reply.
 
-It passes the same contract tests as the real stores. What befalls an operation is said by a `Weather`; without one it is
-fair. Its tags are hashes of the content, as on S3: the hardest case, where the same content has the same tag.
+It passes the same contract tests as the real stores. A `Weather` decides the fault of each operation; without
+one there are none. Its tags are hashes of the content, as on S3. That is the hardest case: the same content
+has the same tag.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from etl_assets.mirroring.stores import Found
 
 T = TypeVar("T")
 _NOTHING_THERE: Mapping[str, Any] = {"get": None, "read": None, "size": None, "modified": None, "list": ()}
-"""What looks answer where nothing is."""
+"""Results of read operations when they find nothing."""
 
 
 class StoreFault(StrEnum):
-    """What befalls one operation.
+    """Fault of one operation.
 
-    LOST: it never reaches the store. UNANSWERED: it is done, and the answer is lost. LATE: it is done at some later time,
-    and the caller has long stopped waiting. TWICE: it is done, answered, and done again at some later time. ABSENT: a look
-    finds nothing where something is, as in the empty folder that a disk is about to be mounted on; writes are not affected.
+    LOST: it never reaches the store.
+    UNANSWERED: it is done, and the reply is lost.
+    LATE: it is done at some later time, long after the caller has stopped waiting.
+    TWICE: it is done, answered, and done again at some later time.
+    ABSENT: a read finds nothing where something exists, as in the empty folder that a disk is about to be
+        mounted on; writes are not affected.
     """
 
     LOST = "lost"
@@ -36,23 +40,23 @@ class StoreFault(StrEnum):
 
 
 class Weather(Protocol):
-    """Decides what befalls operations, and may switch to another process around each."""
+    """Decides the faults of operations, and may switch to another process around each."""
 
     def before(self, store: str, operation: str, key: str) -> StoreFault | None:
-        """Called before an operation takes effect."""
+        """Return the fault of an operation. Called before it takes effect."""
         ...
 
     def after(self, store: str, operation: str, key: str) -> None:
-        """Called after it took effect and before its answer arrives."""
+        """Called after an operation took effect, before its reply arrives."""
         ...
 
     def later(self, store: str, effect: Callable[[], object]) -> None:
-        """Takes an effect to be run at some later time."""
+        """Take an effect, to be run at some later time."""
         ...
 
 
 class MemoryStore:
-    """A root in memory."""
+    """A store whose root is in memory."""
 
     def __init__(self, name: str, weather: Weather | None = None) -> None:
         self._name = name
@@ -133,7 +137,7 @@ class MemoryStore:
         return iter(())
 
     def prune(self, prefix: str) -> None:
-        """There are no folders."""
+        """Do nothing: this store has no folders."""
 
     def _write(self, key: str, content: bytes) -> None:
         self.files[key] = content

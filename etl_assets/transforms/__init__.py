@@ -1,1 +1,4 @@
-"""Rows to rows, of Spark's frames or Arrow's tables, pure: no reads, no writes, no clock. Knows no Dagster."""
+"""Pure functions from rows to rows, for Spark frames or Arrow tables.
+
+They read and write nothing, use no clock, and know no Dagster.
+"""

@@ -1,4 +1,4 @@
-"""Exceptions to dead letters: which are new, which were handed in again, and what became of those."""
+"""Exceptions to dead letters: which ones are new, which were replayed, and the state of each."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ STATE_COLUMNS = ("batch_id", "partition_date")
 
 
 def dead_letters_of(exceptions: DataFrame) -> DataFrame:
-    """Exceptions as open dead letters; duplicates are none.
+    """Return exceptions as open dead letters; duplicates are left out.
 
-    A record that was handed in again and refused again keeps its dead letter: it supersedes it with a higher number of
-    attempts.
+    A replayed record that is rejected again keeps its dead letter: the new row supersedes it with a higher
+    number of attempts.
 
     Args:
         exceptions: Columns of an exceptions table.
 
     Returns:
-        dead_letters' columns but `batch_id`.
+        dead_letters' columns without `batch_id`.
     """
     from pyspark.sql import functions as F
 
@@ -52,14 +52,14 @@ def dead_letters_of(exceptions: DataFrame) -> DataFrame:
 
 
 def replayed_letter(position: str):  # noqa: ANN201 - pyspark's Column is imported only for type checking
-    """The dead letter that a source position among the replays belongs to."""
+    """Return the id of the dead letter in a source position of the replays."""
     from pyspark.sql import functions as F
 
     return F.expr(f"regexp_extract({position}, '{_REPLAY_POSITION}', 1)")
 
 
 def replay_attempt(position: str):  # noqa: ANN201
-    """Which handing-in it was: 2 for the first replay."""
+    """Return the number of the attempt in a source position of the replays: 2 for the first replay."""
     from pyspark.sql import functions as F
 
     return F.expr(f"try_cast(regexp_extract({position}, '{_REPLAY_POSITION}', 2) AS INT)")
@@ -68,16 +68,17 @@ def replay_attempt(position: str):  # noqa: ANN201
 def current_letters(
     incoming: DataFrame, stored: DataFrame, replayed: DataFrame, normalized: DataFrame
 ) -> DataFrame:
-    """The letters as they are now, those that need writing.
+    """Return the dead letters that have to be written, in their current state.
 
     Args:
         incoming: `dead_letters_of` the exceptions read.
-        stored: dead_letters' columns: the letters there are.
-        replayed: `dead_letter_id, attempts` of records that were handed in again and are in.
+        stored: dead_letters' columns: the dead letters that exist.
+        replayed: `dead_letter_id, attempts` of replayed records that were accepted.
         normalized: `event_id` of events that are in normalized_orders.
 
     Returns:
-        dead_letters' columns but `batch_id`, one row for each letter that is new, superseded or changes its state.
+        dead_letters' columns without `batch_id`, one row for each dead letter that is new, superseded or
+        changes its state.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -86,7 +87,8 @@ def current_letters(
     both = incoming.select(*columns, F.lit(False).alias("__stored")).unionByName(
         stored.select(*columns, F.lit(True).alias("__stored"))
     )
-    # Of one letter the last attempt counts; at the same attempt what is stored, which may have been discarded.
+    # For one dead letter the last attempt counts. At the same attempt the stored row wins, as it may be
+    # discarded.
     last = Window.partitionBy("dead_letter_id").orderBy(F.desc("attempts"), F.desc("__stored"))
     latest = both.withColumn("__rank", F.row_number().over(last)).where("__rank = 1").drop("__rank")
     accepted = replayed.groupBy("dead_letter_id").agg(F.max("attempts").alias("__accepted"))

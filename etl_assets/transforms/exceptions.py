@@ -1,4 +1,7 @@
-"""What a stage refuses or meets again, as rows of its exceptions table: in Arrow what ingest meets, in Spark what normalize does."""
+"""Rejects and repeats of a stage as rows of its exceptions table.
+
+They are built in Arrow for ingest, and in Spark for normalize.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ _CONFLICT = "an event with this id and other content was accepted before; the fi
 
 
 def rejected_lines(lines: pa.Table, sources: pa.Array, positions: pa.Array) -> dict[str, pa.Array]:
-    """Exceptions of lines that are no events.
+    """Return exceptions for lines that are not events.
 
     Args:
-        lines: `event_id, reason, error, record, record_encoding` of each.
-        sources: The source of each.
-        positions: The position of each there.
+        lines: `event_id, reason, error, record, record_encoding` of each line.
+        sources: The source of each line.
+        positions: The source position of each line.
 
     Returns:
-        The columns of an exceptions table that are not null, but domain, time, batch and day.
+        The columns of an exceptions table that are not null, without domain, time, batch and day.
     """
     import pyarrow as pa
 
@@ -43,17 +46,18 @@ def repeated_events(
     original_offsets: pa.Array,
     conflicts: Mapping[int, str],
 ) -> dict[str, pa.Array]:
-    """Exceptions of events whose id has been accepted before.
+    """Return exceptions for events whose id has been accepted before.
 
     Args:
-        events: `event_id, fingerprint, trace_id` of each.
-        sources: As above.
-        positions: As above.
-        original_offsets: The offset of the accepted event of each.
-        conflicts: The records of those that say something else than the accepted event, as they came, by row of `events`.
+        events: `event_id, fingerprint, trace_id` of each event.
+        sources: The source of each event.
+        positions: The source position of each event.
+        original_offsets: For each event, the offset of the accepted event with its id.
+        conflicts: The original records of events whose content differs from the accepted event, by row of
+            `events`.
 
     Returns:
-        As above.
+        The columns of an exceptions table, without domain, time, batch and day.
     """
     import pyarrow as pa
 
@@ -78,13 +82,13 @@ def repeated_events(
 
 
 def normalize_exceptions(refused: DataFrame) -> DataFrame:
-    """The events that break their contract.
+    """Return exceptions for events that break their contract.
 
     Args:
-        refused: Those of `normalize_orders` with a reason.
+        refused: The rows of `normalize_orders` with a reason.
 
     Returns:
-        The columns of an exceptions table but domain, time and batch.
+        The columns of an exceptions table without domain, time and batch.
     """
     from pyspark.sql import functions as F
 
@@ -106,17 +110,17 @@ def normalize_exceptions(refused: DataFrame) -> DataFrame:
 
 
 def _exception_id(stage: str) -> Column:
-    """Id of a record's exception at a stage: the same whenever and however often the record is judged."""
+    """Return the id of a record's exception at a stage: the same each time the record is validated."""
     from pyspark.sql import functions as F
 
     return F.sha2(F.concat_ws("|", F.lit(stage), "source", "source_position"), 256).alias("exception_id")
 
 
 def _met(sources: pa.Array, positions: pa.Array, contents: pa.ChunkedArray) -> dict[str, pa.Array]:
-    """Where ingest met some records, with the ids of their exceptions.
+    """Return the columns that place some records of ingest, with the ids of their exceptions.
 
-    The id is of what stood at the position as well, which may change: a landing file that was changed after it had been
-    read may hold another bad record on the same line.
+    An id depends on the content at the position as well. A landing file that was changed after it had been
+    read may have another bad record on the same line.
     """
     import pyarrow as pa
 

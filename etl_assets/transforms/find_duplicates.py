@@ -1,4 +1,4 @@
-"""Which events of a batch have been accepted before, in the batch or in history: duplicates and conflicts."""
+"""Events of a batch that have been accepted before, in the batch or in history: duplicates and conflicts."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ REPEATS_SCHEMA = "ordinal BIGINT, outcome STRING, original_offset BIGINT, origin
 
 
 def find_duplicates(events: DataFrame, history: DataFrame | None) -> DataFrame:
-    """The events that do not become rows, because their id has been accepted before.
+    """Return the events that do not become rows, because their id has been accepted before.
 
-    Of several events with one id, the one in history stands, else the first in source order. One that says the same
-    (equal fingerprint) is a duplicate, another a conflict. An event that history took from the same source position, and
-    that says the same, is that very row, met again, and no duplicate of itself: its outcome is `accepted`.
+    Of several events with one id, the one in history is the original, else the first in source order. An
+    event with the same content (equal fingerprint) is a duplicate, any other a conflict. An event that
+    history has from the same source position, with the same content, is that very row, read again, and no
+    duplicate of itself: its outcome is `accepted`.
 
     Args:
-        events: `event_id, fingerprint, ordinal BIGINT, source, source_position`; `ordinal` rises in source order.
-        history: `event_id, fingerprint, offset, source, source_position` of accepted events, or None when there are
-            none. It is read once, and not shuffled when the batch is small.
+        events: `event_id, fingerprint, ordinal BIGINT, source, source_position`; `ordinal` rises in source
+            order.
+        history: `event_id, fingerprint, offset, source, source_position` of accepted events; None if there
+            are none. It is read once, and not shuffled when the batch is small.
 
     Returns:
-        `REPEATS_SCHEMA`; `original_offset` is that of the accepted event where it is in history. Where it is in the
-        batch, whose offsets are not dealt yet, `original_ordinal` is its ordinal.
+        `REPEATS_SCHEMA`. `original_offset` is the offset of an original in history. `original_ordinal` is the
+        ordinal of an original in the batch, whose offsets are not assigned yet.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -55,13 +57,13 @@ def find_duplicates(events: DataFrame, history: DataFrame | None) -> DataFrame:
 def find_duplicates_in_process(
     events: Iterable[Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[int, str, int | None, int | None]]:
-    """The same for a few events, in this process.
+    """Find the same rows as `find_duplicates` for a few events, in this process.
 
     Args:
-        events: As above.
+        events: Events with the columns that `find_duplicates` takes.
         known: The accepted events of history that have an id of the batch, by that id.
 
-    Returns:
+    Yields:
         Rows of `REPEATS_SCHEMA`.
     """
     first: dict[str, Mapping[str, Any]] = {}
@@ -83,10 +85,12 @@ def _outcome_in_process(event: Mapping[str, Any], stands: Mapping[str, Any]) -> 
 
 
 def _suspects(events: DataFrame, history: DataFrame | None) -> DataFrame:
-    """The events that may repeat another, with what is `known` of their id: few, so that only they are sorted.
+    """Return the events that may repeat another one, with the `known` event of their id.
 
-    Those that may come twice in the batch are found by a hash of the id, which may bring in an event too many and
-    leaves none out.
+    So only these few events are sorted.
+
+    Ids that may occur twice in the batch are found by their hash. This may include an event too many, and
+    never misses one.
     """
     from pyspark.sql import functions as F
 

@@ -1,4 +1,7 @@
-"""Undo: a table to an older version, or days out of tables, and what was made of the rows that go.
+"""Undo: set tables back to older versions, or take days out of them.
 
-Belongs here: planning from logs, and the commits. Does not belong here: how the commands preview it (`cli/`).
+Rows that were derived from the removed ones are removed as well.
+
+Belongs here: planning from logs, and the commits. Does not belong here: how the commands preview an undo
+(`cli/`).
 """

@@ -1,6 +1,9 @@
-"""Planning an undo: a table to an older version, or some days out of it, and with it all that was made of what goes.
+"""Plan an undo: restore an older version of a table, or take days out of it.
 
-Decided from logs and statistics; nothing is written, and no Spark is needed. The steps make the rows again, from the cursors.
+An undo also removes everything derived from the rows that it removes.
+
+Plans are computed from logs and statistics; nothing is written, and no Spark is needed. The steps recompute
+the rows, from the cursors.
 """
 
 from __future__ import annotations
@@ -23,13 +26,13 @@ from etl_assets.undo.undo import Day, Domains, TableRollback, Undo
 
 
 def version_at(table: Table, at: dt.datetime) -> int:
-    """The newest version that was committed at a time or before it.
+    """Return the newest version that was committed at a time or before it.
 
     Raises:
-        NotFound: there was no such table then, or the log does not reach back so far.
+        NotFound: the table did not exist then, or the log does not reach back so far.
     """
     first: dt.datetime | None = None
-    version = table.version()  # before the path: that is where this look finds it
+    version = table.version()  # before `table.path`, which depends on this read
     for note in commit_notes(table.path, version):
         if note.at <= at:
             return note.version
@@ -43,9 +46,10 @@ def version_at(table: Table, at: dt.datetime) -> int:
 
 
 def plan_restore(domains: Domains, name: str, version: int) -> Undo:
-    """Plan to give a table the content of an older version, and to have everything after it made again.
+    """Plan to restore the content of an older version of a table, and to have everything after it recomputed.
 
-    Days count as changed whose files differ, and those that have been read further since, also if nothing came of it.
+    A day counts as changed if its files differ, or if the table has read further of it since, even if that
+    changed no row.
 
     Args:
         domains: Where tables are.
@@ -53,9 +57,9 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
         version: The version.
 
     Raises:
-        InputError: the table is not one to be restored.
-        NotFound: no such table or version.
-        FilesGone: the version cannot be had any more.
+        InputError: the table is not one that can be restored.
+        NotFound: there is no such table or version.
+        FilesGone: the version can no longer be read in full.
         FeatureUnsupported: the table, or one after it, uses a feature of Delta that an undo does not know.
     """
     table = existing(domains, name)
@@ -84,11 +88,11 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
 
 
 def plan_days(domains: Domains, names: Sequence[str], days: Sequence[dt.date]) -> Undo:
-    """Plan to take days out of some tables and of everything after them, so that the steps make them again.
+    """Plan to take days out of some tables and of everything after them, so that the steps recompute them.
 
     Args:
         domains: Where tables are.
-        names: One or more of the tables that can be made again.
+        names: One or more of the tables that can be recomputed.
         days: The days.
 
     Raises:
@@ -101,11 +105,11 @@ def plan_days(domains: Domains, names: Sequence[str], days: Sequence[dt.date]) -
 
 
 def existing(domains: Domains, name: str) -> Table:
-    """A table that may be restored, and is there.
+    """Return a table that exists and may be restored.
 
     Raises:
-        InputError: it is not one to be restored.
-        NotFound: the platform has no such table, or it has not been made yet.
+        InputError: the table is not one that can be restored.
+        NotFound: the platform has no such table, or it has not been created yet.
     """
     table = platform_table(name, domains(name))
     policy = table.domain.catalog.undo_of(name)
@@ -119,11 +123,12 @@ def existing(domains: Domains, name: str) -> Table:
 
 
 def older(table: Table, version: int) -> Snapshot:
-    """A version of a table that can be restored.
+    """Return the snapshot of a version that can be restored.
 
     Raises:
-        NotFound: it has no such version.
-        FilesGone: the version cannot be read any more.
+        NotFound: the table has no such version.
+        FilesGone: the version can no longer be read.
+        FeatureUnsupported: the version uses a feature of Delta that an undo does not know.
     """
     from deltalake.exceptions import DeltaError
 
@@ -144,7 +149,7 @@ def older(table: Table, version: int) -> Snapshot:
             table=table.name,
             missing=[],
         ) from error
-    assert snapshot is not None  # there is a newest one
+    assert snapshot is not None  # the newest version exists
     expect(table.name, snapshot, Access.UNDO)
     return snapshot
 
@@ -152,14 +157,20 @@ def older(table: Table, version: int) -> Snapshot:
 def _without(
     some: Mapping[str, StoredFile], others: Mapping[str, StoredFile], days: Collection[Day]
 ) -> tuple[StoredFile, ...]:
-    """Files of some days whose content is not among others; one that an undo brought back has it under another name."""
+    """Return the files of some days whose content is not among others.
+
+    Files are compared by origin: a file that an undo restored has its content under another name.
+    """
     origins = {file.origin for file in others.values()}
     return tuple(file for file in some.values() if file.origin not in origins and file.day in days)
 
 
 def _changed_since(table: Table, version: int, now: Snapshot) -> set[Day]:
-    """Days whose rows may have changed since a version. Files that were only merged into others stay merged."""
-    # A version that can be read has all entries after it.
+    """Return the days whose rows may have changed since a version.
+
+    Files that were only compacted since stay compacted.
+    """
+    # The log has every entry after a version that can be read.
     entries = (read_entry(table.path, each) for each in range(version + 1, now.version + 1))
     files = (file for entry in entries for file in (*entry.added, *entry.removed) if file.changes_rows)
     days = {file.partition.get("partition_date") for file in files}
@@ -167,7 +178,7 @@ def _changed_since(table: Table, version: int, now: Snapshot) -> set[Day]:
 
 
 def _read_since(table: Table, version: int, domains: Domains) -> set[Day]:
-    """The days of its inputs that a table has read further than it had at a version."""
+    """Return the days of which a table has read more of its inputs than it had at a version."""
     days: set[Day] = set()
     for source in table.domain.catalog.inputs_of(table.name):
         asked = _days_of_cursors(table, platform_table(source, domains(source)))
@@ -187,9 +198,10 @@ def _days_of_cursors(table: Table, source: Table) -> list[Day]:
 def _without_days(
     domains: Domains, name: str, days: tuple[Day, ...], undo: Mapping[str, Any]
 ) -> TableRollback | None:
-    """Days out of a table. None if it does not exist.
+    """Plan to take days out of a table. None if the table does not exist.
 
-    It is committed also if it has nothing of them: a run that has read the days already cannot commit them any more.
+    The plan commits even if the table has no rows of these days: a run that has already read the days can
+    then no longer commit them.
     """
     table = platform_table(name, domains(name))
     snapshot = table.snapshot()
@@ -215,18 +227,18 @@ def take_back(
     cursors: Mapping[str, int] | None = None,
     facts_of: int | None = None,
 ) -> TableRollback:
-    """What an undo does to one table.
+    """Return the commit that undoes some days of one table.
 
     Args:
         table: The table.
         snapshot: Its newest version.
-        days: The days it is about.
-        undo: What to note of the undo.
-        removed: Files that go.
-        restored: Files that come back.
-        kept: Rows of files that go, and stay.
-        cursors: Cursors that are set; default: those on the days, to nothing read.
-        facts_of: The version whose facts are kept with the commit; default the newest.
+        days: The days to undo.
+        undo: Description of the undo, for the commit's metadata.
+        removed: Files to remove.
+        restored: Files to restore.
+        kept: Rows of removed files that stay in the table.
+        cursors: Cursors to set; default: the cursors on the days, to nothing read.
+        facts_of: The version whose facts are kept with the commit; default: the newest.
     """
     if cursors is None:
         sources = table.domain.catalog.inputs_of(table.name)
@@ -248,7 +260,12 @@ def take_back(
 def _offsets(
     table: Table, snapshot: Snapshot, removed: Sequence[StoredFile], restored: Sequence[StoredFile]
 ) -> dict[str, int]:
-    """What is to be known of offsets when rows with the highest may be gone."""
+    """Return the transactions that keep offsets from being assigned twice.
+
+    They are needed when rows with the highest offsets may be removed.
+
+    Tables without an offset column have none.
+    """
     if table.contract is None or table.contract.offset_column is None:
         return {}
     dealt = next_offset(snapshot)
@@ -259,7 +276,12 @@ def _offsets(
 def _keep(
     table: Table, days: Collection[Day], removed: tuple[StoredFile, ...]
 ) -> tuple[tuple[StoredFile, ...], tuple[KeptRows, ...]]:
-    """What operators decided stands: letters they discarded, and refusals whose record they handed in again."""
+    """Keep rows of removed files that operators decided on: discarded dead letters, and replayed rejects.
+
+    Returns:
+        The files that are still removed, and the rows of these that stay. A file with only such rows is not
+        removed.
+    """
     keep_rows = table.domain.catalog.undo_of(table.name).keep_rows
     if keep_rows is None:
         return removed, ()

@@ -1,6 +1,6 @@
-"""Planning to put tables back to what they had before an undo, whose days could not be made again.
+"""Plan to put tables back to their state before an undo whose days could not be recomputed.
 
-Decided from logs and statistics, like the undo itself (`plan.py`); no Spark is needed.
+Plans are computed from logs and statistics, like the undo itself (`plan.py`); no Spark is needed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from etl_assets.undo.undo import Day, Domains, TableRollback, Undo
 
 
 def plan_put_back(domains: Domains, before: Mapping[str, int], days: Mapping[str, tuple[Day, ...]]) -> Undo:
-    """Plan to give tables the rows of some days that they had at a version, with the cursors of that version.
+    """Plan to put back the rows that tables had of some days at a version, with the cursors of that version.
 
-    What other writers committed to these days since goes as well; the cursors are behind it, so that it is read again.
-    Letters that an operator discarded since stay discarded: the days of the dead letters are then taken out as by the undo,
-    and the next run makes them of what the other tables have again.
+    Rows that other writers committed to these days since are removed as well; the cursors are before them, so
+    that they are read again. Dead letters that an operator discarded since stay discarded: the days of the
+    dead_letters table are then taken out as an undo does, and the next run recomputes them from the restored
+    tables.
 
     Args:
         domains: Where tables are.
         before: The version of each table, in the order of the data path.
-        days: The days of each that it is about.
+        days: The days of each table to put back.
 
     Raises:
-        FilesGone: files of a version are not there any more.
+        FilesGone: files of a version no longer exist.
     """
     undo = {"kind": "put back", "to": dict(before)}
     found = (_planned(domains, name, version, days[name], undo) for name, version in before.items())
@@ -56,7 +57,7 @@ def _discarded_since(table: Table, version: int) -> bool:
 
 def _back(table: Table, version: int, days: tuple[Day, ...], undo: Mapping[str, Any]) -> TableRollback:
     now, then = table.snapshot(), older(table, version)
-    assert now is not None  # it had the version
+    assert now is not None  # The table had the version, so it exists.
     before, wanted = _of_days(now, days), _of_days(then, days)
     return take_back(
         table,

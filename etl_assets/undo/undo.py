@@ -1,7 +1,7 @@
-"""An undo, ready to be carried out: what it does to each table, and in which order.
+"""An undo, ready to be committed: what it does to each table, and in which order.
 
-Belongs here: the values, and the commits. Does not belong here: what goes and what comes back (`plan.py`), and how it is
-shown (`cli/undo_preview.py`). Why it is done this way: docs/decisions/0015-undo.md.
+Belongs here: the values, and the commits. Does not belong here: what is removed and restored (`plan.py`), and
+how it is shown (`cli/undo_preview.py`). Why it is done this way: docs/decisions/0015-undo.md.
 """
 
 from __future__ import annotations
@@ -17,16 +17,23 @@ from etl_assets.delta.replacement import Replacement, replace_contents
 from etl_assets.placement.domains import FailureDomain
 
 Day = dt.date | None
-"""A day of a table; None for all of one that has no days."""
+"""A day of a table; None for the whole of a table without days."""
 Domains = Callable[[str], FailureDomain]
-"""Says in which failure domain a table is worked on."""
+"""Returns the failure domain in which a table, given by name, is worked on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayChange:
-    """Rows of one day of a table, from file statistics: `kept` are among those that go with their files, and stay.
+    """Row counts of one day of a table, from file statistics.
 
-    A row in a file that is only there in another form on the other side counts as gone and as come back.
+    A row whose file is removed while another form of that file is restored counts in both `gone` and `back`.
+
+    Attributes:
+        day: The day.
+        before: Rows before the undo.
+        gone: Rows in files that are removed.
+        back: Rows in files that are restored.
+        kept: Rows in removed files that stay in the table.
     """
 
     day: Day
@@ -37,18 +44,18 @@ class DayChange:
 
     @property
     def after(self) -> int:
-        """Rows once it is done."""
+        """Rows after the undo."""
         return self.before - self.gone + self.back + self.kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRollback:
-    """What an undo does to one table.
+    """The undo of one table.
 
     Attributes:
         replacement: The commit.
-        days: Days it is about.
-        before: The table's files by now.
+        days: The days it undoes.
+        before: The table's files before the undo.
     """
 
     replacement: Replacement
@@ -57,11 +64,11 @@ class TableRollback:
 
     @property
     def name(self) -> str:
-        """The table's name."""
+        """Name of the table."""
         return self.replacement.table.name
 
     def changes(self) -> tuple[DayChange, ...]:
-        """Its rows by day, of the days it is about."""
+        """Return the row counts of each day to undo."""
         before, gone, back = (
             _rows_by_day(files)
             for files in (self.before, self.replacement.removed, self.replacement.restored)
@@ -76,7 +83,7 @@ class TableRollback:
         )
 
     def total(self) -> DayChange:
-        """Its rows over all of these days."""
+        """Return the row counts over all of these days."""
         sums = Counter[str]()
         for each in self.changes():
             sums.update(before=each.before, gone=each.gone, back=each.back, kept=each.kept)
@@ -87,29 +94,36 @@ class TableRollback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
-    """An undo, ready to be carried out. `tables` are in the order of the data path; none: there is nothing to do."""
+    """An undo, ready to be committed.
+
+    `tables` are in the order of the data path. Without tables there is nothing to do.
+    """
 
     tables: tuple[TableRollback, ...]
 
     @property
     def days(self) -> tuple[dt.date, ...]:
-        """The days that are to be made again."""
+        """The days to recompute."""
         days = {day for each in self.tables for day in each.days if day is not None}
         return tuple(sorted(days))
 
     def carry_out(
         self, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS, forwards: bool = False
     ) -> dict[str, int]:
-        """Commit it; the new version of each table by name.
+        """Commit the undo.
 
-        The end of the path goes first. Killed in between, what has gone is made again from what has not, as it was; the
-        table that the undo is about changes last, so that the same call begins again. What puts tables back goes
-        `forwards`: what it has not come to is made again from what is back.
+        The last table of the data path is committed first. After a kill in between, the steps recompute the
+        tables undone so far from those that still have the rows. The table named in the undo changes last, so
+        that the same call starts over. An undo that puts tables back commits `forwards`: the steps recompute
+        the tables it did not reach from those already put back.
+
+        Returns:
+            The new version of each table, by name.
 
         Raises:
-            CommitConflict: a table was written meanwhile; nothing was changed.
+            CommitConflict: a table was written in the meantime; nothing was changed.
             TableBusy: a table is being written; nothing was changed.
-            FilesGone: files of the older version are not there any more.
+            FilesGone: files of the older version no longer exist.
         """
         ordered = [each.replacement for each in self.tables]
         if not forwards:

@@ -1,4 +1,4 @@
-"""The contracts of the tables that the platform keeps for itself, one module a table."""
+"""Contracts of the platform's own system tables, one module per table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""effects: what sinks have done outside of the platform, or are about to do, one row a key."""
+"""effects: effects of sinks outside of the platform, done or reserved, one row per key."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from etl_assets.contracts.tables.recurring_columns import BATCH_ID, identifier, 
 
 
 class EffectState(StrEnum):
-    """Where an effect is in its life.
+    """State of an effect's lifecycle.
 
-    RESERVED: an owner may be at it. Set by `reserve`.
-    COMPLETED: it was done, and this is its result. Set by `complete`; never changes.
+    RESERVED: an owner may be doing it. Set by `reserve`.
+    COMPLETED: it was done, and the row holds its result. Set by `complete`; never changes.
     """
 
     RESERVED = "reserved"

@@ -1,6 +1,6 @@
-"""Recurring columns: those that several tables have in the same shape.
+"""Recurring columns: those that several tables share in the same form.
 
-Belongs here: a column's shape and rules where two tables or more share them. Does not belong here: a whole
+Belongs here: the form and rules of a column that at least two tables share. Does not belong here: a whole
 table.
 """
 
@@ -14,8 +14,8 @@ MAX_ID_CHARACTERS = 512
 TENANT_RULES = (
     NotEmpty(),
     MaxCharacters(MAX_ID_CHARACTERS),
-    # The warehouse key is made of tenant and event id with a slash between them: with one slash in each, two
-    # different events would get the same key.
+    # The warehouse key is tenant and event id, joined by a slash. If both could contain slashes, two
+    # different events might get the same key.
     DoesNotContain("/"),
 )
 AMOUNT_TYPE = "DECIMAL(18,2)"
@@ -29,14 +29,14 @@ BATCH_ID = Column(
 )
 PARTITION_DATE = Column("partition_date", "DATE", "Day (UTC) on which the record arrived at its source.")
 COMMIT_STAMPS = (BATCH_ID, PARTITION_DATE)
-"""What the commit knows of every row; nearly every table ends with them."""
+"""Columns that the commit adds to every row; nearly every table ends with them."""
 
 TRACE_ID = Column("trace_id", "STRING", "Trace of the producer, as sent.", nullable=True)
 SPAN_ID = Column("span_id", "STRING", "Span of the producer, as sent.", nullable=True)
 
 
 def identifier(name: str, description: str, *, derived_from: tuple[str, ...] = ()) -> Column:
-    """An id: a string that is there, not empty and not longer than an id may be."""
+    """Return the column of an id: a string that is not null, not empty and not longer than an id may be."""
     return Column(
         name,
         "STRING",
@@ -47,10 +47,10 @@ def identifier(name: str, description: str, *, derived_from: tuple[str, ...] = (
 
 
 def label(name: str, description: str, *, derived_from: tuple[str, ...] = ()) -> Column:
-    """A name the platform gives: a string that is there and not empty."""
+    """Return the column of a name that the platform assigns: a string that is neither null nor empty."""
     return Column(name, "STRING", description, rules=(NotEmpty(),), derived_from=derived_from)
 
 
 def position(name: str, description: str, *, derived_from: tuple[str, ...] = ()) -> Column:
-    """An offset: a whole number from 0."""
+    """Return the column of an offset: a whole number from 0."""
     return Column(name, "BIGINT", description, rules=(AtLeast(0),), derived_from=derived_from)

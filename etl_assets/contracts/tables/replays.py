@@ -1,4 +1,4 @@
-"""replays: dead letters that were handed in again, as they came or corrected."""
+"""replays: dead letters submitted again, as received or corrected."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Making events: a generator, a converter of real orders, and the writer of landing files. No Spark, no Dagster."""
+"""Test data: an event generator, a converter of real orders, and the writer of landing files.
+
+Knows no Spark and no Dagster.
+"""

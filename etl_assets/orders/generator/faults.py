@@ -1,7 +1,8 @@
-"""What goes wrong with events on their way: sent twice, sent with other content, broken, refused by their contract.
+"""Faults of events on their way: sent twice, sent with other content, broken, rejected by their contract.
 
-Every fault is a line on top of the good events, so that good events stay countable. Belongs here: which events get a
-fault, and how the faulty line is spelled. Does not belong here: where in the files it goes (`generate.py`, `olist.py`).
+Every fault is a line on top of the good events, so that good events stay countable. Belongs here: which
+events get a fault, and the text of the faulty line. Does not belong here: its place in the files
+(`generate.py`, `olist.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _ONE_DECIMAL = re.compile(r'("(?:amount|price)": ?\d+\.\d)(?=[,}])')
 class Fault(StrEnum):
     """A fault of one event.
 
-    The first four are lines of their own beside the event; `LATE` is about the event itself, which arrives on a later
-    day than it happened.
+    The first four are lines of their own beside the event. `LATE` is about the event itself, which arrives on
+    a later day than it happened.
     """
 
     DUPLICATE = "duplicate"
@@ -40,10 +41,10 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRates:
-    """How many lines of each fault there are for each good event; each from 0 to 1.
+    """Number of lines of each fault per good event; each from 0 to 1.
 
-    An event has a duplicate or a conflict, never both, so that the counts do not depend on the order in which days are
-    processed.
+    An event has a duplicate or a conflict, never both, so that the counts do not depend on the order in which
+    days are processed.
 
     Raises:
         SettingsError: A rate is out of its range, or `duplicates` and `conflicts` together are above 1.
@@ -78,9 +79,10 @@ class FaultRates:
 
 
 def plan_faults(rng: Random, events: int, rates: FaultRates) -> dict[int, list[Fault]]:
-    """Which of `events` good events, counted from 0, get which faults.
+    """Choose which of `events` good events, counted from 0, get which faults.
 
-    Of each fault there are exactly `round(events * rate)`.
+    There are exactly `round(events * rate)` of each fault, except that conflicts never exceed the events
+    without a duplicate.
     """
     duplicates, conflicts = round(events * rates.duplicates), round(events * rates.conflicts)
     conflicts = min(conflicts, events - duplicates)
@@ -100,10 +102,10 @@ def plan_faults(rng: Random, events: int, rates: FaultRates) -> dict[int, list[F
 
 
 class FaultyLines:
-    """Spells faulty lines, going through the kinds of each fault in turn so that a few lines show them all.
+    """Generates faulty lines, and cycles through the kinds of each fault, so that a few lines show them all.
 
     Args:
-        rng: The generator that the varying parts follow.
+        rng: The random generator of the varying parts.
     """
 
     def __init__(self, rng: Random) -> None:
@@ -111,11 +113,12 @@ class FaultyLines:
         self._turns = dict.fromkeys(Fault, 0)
 
     def spell(self, fault: Fault, event: WireEvent) -> bytes:
-        """The line of a fault beside a good event.
+        """Return the line of a fault beside a good event.
 
         Args:
-            fault: Any but `LATE`.
-            event: The good event; for malformed lines and invalid payloads its id must be that of no good event.
+            fault: Any fault but `LATE`.
+            event: The good event. For malformed lines and invalid payloads its id must differ from all good
+                events' ids.
         """
         kinds = _KINDS[fault]
         kind = kinds[self._turns[fault] % len(kinds)]
@@ -180,7 +183,7 @@ def _other_content(_: Random, event: WireEvent) -> bytes:
     )
 
 
-# Lines that are not events: refused at ingest.
+# Lines that are not events: rejected at ingest.
 
 
 def _not_json(rng: Random, event: WireEvent) -> bytes:
@@ -240,7 +243,7 @@ def _not_an_object(_: Random, event: WireEvent) -> bytes:
     return _encode([event.as_record()])
 
 
-# Events whose payload breaks its contract: accepted at ingest, refused at normalize.
+# Events whose payload breaks its contract: accepted at ingest, rejected at normalize.
 
 
 def _payment(event: WireEvent, amount: object) -> WireEvent:

@@ -1,8 +1,9 @@
-"""The generator of events: as many as wanted, the same for the same specification, with every fault counted.
+"""The generator of events: any number, the same for the same specification, with every fault counted.
 
-Orders are created evenly over the days, their events arrive as they happen, late ones days after. Faulty lines come
-after the event they belong to. Belongs here: what is asked for, when lines arrive, which file they go into. Does not
-belong here: the orders themselves (`life_cycle.py`) and the spelling of faulty lines (`faults.py`).
+Orders are created evenly over the days, their events arrive as they happen, late ones days after. Faulty
+lines come after the event they belong to. Belongs here: the specification, when lines arrive, which file they
+are in. Does not belong here: the orders themselves (`life_cycle.py`) and the text of faulty lines
+(`faults.py`).
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ _EVENTS_PER_REPORT = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsSpec:
-    """What to generate. Equal specifications give the same files, byte for byte; any other gives other events.
+    """Specification of the events.
+
+    Equal specifications give the same files, byte for byte; any other gives other events.
 
     Args:
         events: Distinct good events; faulty lines come on top.
         start: The first arrival day.
-        days: How many days.
-        tenants: How many producers.
+        days: Number of days.
+        tenants: Number of producers.
         seed: Chooses one of many equally good results.
         rates: Faulty lines and late events for each good event.
-        files_per_day: Each day's lines are spread over so many files; one without lines is not written.
+        files_per_day: Files over which each day's lines are spread; a file without lines is not written.
 
     Raises:
         SettingsError: A number is out of its range.
@@ -64,7 +67,7 @@ class EventsSpec:
 
     @property
     def name(self) -> str:
-        """The beginning of the files' names: the seed and a digest of the whole specification."""
+        """Prefix of the files' names: the seed and a digest of the whole specification."""
         digest = hashlib.sha256(repr(self).encode()).hexdigest()
         return f"generated-{self.seed}-{digest[:8]}"
 
@@ -74,13 +77,14 @@ def generate(
 ) -> EventsSummary:
     """Land the events of a specification and add their customers to the reference data.
 
-    Files are written in the order of arrival; generating the same again writes nothing. Memory holds the lines that
-    are on their way, a few days' worth; all of them, some 450 bytes each, when one file takes them all.
+    Files are written in the order of arrival; generating the same specification again writes nothing. Memory
+    holds the lines that have not been landed, a few days' worth; or all lines, some 450 bytes each, if one
+    file has them all.
 
     Args:
-        spec: What to generate.
+        spec: The specification.
         landing: The landing folder.
-        on_progress: Called now and then with the number of good events made so far.
+        on_progress: Called at intervals with the number of good events generated so far.
 
     Returns:
         The exact counts.
@@ -104,7 +108,7 @@ def generate(
 
 
 class _Arrivals:
-    """Lines on their way to the files of a specification: each file takes an equal part of its day."""
+    """Lines on their way to the files of a specification: each file covers an equal part of its day."""
 
     def __init__(self, spec: EventsSpec, writer: LandingWriter, tally: Tally) -> None:
         midnight = datetime(spec.start.year, spec.start.month, spec.start.day, tzinfo=UTC)
@@ -115,13 +119,13 @@ class _Arrivals:
         self._landed = 0
 
     def send(self, arrival_ms: int, line: bytes) -> None:
-        """Let a line arrive; of two at the same time, the one sent first comes first."""
+        """Add a line at its arrival time; lines with the same time keep the order in which they were sent."""
         days, ms_of_day = divmod(arrival_ms - self.start_ms, DAY_MS)
         files = self._spec.files_per_day
         self._lines[days * files + ms_of_day * files // DAY_MS].append((ms_of_day, line))
 
     def land_before(self, now_ms: int | None) -> None:
-        """Land the files that are complete because nothing arrives before `now_ms` any more; all of them for None."""
+        """Land the files that are complete because no line arrives before `now_ms`; for None, all files."""
         until_ms = self.end_ms + 1 if now_ms is None else now_ms
         complete = (until_ms - self.start_ms) * self._spec.files_per_day // DAY_MS
         for number in range(self._landed, complete):
@@ -160,7 +164,7 @@ class _Production:
                 report_at = self._made + _EVENTS_PER_REPORT
 
     def _send(self, order: Order) -> None:
-        """Send the events of an order, as many as are still wanted."""
+        """Send the events of an order, up to the number still missing."""
         steps = min(len(order.event_types), self._spec.events - self._made)
         for step in range(steps):
             faults = self._plan.get(self._made)
@@ -189,14 +193,17 @@ class _Production:
                 )
 
     def _late(self, occurred_ms: int) -> tuple[int, int]:
-        """Happened and arrived, days apart: it arrives later, or happened earlier where the days end."""
+        """Return when an event happened and when it arrived, days apart.
+
+        The event arrives later, or, if that is after the last day, happened earlier.
+        """
         delay_ms = (1 + int(self._rng.random() * _MAX_DAYS_LATE)) * DAY_MS
         if occurred_ms + delay_ms <= self._arrivals.end_ms:
             return occurred_ms, occurred_ms + delay_ms
         return occurred_ms - delay_ms, occurred_ms
 
     def _again_at(self, arrival_ms: int) -> int:
-        """When a line arrives again: half within the hour, half up to three days later."""
+        """Return when a line arrives again: half within the hour, half up to three days later."""
         within_ms = DAY_MS / 24 if self._rng.random() < 0.5 else 3 * DAY_MS
         return min(arrival_ms + int(self._rng.random() * within_ms), self._arrivals.end_ms)
 

@@ -1,8 +1,8 @@
-"""Made-up orders: who orders what, how far each order gets, and how its events are spelled.
+"""Synthetic orders: who orders what, how far each order gets, and the text of its events.
 
-Tenants are the producers, and each has habits of its own: amounts as text or as numbers, times as epoch milliseconds or
-RFC 3339 with one offset or another, with or without a trace on the order's creation. Belongs here: one order and its
-events. Does not belong here: when and in which file they arrive (`generate.py`).
+Tenants are the producers, and each has habits of its own: amounts as text or as numbers, times as epoch
+milliseconds or RFC 3339 with one offset or another, with or without a trace on the order's creation. Belongs
+here: one order and its events. Does not belong here: when and in which file they arrive (`generate.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CARRIERS = ("blue-post", "parcel-one", "courier")
 _CLOCKS = (None, (0, "Z"), None, (330, "+05:30"))
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _PRODUCTS = tuple(f"SKU-{n:04d}" if n % 25 else f"SKU-{n:04d}-café" for n in range(500))
-#: One customer in this many is not in the reference data; there are always some, as every tenant has ten or more.
+#: One customer in this many is not in the reference data. As every tenant has ten or more, some are missing.
 _UNLISTED_EVERY = 10
 
 _CREATED, _PAID, _SHIPPED = EventType.ORDER_CREATED, EventType.PAYMENT_PROCESSED, EventType.ITEM_SHIPPED
@@ -59,7 +59,7 @@ class Tenant:
 
     @classmethod
     def numbered(cls, number: int, customers: int) -> Tenant:
-        """The tenant of a number; the habits take turns, so that four tenants show them all."""
+        """Return the tenant of a number. The habits rotate, so that four tenants show them all."""
         return cls(
             number=number,
             tenant_id=f"tenant-{number}",
@@ -71,20 +71,20 @@ class Tenant:
         )
 
     def customer_id(self, number: int) -> str:
-        """The id of one of the tenant's customers."""
+        """Return the id of one of the tenant's customers."""
         return f"c{self.number:03d}-{number:05d}"
 
     def regions(self) -> dict[str, str]:
-        """Region by customer_id, of the customers who are in the reference data."""
+        """Return region by customer_id, for the customers in the reference data."""
         numbers = (n for n in range(self.customers) if n % _UNLISTED_EVERY)
         return {self.customer_id(n): _REGIONS[n % len(_REGIONS)] for n in numbers}
 
     def amount(self, cents: int) -> str:
-        """An amount as JSON, as this tenant spells it; exact in both forms."""
+        """Return an amount as JSON, in this tenant's form; exact in both forms."""
         return repr(cents / 100) if self.amounts_are_numbers else f'"{cents // 100}.{cents % 100:02d}"'
 
     def time(self, epoch_ms: int) -> str:
-        """A time as JSON, as this tenant spells it."""
+        """Return a time as JSON, in this tenant's form."""
         if self.clock is None:
             return str(epoch_ms)
         offset_minutes, offset = self.clock
@@ -95,7 +95,10 @@ class Tenant:
 
 
 class Order(NamedTuple):
-    """One made-up order: its items as (product, quantity, price in cents), its events by type and time."""
+    """One synthetic order.
+
+    Items are (product, quantity, price in cents); events have a type and a time in epoch milliseconds.
+    """
 
     tenant: Tenant
     order_id: str
@@ -108,14 +111,14 @@ class Order(NamedTuple):
     def drawn(
         cls, rng: Random, tenants: Sequence[Tenant], created_ms: int, end_ms: int, pace: float
     ) -> Order:
-        """The next order.
+        """Draw the next order.
 
         Args:
-            rng: Everything follows it.
-            tenants: Who may order.
+            rng: The source of all randomness.
+            tenants: The tenants that may order.
             created_ms: When the order is created, epoch milliseconds.
-            end_ms: No event is later.
-            pace: The time between events, as a share of what is usual.
+            end_ms: No event is later; epoch milliseconds.
+            pace: The time between events, as a share of the usual time.
         """
         draw = rng.random
         tenant = tenants[int(draw() * len(tenants))]
@@ -130,9 +133,10 @@ class Order(NamedTuple):
         )
 
     def line(self, rng: Random, step: int, occurred_ms: int) -> str:
-        """The event of one step of the order's course under an id of its own, as a line of the wire.
+        """Return the event of one step of the order's course, under an id of its own, as a line of the wire.
 
-        Spelled by hand, because nothing in it needs escaping and a JSON encoder would take half of a generator's time.
+        The text is built by hand: nothing in it needs escaping, and a JSON encoder would take half of a
+        generator's time.
         """
         tenant, event_type = self.tenant, self.event_types[step]
         trace = f',"trace_id":"{rng.getrandbits(128):032x}"' if tenant.traced and step == 0 else ""
@@ -143,7 +147,7 @@ class Order(NamedTuple):
         )
 
     def _payload(self, event_type: EventType) -> str:
-        """The inside of the payload's object."""
+        """Return the inside of the payload's object."""
         if event_type is _CREATED:
             amount = self.tenant.amount
             items = ",".join(
@@ -175,7 +179,7 @@ def _item(rng: Random) -> tuple[str, int, int]:
 
 
 def _times(rng: Random, course: Sequence[EventType], created_ms: int, end_ms: int, pace: float) -> list[int]:
-    """A time for each event of the course, squeezed into what is left of the time if it does not fit."""
+    """Draw a time for each event of the course, compressed into the time left if they do not fit."""
     after = 0.0
     delays = [after]
     for event_type in course[1:]:

@@ -1,10 +1,11 @@
 """The converter of real orders: a folder in the layout of the Olist dataset becomes life-cycle events.
 
-One event for each step an order is known to have taken: OrderCreated at order_purchase_timestamp, PaymentProcessed at
-order_approved_at, ItemShipped at order_delivered_carrier_date, OrderDelivered at order_delivered_customer_date, and for
-the status canceled or unavailable OrderCanceled one second after the order's last known time. Times are local times of
-Brazil; the landing day is the UTC day of the event. Amounts are added up exactly as they are written and rounded
-half-even to cents here, because the pipeline never rounds.
+An order has one event for each step it is known to have taken: OrderCreated at order_purchase_timestamp,
+PaymentProcessed at order_approved_at, ItemShipped at order_delivered_carrier_date, OrderDelivered at
+order_delivered_customer_date. For the status canceled or unavailable it has OrderCanceled one second after
+the order's last known time. Times are local times of Brazil; the landing day is the UTC day of the event.
+Amounts are added up exactly as they are written and rounded half-even to cents here, because the pipeline
+never rounds.
 
 Belongs here: the meaning of the rows. Does not belong here: reading them (`olist_files.py`).
 """
@@ -51,7 +52,7 @@ _ORDERS_PER_REPORT = 1_000
 
 
 class Arrival(NamedTuple):
-    """A line and its place: lines are in the order of time, order and rank of the event type."""
+    """A line and its place: lines are sorted by time, order and rank of the event type."""
 
     arrival_ms: int
     order_id: str
@@ -72,27 +73,27 @@ def convert(
     seed: int = 1,
     on_progress: Callable[[int], None] | None = None,
 ) -> EventsSummary:
-    """Land the events of a folder of orders, one file a day, and add its customers to the reference data.
+    """Land the events of a folder of orders, one file per day, and add its customers to the reference data.
 
-    Nothing is written if a row is wrong or if a file of another conversion is in the way; converting the same again
-    writes nothing. Memory holds all lines (some 330 MB for 100,000 orders).
+    Nothing is written if a row is invalid or if a file of another conversion exists under the same name.
+    Converting the same data again writes nothing. Memory holds all lines (some 330 MB for 100,000 orders).
 
     Args:
-        folder: Holds orders, order_items, order_payments and customers as .csv or .csv.gz; an order may have no
+        folder: Has orders, order_items, order_payments and customers as .csv or .csv.gz; an order may have no
             customer, items or payments.
         landing: The landing folder.
-        rates: Duplicates, conflicts and broken lines to mix in; none by default. A conflict stays on the day of its
-            event, so that which of the two comes first does not depend on the order in which days are processed.
-        seed: What the mixing follows.
-        on_progress: Called now and then with the number of orders read so far.
+        rates: Duplicates, conflicts and broken lines to add; none by default. A conflict stays on the day of
+            its event, so that the first of the two does not depend on the order in which days are processed.
+        seed: Seed of the added lines.
+        on_progress: Called at intervals with the number of orders read so far.
 
     Returns:
         The exact counts.
 
     Raises:
-        InputError: A file or column is missing, a number or time is wrong, a key is there twice; names file, line,
-            column and fix.
-        LandingFileDiffers: A file of another conversion is there; nothing was landed.
+        InputError: A file or column is missing, a number or time is invalid, or a key occurs twice; names
+            file, line, column and fix.
+        LandingFileDiffers: A file of another conversion exists; nothing was landed.
         LandingNotWritten: The file system refused.
     """
     tally = Tally()
@@ -115,10 +116,10 @@ def convert(
 
 
 def customer_states(folder: Path) -> dict[str, str]:
-    """State by customer_id as written, possibly empty.
+    """Return state by customer_id as written, possibly empty.
 
     Raises:
-        InputError: As `convert`.
+        InputError: For the same reasons as in `convert`.
     """
     states: dict[str, str] = {}
     seen: dict[str, int] = {}
@@ -132,7 +133,7 @@ def customer_states(folder: Path) -> dict[str, str]:
 def _arrivals(
     folder: Path, states: Mapping[str, str], tally: Tally, on_progress: Callable[[int], None] | None
 ) -> Iterator[Arrival]:
-    """The line of every event, order by order as they stand in the file."""
+    """Yield the line of every event, order by order as in the file."""
     parts = _Parts.read(folder)
     zone = ZoneInfo(TIME_ZONE)
     seen: dict[str, int] = {}
@@ -147,7 +148,7 @@ def _arrivals(
 
 
 def _times(row: CsvRow, zone: ZoneInfo) -> dict[EventType, datetime]:
-    """When each event of an order happened, in UTC, in the order of the life cycle."""
+    """Return when each event of an order happened, in UTC, in the order of the life cycle."""
     known = {event_type: row.time(column, zone) for event_type, column in _TIME_COLUMNS.items()}
     times = {event_type: moment for event_type, moment in known.items() if moment is not None}
     if times and row.text("order_status") in _CANCELED_STATUSES:
@@ -181,7 +182,7 @@ class _Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the other files know of the orders: their items and the parts of their payment, by order_id."""
+    """Content of the other files by order_id: the orders' items and the parts of their payment."""
 
     items: Mapping[str, list[_Item]]
     payments: Mapping[str, list[Decimal]]
@@ -237,13 +238,13 @@ def _item_payload(item: _Item) -> dict[str, object]:
 
 
 def _cents(amounts: Iterable[Decimal]) -> str:
-    """The sum, exact, then rounded once, half-even, to cents."""
+    """Return the sum, exact, then rounded once, half-even, to cents."""
     total = reduce(_EXACT.add, amounts, Decimal(0))
     return str(_EXACT.plus(_EXACT.quantize(total, _CENT)))
 
 
 def _faulty(arrivals: Sequence[Arrival], rates: FaultRates, rng: Random, tally: Tally) -> Iterator[Arrival]:
-    """The faulty lines beside these arrivals, each later than the event it belongs to."""
+    """Yield the faulty lines for these arrivals, each later than the event it belongs to."""
     if rates.late:
         raise SettingsError(
             "real orders land on the day of their event and are never late",
@@ -265,7 +266,11 @@ def _faulty(arrivals: Sequence[Arrival], rates: FaultRates, rng: Random, tally: 
 
 
 def _again_at(arrival: Arrival, fault: Fault, days: Container[date], rng: Random) -> int:
-    """Within the hour or, for half of the duplicates, within three days, where another event lands on that day."""
+    """Return when a line arrives again: within the hour or, for half of the duplicates, within three days.
+
+    The new day must have another event, and a line within the hour stays on its day; else it arrives at the
+    end of its own day.
+    """
     farther = fault is Fault.DUPLICATE and rng.random() < 0.5
     again_ms = arrival.arrival_ms + 1 + int(rng.random() * (3 * DAY_MS if farther else DAY_MS / 24))
     if moment_of(again_ms).date() in (days if farther else {arrival.day}):

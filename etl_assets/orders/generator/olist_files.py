@@ -1,7 +1,7 @@
-"""The four CSV files of a folder of real orders, read row by row, each value checked where it stands.
+"""The four CSV files of a folder of real orders, read row by row, with each value checked in its place.
 
-Belongs here: finding, opening and reading the files, and errors that name file, line, column and fix. Does not belong
-here: what the rows mean (`olist.py`).
+Belongs here: finding, opening and reading the files, and errors that name file, line, column and fix. Does
+not belong here: the meaning of the rows (`olist.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class CsvRow:
-    """One row and where it stands.
+    """One row and its place.
 
     Args:
         file: The file's path.
@@ -39,15 +39,15 @@ class CsvRow:
     values: dict[str, str]
 
     def text(self, column: str) -> str:
-        """The text without surrounding spaces, possibly empty."""
+        """Return the text of a column without surrounding spaces, possibly empty."""
         return self.values[column].strip()
 
     def key(self, column: str) -> str:
-        """The text, which may not be empty."""
+        """Return the text of a column, which may not be empty."""
         return self.text(column) or self._fail(column, "is empty", "give the row its key, or remove the row")
 
     def number(self, column: str) -> Decimal:
-        """The exact number that is written there."""
+        """Return the exact number in a column."""
         text = self.text(column)
         if not _NUMBER.fullmatch(text):
             self._fail(
@@ -58,10 +58,10 @@ class CsvRow:
         return Decimal(text)
 
     def time(self, column: str, zone: ZoneInfo) -> datetime | None:
-        """The local time that is written there, in UTC; None if it is empty.
+        """Return the local time in a column, in UTC; None if it is empty.
 
-        A time that the clocks skipped is read with the offset before the change, one that they showed twice is the
-        first of the two (fold 0).
+        A time that the clocks skipped is read with the offset before the change. A time that they showed
+        twice is the first of the two (fold 0).
         """
         text = self.text(column)
         if not text:
@@ -78,7 +78,7 @@ class CsvRow:
         )
 
     def refuse_second(self, seen: dict[str, int], key: str, what: str) -> None:
-        """Note a key that may be there only once."""
+        """Record a key, and raise an error if it occurred before."""
         if key in seen:
             raise InputError(
                 f"{self.file}, line {self.line}: {what} is there a second time, first on line {seen[key]}",
@@ -99,16 +99,16 @@ class CsvRow:
 
 
 def rows(folder: Path, name: str, columns: Sequence[str]) -> Iterator[CsvRow]:
-    """The rows of `<folder>/<name>.csv` or `<name>.csv.gz`, with a header line, in UTF-8.
+    """Yield the rows of `<folder>/<name>.csv` or `<name>.csv.gz`, with a header line, in UTF-8.
 
     Args:
-        folder: Where the file lies.
-        name: The file's name without an ending.
-        columns: The columns that are read; others may be there.
+        folder: The folder of the file.
+        name: The file's name without a suffix.
+        columns: The columns that are read; the file may have others.
 
     Raises:
-        InputError: The file is missing or there twice, cannot be read, has no such column, or a row has more or fewer
-            values than the header.
+        InputError: The file is missing or exists twice, cannot be read, lacks a column, or a row has more or
+            fewer values than the header.
     """
     path, line = folder / f"{name}.csv", 1
     try:

@@ -1,4 +1,4 @@
-"""The reference data of a landing folder: which customer lives in which region.
+"""The reference data of a landing folder: the region of each customer.
 
 Belongs here: the file `_reference/customers.csv`. Does not belong here: the table that is loaded from it.
 """
@@ -18,10 +18,10 @@ CUSTOMERS_HEADER = ["customer_id", "customer_region"]
 
 
 def add_customers(landing: Path, regions: Mapping[str, str]) -> bool:
-    """Put customers into the reference file, durable when this returns.
+    """Add customers to the reference file, durable when this returns.
 
-    The file is merged, because several makers of events share a landing folder: other customers stay, and a customer
-    who is there already takes the region given now. Rows are sorted by customer_id.
+    The file is merged, because several generators share a landing folder: other customers stay, and a
+    customer who is already in the file gets the region given now. Rows are sorted by customer_id.
 
     Args:
         landing: The landing folder.
@@ -31,7 +31,7 @@ def add_customers(landing: Path, regions: Mapping[str, str]) -> bool:
         Whether the file changed.
 
     Raises:
-        InputError: The file that is there cannot be read, or has other columns.
+        InputError: The existing file cannot be read, or has other columns.
         LandingNotWritten: The file system refused.
     """
     path = landing / CUSTOMERS_FILE
@@ -44,7 +44,7 @@ def add_customers(landing: Path, regions: Mapping[str, str]) -> bool:
 
 
 def _read(path: Path) -> dict[str, str] | None:
-    """Region by customer_id as the file has them, None if there is no file."""
+    """Return region by customer_id from the file; None if there is no file."""
     line = 1
     try:
         with path.open(encoding="utf-8", newline="") as text:

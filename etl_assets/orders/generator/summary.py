@@ -1,4 +1,4 @@
-"""What was made: the exact counts that a pipeline reading it must arrive at.
+"""Counts of the generated lines: the exact numbers that a pipeline must arrive at.
 
 Belongs here: the counts and how they add up. Does not belong here: how they are shown (`cli/events.py`).
 """
@@ -18,28 +18,28 @@ from etl_assets.orders.order_status import OrderStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsSummary:
-    """The counts of what was made, exact if the lines are read in source order: by day, file name and line.
+    """Counts of the generated lines, exact if the lines are read in source order: by day, file name and line.
 
-    `lines = accepted + duplicates + conflicts + malformed`, `accepted = events + invalid_payloads`, and every event
-    passes all stages.
+    `lines = accepted + duplicates + conflicts + malformed`, `accepted = events + invalid_payloads`, and every
+    event passes all stages.
 
     Args:
         lines: Lines in the files.
         events: Distinct events that are good in every way.
-        duplicates: Lines that send one of these events again, some spelled differently.
+        duplicates: Lines that send one of these events again, some in another JSON form.
         conflicts: Lines with the id of one of these events and other content.
-        malformed: Lines that ingest refuses.
-        invalid_payloads: Distinct events that ingest accepts and normalize refuses.
+        malformed: Lines that ingest rejects.
+        invalid_payloads: Distinct events that ingest accepts and normalize rejects.
         late: Events (of `events`) that arrive on a later day than they happened.
         by_type: Events (of `events`) by type.
         orders: Orders with at least one event.
         orders_by_status: Orders by the highest status they reach.
         customers: Customers in the reference data that came with the events.
         first_day: The first arrival day, None without lines.
-        last_day: The last one.
+        last_day: The last arrival day, None without lines.
         days: Arrival days with lines.
         files: Landing files with these lines.
-        files_there_before: Those of them that were there already, with the same bytes.
+        files_there_before: Those of the files that existed before, with the same bytes.
         bytes: The size of the files.
     """
 
@@ -67,7 +67,7 @@ class EventsSummary:
         return self.events + self.invalid_payloads
 
     def as_json(self) -> dict[str, object]:
-        """The counts by name, days as ISO dates, `accepted` with them."""
+        """Return the counts by name, including `accepted`; days are ISO dates."""
         counts = asdict(self) | {"accepted": self.accepted}
         return {
             name: value.isoformat() if isinstance(value, date) else value for name, value in counts.items()
@@ -76,7 +76,7 @@ class EventsSummary:
 
 @dataclass(slots=True)
 class Tally:
-    """The counts while they are being made; `faults` by `Fault`."""
+    """Running counts; `faults` by `Fault`."""
 
     faults: Counter[str] = field(default_factory=Counter)
     by_type: Counter[str] = field(default_factory=Counter)
@@ -94,12 +94,12 @@ class Tally:
             self.orders_by_status[EVENT_CONTRACTS[last].status] += 1
 
     def landed(self, day: date, file: LandedFile, lines: int) -> None:
-        """Count a file."""
+        """Count a file and its lines."""
         self.files.append((day, file))
         self.lines += lines
 
     def summary(self) -> EventsSummary:
-        """The counts as they stand."""
+        """Return the counts so far."""
         days = sorted({day for day, _ in self.files})
         return EventsSummary(
             lines=self.lines,

@@ -1,7 +1,8 @@
-"""The event on the wire: one JSON object a line, as a producer sends it.
+"""The event on the wire: one JSON object per line, as a producer sends it.
 
-Belongs here: the shape of a line, how it is spelled, the forms of time and id that producers use. Does not belong here:
-what a payload must hold (`orders/event_contracts.py`), broken lines (`faults.py`) and files (`writer.py`).
+Belongs here: the shape and text of a line, and the forms of time and id that producers use. Does not belong
+here: the required content of a payload (`orders/event_contracts.py`), broken lines (`faults.py`) and files
+(`writer.py`).
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ class WireEvent:
     """One event as it is sent.
 
     Args:
-        event_id: Unique for ever; the same id again is the same event again.
-        tenant_id: Whose event it is.
+        event_id: Unique forever; the same id again is the same event again.
+        tenant_id: The tenant of the event.
         aggregate_id: The order it belongs to.
         event_type: One of `EventType`, or a name the platform does not know.
-        payload: What happened; amounts are decimal strings or numbers with at most two decimals.
+        payload: The content; amounts are decimal strings or numbers with at most two decimals.
         timestamp: When it happened: epoch milliseconds or RFC 3339 text.
         schema_version: The version of the payload's contract.
-        trace_id: The producer's trace, not part of the event's identity; left out of the line when None.
-        span_id: The producer's span, likewise.
+        trace_id: The producer's trace, not part of the event's identity; left out of the line if None.
+        span_id: The producer's span, not part of the event's identity; left out of the line if None.
     """
 
     event_id: str
@@ -45,7 +46,7 @@ class WireEvent:
     span_id: str | None = None
 
     def as_record(self) -> dict[str, Any]:
-        """The JSON object of the event, fields in the order of the wire's documentation."""
+        """Return the JSON object of the event, with fields in the order of the wire's documentation."""
         record: dict[str, Any] = {
             "event_id": self.event_id,
             "tenant_id": self.tenant_id,
@@ -62,7 +63,7 @@ class WireEvent:
         return record
 
     def to_line(self) -> str:
-        """Compact JSON without a line end.
+        """Return compact JSON without a line end.
 
         Raises:
             ValueError: A number in the payload is NaN or infinite; JSON has no such numbers.
@@ -71,13 +72,13 @@ class WireEvent:
 
     @classmethod
     def from_line(cls, line: str | bytes) -> WireEvent:
-        """The event that `to_line` wrote; fields that the wire does not have are dropped."""
+        """Parse an event that `to_line` wrote; fields that the wire does not have are dropped."""
         record = json.loads(line)
         return cls(**{field.name: record[field.name] for field in fields(cls) if field.name in record})
 
 
 def time_ordered_id(epoch_ms: int, random_bits: int) -> str:
-    """A UUID of version 7 (RFC 9562): 48 bits of time, then 72 random bits.
+    """Return a UUID of version 7 (RFC 9562): 48 bits of time, then 72 random bits.
 
     Args:
         epoch_ms: When the event happened.
@@ -88,16 +89,16 @@ def time_ordered_id(epoch_ms: int, random_bits: int) -> str:
 
 
 def rfc3339(moment: datetime) -> str:
-    """The moment with its offset, to the second or, where it has a part of one, to the millisecond; UTC is `Z`."""
+    """Format a moment with its offset, to the second, or the millisecond if it has a fraction; UTC is `Z`."""
     text = moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
     return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
 
 
 def moment_of(epoch_ms: int) -> datetime:
-    """The UTC time of an epoch in milliseconds, without the rounding of a float."""
+    """Return the UTC time of an epoch in milliseconds, without the rounding of a float."""
     return EPOCH + timedelta(milliseconds=epoch_ms)
 
 
 def epoch_ms_of(moment: datetime) -> int:
-    """Whole milliseconds since the epoch of a time with a zone."""
+    """Return the whole milliseconds since the epoch of a time with a zone."""
     return (moment - EPOCH) // timedelta(milliseconds=1)

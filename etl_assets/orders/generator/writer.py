@@ -1,10 +1,11 @@
-"""The writer of landing files: whole files or none, and never the same lines twice.
+"""The writer of landing files: complete files or none, and never the same lines twice.
 
-A file appears under its name only when it is complete and durable: it is written under a hidden temporary name, flushed
-to the disk and renamed. What was landed before under the same name stays: with the same bytes nothing is done, with
-other bytes it is an error, because a reader may have read it already.
+A file appears under its name only when it is complete and durable: it is written under a hidden temporary
+name, flushed to the disk and renamed. A file landed before under the same name stays. With the same bytes
+nothing is done; with other bytes it is an error, because a reader may have read the file already.
 
-Belongs here: putting bytes into a landing folder. Does not belong here: what the lines say, and reading them.
+Belongs here: writing bytes into a landing folder. Does not belong here: the content of lines, and reading
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LINES_PER_WRITE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedFile:
-    """A file that is in the landing folder now; `written` is False if it was there before with the same bytes."""
+    """A file that is in the landing folder; `written` is False if it existed before with the same bytes."""
 
     path: Path
     bytes: int
@@ -36,14 +37,14 @@ class LandingWriter:
     """Writes the files of a landing folder, one open at a time.
 
     Args:
-        landing: The landing folder; it is made when the first file is written.
+        landing: The landing folder; it is created with the first file.
     """
 
     def __init__(self, landing: Path) -> None:
         self.landing = landing
 
     def path(self, day: date, name: str) -> Path:
-        """Where the file of that name and arrival day lies; `name` is without an ending."""
+        """Return the path of the file of a name and arrival day; `name` has no suffix."""
         return self.landing / day.isoformat() / f"{name}.jsonl"
 
     def land(self, day: date, name: str, lines: Iterable[bytes]) -> LandedFile:
@@ -51,11 +52,11 @@ class LandingWriter:
 
         Args:
             day: The UTC day of arrival.
-            name: The name of the file without an ending; the order of names is the order of arrival.
+            name: The name of the file without a suffix; the order of names is the order of arrival.
             lines: The lines without line ends, read once.
 
         Raises:
-            LandingFileDiffers: A file of that name is there with other bytes.
+            LandingFileDiffers: A file of that name exists with other bytes.
             LandingNotWritten: The file system refused.
         """
         path = self.path(day, name)
@@ -73,7 +74,7 @@ class LandingWriter:
 
     @staticmethod
     def _verified(path: Path, lines: Iterable[bytes]) -> int:
-        """The size of a file that holds exactly these lines."""
+        """Return the size of a file after checking that it has exactly these lines."""
         size = 0
         with _refusals_named(path), path.open("rb") as handle:
             for chunk in _chunks(lines):
@@ -92,10 +93,10 @@ def _is_there(path: Path) -> bool:
 
 @contextmanager
 def durable_file(path: Path) -> Generator[BinaryIO]:
-    """A file that takes its name, over any file of that name, once it is complete and on the disk, or not at all.
+    """Open a file that replaces any file of its name once it is complete and on the disk, or not at all.
 
     Raises:
-        LandingNotWritten: The file system refused; the temporary file is gone.
+        LandingNotWritten: The file system refused; the temporary file has been removed.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _refusals_named(path):

@@ -1,4 +1,7 @@
-"""What became of every record, from the stages' own tables to audit_log: off the critical path, append only."""
+"""The step from the stages' tables to audit_log: the outcome of every record.
+
+It is off the critical path, and append only.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +41,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The step. Its merge only inserts, by stage, source, position and attempt, so that rows read again add nothing."""
+    """The step. Its merge only inserts, so that rows read again add nothing.
+
+    The key of the merge is stage, source, position and attempt.
+    """
 
     context: StepContext
     mode: ReadMode
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
-        """Record what the days' tables have gained, in one commit."""
+        """Record the rows that the days' tables have gained, in one commit."""
         table = self.context.table(AUDIT_LOG.name)
         seen = table.version()
         readings = {
@@ -67,7 +73,7 @@ class Audit:
                 rows=rows,
                 base_version=base,
                 upsert=UpsertSpec(
-                    # The source position alone tells records apart; the event id, which may be null, is left out.
+                    # The source position identifies a record; the event id, which may be null, is left out.
                     merge_key=("stage", "source", "source_position", "attempt"),
                     delta_partition="partition_date",
                     partition_bound=True,
@@ -128,15 +134,17 @@ class Audit:
 
 
 def _of_one_batch(raw_events: Changes) -> bool:
-    """Whether the rows read are of one batch, which has read each file once."""
+    """Return whether the rows read belong to one batch, which has read each file once."""
     batches = raw_events.range_of("batch_id")
     return batches is not None and batches[0] == batches[1]
 
 
 def _known_within(readings: Mapping[str, Changes]) -> Within:
-    """Where audit_log has rows with a key of those that were read: at the same stage, between the same positions.
+    """Return the ranges in which audit_log may have rows with a key of those read.
 
-    Both are part of the key, so that nothing else needs to hold for it, whatever is read again.
+    There is a range of positions per stage.
+
+    Stage and position are both part of the key, so this holds whatever is read again.
     """
     found: list[Ranges] = []
     for name, reading in readings.items():
@@ -164,7 +172,10 @@ def _at(stage: str, positions: Sequence[tuple[str, str]] | None) -> Iterator[Ran
 
 
 def _as_text(offsets: tuple[int, int] | None) -> list[tuple[str, str]] | None:
-    """A range of offsets as ranges of their decimal text: one for each number of digits, or 10 would come before 9."""
+    """Return a range of offsets as ranges of their decimal text.
+
+    There is one range per number of digits, because 10 sorts before 9 as text.
+    """
     if offsets is None:
         return None
     low, high = offsets

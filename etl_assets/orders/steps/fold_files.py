@@ -1,11 +1,11 @@
-"""The data files of order_status_view that new events change, and those that go in for them.
+"""The data files of order_status_view that new events change, and the files that replace them.
 
-Only files with an order of the events are touched. Of a large one the other rows stay in a file of their own; those of
-small ones go together with what is new. So orders that still change gather in the newest file, and the rest is not
-written again.
+Only files that have an order of the events are rewritten. The unchanged rows of a large file move to a file
+of their own; those of small files are written together with the new rows. So orders that still change gather
+in the newest file, and the others are not written again (docs/decisions/0033-a-fold-without-merge.md).
 
-Many rows are folded in parts, of which each has all rows of its orders: one round puts rows apart, the next one folds the
-parts. This process does it, and Spark's workers where even that would take long.
+A fold of many rows is partitioned by order: one pass shuffles the rows, a second one folds the partitions.
+This process does both, or Spark's workers for very many rows.
 """
 
 from __future__ import annotations
@@ -39,23 +39,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_PER_FILE = 100_000
-"""Files of the view with so many rows are large; and as many are read at a time."""
+"""Files of the view with this many rows or more are large. Files are also read this many rows at a time."""
 ROWS_PER_PART = 250_000
-"""About so many rows are folded at once, and written as one file."""
+"""About how many rows are folded at once, and written as one file."""
 MAX_ROWS_IN_PROCESS = 2_000_000
-"""So many rows this process reads by itself: it takes some seconds to write them again, and less than one to look for orders."""
+"""Most rows that this process reads by itself.
+
+It rewrites them in some seconds, and looks for orders in less than one.
+"""
 MAX_EVENTS_LOOKED_FOR = 5_000_000
-"""Orders of more events are not looked for: any file may have one."""
+"""With more events, their orders are not looked up: any file may have one."""
 _KEYS_AT_ONCE = 1_000_000
 _READERS = 2
-"""Files that are looked through at a time in this process; Arrow does so without Python's lock."""
+"""Files that are searched at a time in this process; Arrow does so without holding Python's lock."""
 _REPEATING = ("tenant_id", "order_status", "currency")
 _ORDER_ID = KEY[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFile:
-    """A Parquet file with rows of warehouse_rows, of which those above a batch id are new; None: all are."""
+    """A Parquet file of warehouse_rows. Its rows with a batch id above `after` are new; None: all are."""
 
     path: str
     after: int | None = None
@@ -63,7 +66,7 @@ class EventFile:
     def read(
         self, columns: Sequence[str] = EVENT_COLUMNS, at_once: int = ROWS_PER_FILE
     ) -> Iterator[pa.Table]:
-        """Some columns of the new ones, some rows at a time."""
+        """Yield some columns of the new rows, at most about `at_once` rows at a time."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -79,7 +82,7 @@ class EventFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewFile:
-    """A Parquet file with rows of the view, and between which order ids they are, where that is known."""
+    """A Parquet file of the view, and the lowest and highest order id in it, if known."""
 
     path: str
     rows: int
@@ -88,20 +91,20 @@ class ViewFile:
 
     @property
     def is_large(self) -> bool:
-        """Whether the rows that stay as they are get a file of their own."""
+        """Whether unchanged rows of the file get a file of their own."""
         return self.rows >= ROWS_PER_FILE
 
     def read(self) -> Iterator[pa.Table]:
-        """Its rows with the view's columns, some at a time."""
+        """Yield the file's rows with the view's columns, some at a time."""
         return pieces_of(self.path, view_schema(), at_once=ROWS_PER_FILE)
 
     def may_have(self, orders: Orders) -> bool:
-        """Whether it may have one of some orders, by its bounds."""
+        """Return whether the file may have one of some orders, by its bounds."""
         low, high = orders.bounds
         return (self.lowest is None or self.lowest <= high) and (self.highest is None or low <= self.highest)
 
     def count(self, orders: Orders) -> int:
-        """How many of some orders it has."""
+        """Return how many of some orders the file has."""
         import pyarrow as pa
 
         schema = pa.schema([view_schema().field(name) for name in KEY])
@@ -110,7 +113,7 @@ class ViewFile:
 
 
 class Orders:
-    """The keys of some orders, to find them among rows."""
+    """The keys of some orders, prepared to find these orders among rows."""
 
     def __init__(self, keys: pa.Table) -> None:
         import pyarrow.compute as pc
@@ -124,14 +127,14 @@ class Orders:
         return self.keys.num_rows
 
     def among(self, rows: pa.Table) -> np.ndarray:
-        """Which rows are of one of them: by the order's id, and of those that have one by tenant and id together.
+        """Return a mask of the rows that belong to one of the orders, by a hash of tenant and order id.
 
-        Some other order may be taken for one, which is read in vain.
+        Another order with the same hash matches as well, which costs only a needless read.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if len(self) > rows.num_rows:  # to make a table of the ids for this would take longer
+        if len(self) > rows.num_rows:  # Building a lookup table of the ids for so few rows would take longer.
             hashes = _hashes(rows)
             places = np.searchsorted(self._hashes, hashes)
             return self._hashes[np.minimum(places, len(self._hashes) - 1)] == hashes
@@ -143,14 +146,14 @@ class Orders:
 
 
 def _hashes(keys: pa.Table) -> np.ndarray:
-    """A number for each key, the same in every process. Two keys may have the same."""
+    """Return a hash for each key, the same in every process. Two keys may have the same hash."""
     tenants, orders = (hashes_of(keys.column(name)) for name in KEY)
     return tenants * np.uint64(31) + orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What became of orders: how many the events are of, and of these how many the view did not have, or had otherwise."""
+    """Counts of orders: those of the events, and of these the ones new to the view or changed in it."""
 
     read: int = 0
     inserted: int = 0
@@ -166,14 +169,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What a fold is to do.
+    """Plan of a fold.
 
     Attributes:
-        orders: The events' orders, None where any file may have one.
-        keys: File with them, for workers.
-        events: How many events there are, at most.
+        orders: The events' orders; None if any file may have one.
+        keys: File with the keys of these orders, for workers.
+        events: Most events that there can be.
         touched: The files of the view that have one of the orders.
-        moved: How many rows of these are folded, or written with those that are.
+        moved: Rows of these files that are folded, or written together with folded rows.
     """
 
     orders: Orders | None
@@ -184,12 +187,12 @@ class _Plan:
 
     @property
     def rows(self) -> int:
-        """Rows that are read."""
+        """Number of rows to read."""
         return self.events + sum(file.rows for file in self.touched)
 
     @property
     def parts(self) -> int:
-        """Parts to fold."""
+        """Number of partitions to fold."""
         return max(1, ceil((self.events + self.moved) / ROWS_PER_PART))
 
 
@@ -198,11 +201,11 @@ class FoldFiles:
     """A fold of new events into the view.
 
     Attributes:
-        session: Gives the Spark session, where workers are wanted.
+        session: Returns the Spark session, for folds that need workers.
         events: Files with the events.
-        events_at_most: How many rows those have, new or not.
+        events_at_most: Rows in these files, new or not.
         view: Files of the view.
-        changed_only: Write the rows that the view does not have so, and no others.
+        changed_only: Write only the rows that are new to the view or changed in it.
     """
 
     session: Callable[[], SparkSession]
@@ -212,11 +215,11 @@ class FoldFiles:
     changed_only: bool = False
 
     def write(self, folder: Path) -> tuple[Counts, tuple[ViewFile, ...]]:
-        """Write the view's new data files into a new folder. What else is needed meanwhile is left beside it.
+        """Write the view's new data files into a new folder. Temporary files stay beside the folder.
 
         Returns:
-            What became of the orders, and the files of the view that those in the folder stand for; none of either where
-            nothing changes.
+            The counts of orders, and the files of the view that those in the folder replace. If nothing
+            changes, there are neither new files nor replaced ones.
         """
         folder.mkdir(parents=True)
         plan = self._plan(folder)
@@ -224,7 +227,7 @@ class FoldFiles:
             counts = self._fold_at_once(plan, folder)
         else:
             counts = self._fold_parts(plan, folder)
-        _orders_in.cache_clear()  # a process that goes on for long would keep them
+        _orders_in.cache_clear()  # a long-running process would keep the cached orders
         if counts.inserted or counts.updated:
             return counts, plan.touched
         for file in folder.iterdir():
@@ -249,7 +252,7 @@ class FoldFiles:
         return _Plan(orders=orders, keys=keys, events=events, touched=touched, moved=moved)
 
     def _orders(self) -> tuple[Orders, int] | None:
-        """The events' orders, and how many events there are; None where those are too many to look for their orders."""
+        """Return the events' orders and the number of events; None if these are too many to look up."""
         import pyarrow as pa
 
         events, found = 0, [event_schema().empty_table().select(KEY)]
@@ -261,7 +264,7 @@ class FoldFiles:
         return Orders(_distinct(pa.concat_tables(found))), events
 
     def _count(self, view: Sequence[ViewFile], orders: Orders, keys: str) -> dict[str, int]:
-        """How many of the orders each of some files has."""
+        """Return how many of the orders each of some files has, by path."""
         if (rows := sum(file.rows for file in view)) <= MAX_ROWS_IN_PROCESS:
             with ThreadPoolExecutor(_READERS) as readers:
                 counts = readers.map(lambda file: file.count(orders), view)
@@ -303,6 +306,8 @@ class FoldFiles:
             counts = maker.fold(events, stored)
             yield _one_row(**asdict(counts), written=maker.written)
 
+        # 1. Shuffle: write the rows to fold into files with one batch per partition. `moved` also writes the
+        # unchanged rows of large files.
         moved = self._figures(
             plan.rows,
             (*self.events, *plan.touched),
@@ -313,12 +318,14 @@ class FoldFiles:
             is_event: [name for row in moved if row["is_event"] is is_event for name in row["apart"]]
             for is_event in (True, False)
         }
+        # 2. Fold each partition, which has all rows of its orders.
         folded = self._figures(
             plan.rows,
             range(parts),
             fold,
             "read BIGINT, inserted BIGINT, updated BIGINT, written ARRAY<STRING>",
         )
+        # 3. Move the files of the attempts that count into the folder.
         for row in (*moved, *folded):
             for name in row["written"]:
                 (attempts / name).rename(folder / name)
@@ -329,14 +336,17 @@ class FoldFiles:
     def _figures(
         self, rows: int, tasks: Sequence[Any], work: Callable[[Any], Iterable[pa.RecordBatch]], schema: str
     ) -> list[dict[str, Any]]:
-        """What `work` says of each task, for tasks on so many rows."""
+        """Run `work` on each task, in this process or in Spark's workers, and return the rows it yields.
+
+        `rows` is how many rows all tasks read together: up to `MAX_ROWS_IN_PROCESS` this process runs them.
+        """
         if rows <= MAX_ROWS_IN_PROCESS or len(tasks) < 2:
             return figures_in_process(tasks, work)
         return figures_of(self.session(), tasks, work, schema)
 
 
 class _Maker:
-    """What makes files of the view, in a folder, and notes their names as `written`."""
+    """Writes files of the view into a folder, and collects their names in `written`."""
 
     def __init__(self, folder: Path, *, changed_only: bool) -> None:
         self.written: list[str] = []
@@ -344,9 +354,11 @@ class _Maker:
         self._changed_only = changed_only
 
     def moved(self, file: ViewFile, orders: Orders | None) -> Iterator[pa.Table]:
-        """The rows of a file that are to go together with new events: of a large one those of some orders.
+        """Yield the rows of a file to be written together with new events.
 
-        The other rows of a large one are written to a file of their own.
+        These are all its rows, or for a large file those of some orders.
+
+        The other rows of a large file are written to a file of their own.
         """
         import pyarrow as pa
 
@@ -357,12 +369,16 @@ class _Maker:
             for rows in file.read():
                 is_moved = orders.among(rows)
                 yield rows.filter(pa.array(is_moved))
-                # A row group without rows would cost the file its statistics; without any the file does not count.
+                # A row group without rows would cost the file its statistics. A file without any rows does
+                # not count.
                 if writer is not None and not is_moved.all():
                     writer.write_table(rows.filter(pa.array(~is_moved)))
 
     def fold(self, events: Sequence[pa.Table], stored: Sequence[pa.Table]) -> Counts:
-        """Fold events with the rows that the view has of their orders, and write what comes of it with the other rows."""
+        """Fold events with the view's rows of their orders, and write the result.
+
+        Rows of other orders in `stored` are written together with it.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -386,7 +402,13 @@ class _Maker:
 
 
 def _put_apart(pieces: Iterable[pa.Table], folder: Path, parts: int) -> list[str]:
-    """Write rows into a file of this attempt's own, of each piece one batch a part, in turn; none without rows."""
+    """Shuffle rows into an Arrow file of this attempt.
+
+    For each piece the file has one batch per partition, in the partitions' order.
+
+    Returns:
+        The file's name in a list; an empty list without rows.
+    """
     import pyarrow as pa
 
     name = f"{attempt_name()}.arrow"
@@ -405,7 +427,7 @@ def _put_apart(pieces: Iterable[pa.Table], folder: Path, parts: int) -> list[str
 
 
 def _parts_of(rows: pa.Table, parts: int) -> np.ndarray:
-    """The part that each row is in, by its order."""
+    """Return the partition of each row, by its order."""
     import pyarrow as pa
 
     orders = rows.column(_ORDER_ID).combine_chunks().dictionary_encode()
@@ -414,7 +436,7 @@ def _parts_of(rows: pa.Table, parts: int) -> np.ndarray:
 
 
 def _of_part(file: Path, part: int, parts: int) -> Iterator[pa.Table]:
-    """What `_put_apart` has written of a part."""
+    """Yield the rows that `_put_apart` has written for a partition."""
     import pyarrow as pa
 
     with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as reader:
@@ -423,7 +445,7 @@ def _of_part(file: Path, part: int, parts: int) -> Iterator[pa.Table]:
 
 
 def _put(rows: pa.Table, file: Path) -> Path:
-    """Put rows where workers find them."""
+    """Write rows to a file that workers read."""
     import pyarrow as pa
 
     with pa.ipc.new_file(file, rows.schema) as writer:
@@ -433,7 +455,7 @@ def _put(rows: pa.Table, file: Path) -> Path:
 
 @lru_cache(maxsize=1)
 def _orders_in(file: str) -> Orders:
-    """The orders in a file. Read once for each fold that a worker has tasks of."""
+    """Return the orders in a file. Cached, so that a worker reads the file once for each fold."""
     import pyarrow as pa
 
     with pa.memory_map(file) as source, pa.ipc.open_file(source) as reader:
@@ -445,7 +467,7 @@ def _distinct(keys: pa.Table) -> pa.Table:
 
 
 def _one_row(**values: Any) -> pa.RecordBatch:
-    """A row of figures; lists are of names."""
+    """Return a batch with one row of figures. List values are lists of names."""
     import pyarrow as pa
 
     def array(value: Any) -> pa.Array:

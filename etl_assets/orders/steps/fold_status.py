@@ -1,4 +1,4 @@
-"""warehouse_rows to order_status_view: what is new, folded by order and with what is there."""
+"""The step from warehouse_rows to order_status_view: new rows are folded with the stored ones, by order."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldStatus:
-    """The step. The view has no days; its cursor is on the whole of warehouse_rows."""
+    """The step. The view has no days; its cursor covers the whole of warehouse_rows."""
 
     context: StepContext
     mode: ReadMode
 
     def run(self, days: Sequence[dt.date] = ()) -> StepReport:
-        """Fold the new rows into the view, in one commit; `days` are not looked at."""
+        """Fold the new rows into the view, in one commit; `days` are ignored."""
         source, table = self.context.table(WAREHOUSE_ROWS.name), self.context.table(ORDER_STATUS_VIEW.name)
         seen = table.version()
         version = source.version()
@@ -47,7 +47,7 @@ class FoldStatus:
         recreated = cursor > version
         cursor = -1 if recreated else cursor
         newest = None if snapshot is None else snapshot.maximum("batch_id")
-        # Not by the version: a compaction makes one without new rows.
+        # Compare batch ids, not versions: a compaction makes a version without new rows.
         if snapshot is None or newest is None or newest <= cursor:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
@@ -76,14 +76,14 @@ class _Fold:
     """One fold.
 
     Attributes:
-        context: The step's surroundings.
+        context: The step's context.
         source: warehouse_rows.
         rows: The version of it that is read.
         after: The batch id above which its rows are new.
         table: The view.
-        base: The version of the view that it is planned on.
+        base: The version of the view that the fold is planned on.
         transaction: Identity of the commit.
-        cursors: What the view has consumed with it.
+        cursors: Cursors of the view after the commit.
     """
 
     context: StepContext
@@ -96,9 +96,9 @@ class _Fold:
     cursors: Mapping[str, int]
 
     def commit(self) -> Commit:
-        """Carry it out."""
+        """Fold and commit."""
         stands = self.table.snapshot(self.base)
-        assert stands is not None  # the base is its version
+        assert stands is not None  # `base` is a version of the table
         with staging_folder(self.table, self.base + 1) as staging:
             if can_rewrite(self.table, stands):
                 return self._rewrite(stands, staging)
@@ -123,7 +123,7 @@ class _Fold:
         return commit_rewrite(self.table, rewrite, wait_seconds=self.context.lock_wait_seconds)
 
     def _merge(self, stands: Snapshot, staging: Path) -> Commit:
-        """The same by Delta, of a view that has more to it than files with the contract's columns."""
+        """Merge with Delta, for a view that consists of more than files with the contract's columns."""
         spark, changed = self.context.spark, staging / "changed"
         if stands.is_plain:
             view = [
@@ -184,13 +184,13 @@ def _view_file(path: str, file: StoredFile) -> ViewFile:
 
 
 def _row_count(path: str, told: int | None) -> int:
-    """Rows of a data file: as the log tells, or as its footer does."""
+    """Return the number of rows of a data file: from the log (`told`), or from its footer."""
     import pyarrow.parquet as pq
 
     return pq.read_metadata(path).num_rows if told is None else told
 
 
 def _staged(rows: DataFrame, folder: Path) -> dict[str, int]:
-    """Write rows as Parquet files; how many each of them has."""
+    """Write rows as Parquet files, and return the number of rows of each file."""
     rows.write.parquet(str(folder))
     return {str(file): _row_count(str(file), None) for file in sorted(folder.glob("*.parquet"))}

@@ -1,4 +1,4 @@
-"""The customer reference file to the table customers: an upsert by customer id."""
+"""The step from the customer reference file to the table customers: an upsert by customer id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
 FILE = "file"
-"""Fact of a commit: size and modification time of the file it took."""
+"""Fact of a commit: size in bytes and modification time in nanoseconds of the file it read."""
 
 COLUMNS = ("customer_id", "customer_region")
 _MAX_LINE_BYTES = 1 << 20
@@ -34,13 +34,13 @@ _MAX_LINE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCustomers:
-    """The step. `file` is a CSV with a header that has `customer_id` and `customer_region`."""
+    """The step. `file` is a CSV file whose header has `customer_id` and `customer_region`."""
 
     context: StepContext
     file: Path
 
     def run(self, days: Sequence[dt.date] = ()) -> StepReport:
-        """Upsert the file's customers; an absent file leaves the table as it is. `days` are not looked at.
+        """Upsert the file's customers; a missing file leaves the table as it is. `days` are ignored.
 
         Raises:
             SourceUnreadable: the file cannot be read, lacks a column or has a line too long to be held.
@@ -62,7 +62,7 @@ class LoadCustomers:
         spark = self.context.spark
         base = ensure_table(table, wait_seconds=self.context.lock_wait_seconds)
         read = spark.read.option("header", True).option("__globPaths__", "false").csv(str(self.file))
-        # Of two rows for one customer any rule will do that does not depend on the order of reading.
+        # Of two rows for one customer, any rule that does not depend on the order of reading will do.
         rows = (
             read.where("trim(customer_id) != ''")
             .groupBy(F.trim("customer_id").alias("customer_id"))
@@ -86,13 +86,16 @@ class LoadCustomers:
 
 
 def file_read_last(table: Table, version: int) -> Any:
-    """The fact `FILE` of the last commit that has one, None for none: compactions come in between, and undos keep it."""
+    """Return the fact `FILE` of the last commit that has one; None if none has.
+
+    Compactions come in between, and undos keep the fact.
+    """
     notes = recent_user_metadata(table.path, version, REMEMBERED_COMMITS)
     return next((facts[FILE] for note in notes if FILE in (facts := note.get("facts") or {})), None)
 
 
 def _first_line(file: Path) -> str:
-    """The first line of a file all of whose lines can be held, as Spark holds them."""
+    """Return the first line of a file. Checks that no line is too long for Spark, which holds whole lines."""
     header, before = b"", 0
     try:
         for lines in read_lines(Block(path=str(file), start=0, end=None), _MAX_LINE_BYTES):

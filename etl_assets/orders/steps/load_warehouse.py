@@ -1,4 +1,4 @@
-"""normalized_orders to warehouse_rows: an upsert by warehouse key under the version guard of the offset."""
+"""The step from normalized_orders to warehouse_rows: an insert-only merge by warehouse key."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _UPSERT = UpsertSpec(
 class LoadWarehouse:
     """The step.
 
-    A normalized row never changes, so a key that is in the table is the same row, and the merge only inserts: half the
-    work of one that may update.
+    A normalized row never changes, so a row of the table with the same key is the same row. The merge
+    therefore only inserts, which is half the work of one that may update.
     """
 
     context: StepContext
     mode: ReadMode
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
-        """Upsert what the days have, in one commit."""
+        """Insert the days' new rows, in one commit."""
         table = self.context.table(WAREHOUSE_ROWS.name)
         seen = table.version()
         changes = read_changes(self.context.table(NORMALIZED_ORDERS.name), table, days, self.mode)

@@ -1,4 +1,7 @@
-"""raw_events to normalized_orders: typed and enriched, with dense offsets; what breaks its contract is an exception."""
+"""The step from raw_events to normalized_orders: typed and enriched rows, with dense offsets.
+
+Events that break their contract become exceptions.
+"""
 
 from __future__ import annotations
 
@@ -52,23 +55,27 @@ if TYPE_CHECKING:
 TRANSFORMER = "normalize_orders/1"
 _ONLY_FOR_REFUSED = ("payload", "source", "source_position")
 _REFUSED, _NEW = "reason IS NOT NULL AND NOT known", "reason IS NULL AND NOT known"
-"""A row that is in the table stays there, also when its contract has become stricter."""
+"""Conditions on staged rows.
+
+A row that the table already has stays in it, even if its contract has become stricter.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalize:
-    """The step. `contracts` are the event contracts; tests give others."""
+    """The step. `contracts` are the event contracts; tests pass others."""
 
     context: StepContext
     mode: ReadMode
     contracts: Contracts = field(default_factory=lambda: EVENT_CONTRACTS)
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
-        """Normalize what the days have, in one commit."""
+        """Normalize the days' new events, in one commit."""
         from pyspark.sql import functions as F
 
         table = self.context.table(NORMALIZED_ORDERS.name)
         seen = table.version()
+        # 1. Read the days' changes. Without any, Spark is not started.
         changes = read_changes(self.context.table(RAW_EVENTS.name), table, days, self.mode)
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
         if not changes.days:
@@ -76,13 +83,15 @@ class Normalize:
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         with staging_folder(table, base + 1) as folder:
             staged_path = str(folder / "orders")
-            judged = self._judge(changes, base)  # starts Spark: no column of Spark's can be made before
+            # 2. Stage every event with its reason to be rejected, and whether it is known.
+            judged = self._judge(changes, base)  # starts Spark, before which no Spark column can be built
             kept = {name: F.when(F.col("reason").isNotNull(), F.col(name)) for name in _ONLY_FOR_REFUSED}
             judged = judged.withColumns(kept)
             judged.write.parquet(staged_path)
             failpoint(Failpoint.STAGE_AFTER_WRITE, table=table.name)
             staged = StagedRows(self.context.spark, staged_path, judged.schema)
             self._count(staged, counts)
+            # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.
             if any(figures[REFUSED] for figures in counts.values()):
                 refused = normalize_exceptions(staged.frame.where(_REFUSED))
                 commit_exceptions(
@@ -92,6 +101,7 @@ class Normalize:
                     output=table.name,
                     days=changes.days,
                 )
+            # 4. Assign offsets to the new rows and commit them.
             done = self._commit(staged, changes, base)
         for day, rows in done.net_rows_by_partition.items():
             counts[dt.date.fromisoformat(day)][INSERTED] = rows
@@ -102,7 +112,7 @@ class Normalize:
         )
 
     def _judge(self, changes: Changes, base: int) -> DataFrame:
-        """Every event read, typed, with `reason` and whether it is `known`, that is, in the table already."""
+        """Return every event read, typed, with `reason` and `known`: whether the table already has it."""
         from pyspark.sql import functions as F
 
         spark = self.context.spark
@@ -122,7 +132,7 @@ class Normalize:
         return table.read(self.context.spark, version).select("customer_id", "customer_region")
 
     def _with_replays(self, events: DataFrame, days: Sequence[dt.date]) -> DataFrame:
-        """The events; those that were handed in again with their corrected payload, if any, and where that stands."""
+        """Return the events. Replayed ones get their corrected payload, if any, and the replay's position."""
         from pyspark.sql import functions as F
 
         handed_in = replayed_events(self.context.domain, days)
@@ -140,7 +150,7 @@ class Normalize:
         )
 
     def _count(self, staged: StagedRows, counts: Mapping[dt.date | None, Counter[str]]) -> None:
-        """Figures by day: of two columns of what is staged."""
+        """Count rows read and rejected by day, from three columns of the staged rows."""
         for day, (read, refused) in _counted(staged).items():
             figures = counts[day]
             figures[READ], figures[REFUSED] = read, refused
@@ -174,7 +184,7 @@ class Normalize:
 
 
 def _counted(staged: StagedRows) -> dict[dt.date, tuple[int, int]]:
-    """For each day how many events were read and how many of them are refused."""
+    """Return for each day how many events were read, and how many of them are rejected."""
     from pyspark.sql import functions as F
 
     if staged.is_little:
@@ -191,7 +201,7 @@ def _counted(staged: StagedRows) -> dict[dt.date, tuple[int, int]]:
 
 
 def _count_new_runs(staged: StagedRows, new: DataFrame) -> tuple[Run, ...]:
-    """The runs of the rows that are `_NEW`, one a staged file."""
+    """Return the runs of the rows that are `_NEW`, one per staged file."""
     import pyarrow.compute as pc
 
     if not staged.is_little:

@@ -1,1 +1,1 @@
-"""The tables of the orders pipeline, one module a table."""
+"""The tables of the orders pipeline, one module per table."""

@@ -1,4 +1,4 @@
-"""audit_log: what became of every event."""
+"""audit_log: the outcomes of every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dead_letters: the refused records of all stages, replayable."""
+"""dead_letters: the rejected records of all stages, ready to be replayed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Exceptions of a stage: the records that did not simply become a row; one shape, one table a stage.
+"""Exceptions of a stage: records that did not become a new row.
 
-Belongs here: what a stage writes down itself before its main commit. Does not belong here: dead_letters and
-audit_log, which are made from these tables by their own assets.
+All stages share one shape, with one table per stage.
+
+Belongs here: the exceptions that a stage commits itself, before its main commit. Does not belong here:
+dead_letters and audit_log, which assets of their own derive from these tables.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 
 _CARRIED_OVER = ("source", "source_position", "event_id", "trace_id")
-"""What an exception repeats of the input row it is about, where the input table has it."""
+"""Columns that an exception copies from its input row, if the input table has them."""
 
 _COLUMNS: tuple[Column, ...] = (
     identifier("exception_id", "Deterministic id: a batch that runs again gives the same ones."),
@@ -56,7 +58,10 @@ _COLUMNS: tuple[Column, ...] = (
 
 
 def _exceptions_of(output: TableContract, *, read_from: TableContract | None) -> TableContract:
-    """The exceptions table of the stage that reads one table (or a source outside) and writes another."""
+    """Return the exceptions table of a stage.
+
+    The stage reads one table, or an outside source, and writes another.
+    """
     return TableContract(
         name=f"{output.name}_exceptions",
         description=(

@@ -81,7 +81,7 @@ ORDER_COLUMNS: tuple[Column, ...] = (
     RAW_EVENTS.column("trace_id").taken_from(_RAW),
     RAW_EVENTS.column("span_id").taken_from(_RAW),
 )
-"""What is known of an order event; warehouse_rows has the same."""
+"""Columns of an order event; warehouse_rows has the same ones."""
 
 NORMALIZED_ORDERS = TableContract(
     name="normalized_orders",

@@ -16,7 +16,7 @@ from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 
 _WAREHOUSE = WAREHOUSE_ROWS.name
 _AMOUNTS_TYPE = f"MAP<STRING, {AMOUNT_TYPE}>"
-# Ten digits more than one amount: a sum must not overflow, because an overflow would stop the whole batch.
+# Ten digits more than one amount: an overflow of a sum would stop the whole batch.
 _TOTAL_TYPE = "DECIMAL(28,2)"
 
 

@@ -1,4 +1,4 @@
-"""raw_events: what arrived, once, in order."""
+"""raw_events: accepted events, each once, in order of acceptance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""warehouse_rows: one row an event, keyed, for sinks."""
+"""warehouse_rows: one keyed row per event, for sinks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Transforms of the orders pipeline: DataFrame to DataFrame, pure."""
+"""Transforms of the orders pipeline: pure functions from frames, or Arrow tables, to the same."""

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _RECORD = ("source", "source_position", "attempt")
-"""What tells records at ingest apart, with their attempts."""
+"""Columns that identify a record and its attempt at ingest."""
 
 
 def audit_accepted(raw_events: DataFrame) -> DataFrame:
-    """Accepted events; those that came as the replay of a dead letter are `replayed`."""
+    """Return audit rows of accepted events; replays of dead letters have the outcome `replayed`."""
     from pyspark.sql import functions as F
 
     again = F.col("source") == REPLAYS
@@ -39,12 +39,12 @@ def audit_accepted(raw_events: DataFrame) -> DataFrame:
 
 
 def audit_normalized(orders: DataFrame, refused_before: DataFrame, recorded_at: object) -> DataFrame:
-    """Normalized events; those that had been refused before are one attempt further.
+    """Return audit rows of normalized events; an event that was rejected before has the next attempt.
 
     Args:
         orders: normalized_orders' columns.
-        refused_before: `event_id, attempt` of this stage's refusals.
-        recorded_at: When the batch was recorded; the rows do not carry a time of their own.
+        refused_before: `event_id, attempt` of this stage's rejects.
+        recorded_at: When the batch was recorded; the rows have no time of their own.
     """
     from pyspark.sql import functions as F
 
@@ -65,7 +65,7 @@ def audit_normalized(orders: DataFrame, refused_before: DataFrame, recorded_at: 
 
 
 def audit_committed(rows: DataFrame) -> DataFrame:
-    """Events that became warehouse rows."""
+    """Return audit rows of events that became warehouse rows."""
     from pyspark.sql import functions as F
 
     return rows.select(
@@ -84,7 +84,7 @@ def audit_committed(rows: DataFrame) -> DataFrame:
 
 
 def audit_exceptions(exceptions: DataFrame) -> DataFrame:
-    """What a stage refused or met again."""
+    """Return audit rows of a stage's exceptions: rejects, and at ingest also duplicates and conflicts."""
     from pyspark.sql import functions as F
 
     at_ingest = F.col("stage") == "ingest"
@@ -107,7 +107,10 @@ def audit_exceptions(exceptions: DataFrame) -> DataFrame:
 
 
 def files_read_again(raw_events: DataFrame) -> DataFrame:
-    """Names of the files that several batches have read, because they were changed in between: `file`. Few, or none."""
+    """Return the files that several batches have read, because they changed in between, as `file`.
+
+    There are few, or none.
+    """
     from pyspark.sql import functions as F
 
     batches = raw_events.groupBy(_file().alias("file")).agg(
@@ -119,13 +122,18 @@ def files_read_again(raw_events: DataFrame) -> DataFrame:
 def first_outcomes(
     accepted: DataFrame | None, refused: DataFrame | None, read_again: DataFrame | None
 ) -> list[DataFrame]:
-    """Of each record at ingest the first outcome: a line has another one once its file was changed after it had been read.
+    """Return the first outcome of each record at ingest.
+
+    A line has a second outcome if its file was changed after it had been read.
 
     Args:
         accepted: Audit rows of accepted events; None if there are none.
-        refused: Audit rows of what ingest refused or met again, few beside them; None if there are none.
-        read_again: The files of accepted events whose lines may have two outcomes in `accepted` alone, as of
+        refused: Audit rows of ingest's exceptions, few compared with `accepted`; None if there are none.
+        read_again: The files of accepted events whose lines may have two outcomes in `accepted` alone, from
             `files_read_again`; None if there are none.
+
+    Returns:
+        Frames whose union has the audit rows.
     """
     from pyspark.sql import functions as F
 
@@ -155,7 +163,7 @@ def _first(rows: DataFrame) -> DataFrame:
 
 
 def _file() -> Column:
-    """The source position without its line, which follows the last colon."""
+    """Return the column of the source position without its line, which follows the last colon."""
     from pyspark.sql import functions as F
 
     line = F.substring_index("source_position", ":", -1)

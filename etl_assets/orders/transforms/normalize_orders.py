@@ -1,4 +1,7 @@
-"""Raw events to normalized orders: typed, lifted to the newest version, enriched; or the reason why not."""
+"""Raw events to normalized orders: typed, upcast to the newest version, enriched.
+
+An event that breaks its contract gets the reason instead.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,17 @@ _AMOUNT_TEXT = Matches(r"-?[0-9]{1,16}([.][0-9]{1,2})?", "a decimal number")
 def normalize_orders(
     events: DataFrame, customers: DataFrame, contracts: Contracts = EVENT_CONTRACTS
 ) -> DataFrame:
-    """Type, lift and enrich events; every input row is one output row.
+    """Type, upcast and enrich events; every input row becomes one output row.
 
     Args:
         events: raw_events' columns.
-        customers: `customer_id, customer_region`, one row a customer. An unknown customer has a null region.
+        customers: `customer_id, customer_region`, one row per customer. An unknown customer has a null
+            region.
         contracts: Payload contracts by event type.
 
     Returns:
         The input's `offset` as `raw_offset`, `payload`, `source`, `source_position`, the order columns of
-        normalized_orders, and `reason`, `error`: both null for a row that keeps its contract.
+        normalized_orders, and `reason`, `error`, which are both null for a row that meets its contract.
     """
     from pyspark.sql import functions as F
 
@@ -89,7 +93,7 @@ def normalize_orders(
 
 
 def _text_sql(column: PayloadColumn, contracts: Contracts) -> str:
-    """The text of a payload column, wherever the event's type and version keep it."""
+    """Return SQL for the text of a payload column, from the field of the event's type and version."""
     by_type = {}
     for event_type, contract in contracts.items():
         for field in contract.fields:
@@ -111,11 +115,13 @@ def _by_version(field: PayloadField, contract: EventContract) -> str:
 
 
 def _exact_text(field: PayloadField, name: str) -> str:
-    """A field's value as text, with every digit; empty, which no contract takes, for a value of another JSON type.
+    """Return SQL for a field's value as text, with every digit.
 
-    `from_json` gives a string as it is, but takes a number through a double. The payload is canonical, so a value that
-    stands behind its key just as `from_json` gives it was not changed; any other is read again, exactly. The key's text
-    can also stand for a nested field, or end the name of another one: only if it stands there once, it is this field's.
+    A value of another JSON type becomes the empty text, which no contract accepts. `from_json` returns a
+    string as it is, but reads a number through a double. The payload is canonical, so a value that follows
+    its key exactly as `from_json` returns it was not changed; any other value is read again, exactly. The
+    text of the key may also belong to a nested field, or end the name of another one. Only if it occurs once,
+    it is this field's.
     """
     value = f"__payload.{identifier(name)}"
     key, path = string_literal(f'"{name}":'), string_literal("$." + name)
@@ -135,7 +141,10 @@ def _exact_text(field: PayloadField, name: str) -> str:
 
 
 def _amount_sql() -> str:
-    """The amount, NULL for a text that is none: nothing that a producer sends may make the query fail."""
+    """Return SQL for the amount, NULL for a text that is not an amount.
+
+    No input of a producer may make the query fail.
+    """
     pattern = string_literal(_AMOUNT_TEXT.whole_value_pattern)
     return f"CASE WHEN __amount RLIKE {pattern} THEN try_cast(__amount AS DECIMAL(18,2)) END"
 
@@ -150,7 +159,7 @@ def _by_type(values: Mapping[EventType, str], otherwise: str = "NULL") -> str:
 
 
 def _judgement_sql(contracts: Contracts) -> str:
-    """`STRUCT<reason, error>` of the first thing that is wrong with a row, null for a good one."""
+    """Return SQL for `STRUCT<reason, error>` of the first violation of a row, null for a valid row."""
     newest = _by_type({name: str(contract.newest_version) for name, contract in contracts.items()})
     unknown = _judgement(DeadLetterReason.UNKNOWN_EVENT_TYPE, "'the event type has no contract'")
     newer = _judgement(
@@ -178,7 +187,7 @@ def _judgement_sql(contracts: Contracts) -> str:
 
 
 def _missing_sql(contract: EventContract) -> str:
-    """Name of the first required payload field that has no value."""
+    """Return SQL for the name of the first required payload field without a value."""
     cases = " ".join(
         f"WHEN {'__amount' if field.column is PayloadColumn.AMOUNT else field.column.value} IS NULL"
         f" THEN {string_literal(field.name)}"

@@ -1,6 +1,8 @@
-"""Order events folded to one row an order: the same row in whatever order, and however often, events are read.
+"""Order events folded to one row per order.
 
-Plain columns in, plain columns out, by pyarrow: the step's process does it for a few rows, Spark's workers for many.
+The row is the same in whatever order, and however often, events are read.
+
+Columns in, columns out, by pyarrow: the step's process folds a few rows, Spark's workers fold many.
 """
 
 from __future__ import annotations
@@ -34,34 +36,34 @@ EVENT_COLUMNS = (
     "normalized_offset",
     "committed_at",
 )
-"""What of warehouse_rows is folded."""
+"""Columns of warehouse_rows that are folded."""
 _TIMES = {status: f"{status.value}_at" for status in OrderStatus}
 _AMOUNTS = {"order_amounts": EventType.ORDER_CREATED, "paid_amounts": EventType.PAYMENT_PROCESSED}
 _TOTALS = {"order_amounts": "order_total", "paid_amounts": "paid_total"}
 _HOW = {
     **dict.fromkeys(KEY, "first"),
-    # Of several values the least: any rule will do that does not depend on the order of reading.
+    # The least of several values: any rule that does not depend on the order of reading will do.
     **dict.fromkeys((*_TIMES.values(), "currency", "customer_id"), "min"),
-    # Of the row with the highest offset.
+    # From the row with the highest offset.
     **dict.fromkeys(("last_event_id", "last_offset"), "last"),
     "updated_at": "max",
 }
-"""How a column comes from those of the rows that are folded."""
+"""The aggregation of each column over the rows of an order."""
 _ORDER = "order"
-"""The number of a row's order among those that are folded together."""
+"""Column with the number of a row's order among the orders folded together."""
 _ENTRY = (_ORDER, "event_id", "amount")
-"""An entry of an order's map."""
+"""Columns of an entry of an order's map."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """What folding came to.
+    """Result of a fold.
 
     Attributes:
         rows: order_status_view's columns, one row for each `tenant_id, order_id`.
-        read: How many of them the events are of.
-        is_changed: For each of them whether the view does not have it, or has it otherwise.
-        inserted: How many the view does not have.
+        read: Number of orders that the events belong to.
+        is_changed: For each row, whether it is new to the view or changed in it.
+        inserted: Number of rows that are new to the view.
     """
 
     rows: pa.Table
@@ -71,17 +73,17 @@ class Folded:
 
     @property
     def updated(self) -> int:
-        """How many the view has otherwise."""
+        """Number of rows that are changed in the view."""
         return int(self.is_changed.sum()) - self.inserted
 
 
 def view_schema() -> pa.Schema:
-    """order_status_view's columns as a data file has them."""
+    """Return the schema of order_status_view's data files."""
     return data_file_schema(ORDER_STATUS_VIEW)
 
 
 def event_schema() -> pa.Schema:
-    """`EVENT_COLUMNS`, likewise."""
+    """Return the schema of `EVENT_COLUMNS` in data files."""
     import pyarrow as pa
 
     schema = data_file_schema(WAREHOUSE_ROWS)
@@ -89,20 +91,23 @@ def event_schema() -> pa.Schema:
 
 
 def fold_orders(events: pa.Table, stored: pa.Table) -> Folded:
-    """Fold events by order, with what the view has of these orders.
+    """Fold events by order, together with the view's rows of these orders.
 
-    Commutative, associative and idempotent, because minimum, maximum and the union of sets are.
+    The fold is commutative, associative and idempotent, because minimum, maximum and the union of sets are.
 
     Args:
-        events: `EVENT_COLUMNS`; an event may be there more than once, and may be in the view already.
-        stored: Rows of the view, with its columns: those of the events' orders, and any others, which stay as they are.
+        events: `EVENT_COLUMNS`; an event may occur more than once, and may be in the view already.
+        stored: Rows of the view, with its columns: those of the events' orders, and any others, which stay as
+            they are.
     """
     import pyarrow as pa
 
+    # 1. Fold all columns except the amounts.
     states = pa.concat_tables([_states(events), stored.select(list(_HOW))])
     order = _orders(states)
     rows = _folded(states, order)
     of_events, of_stored = order[: events.num_rows], order[events.num_rows :]
+    # 2. Fold the amounts: the union of the maps, and their sums.
     for column, event_type in _AMOUNTS.items():
         told = _told(events, event_type, of_events)
         known = _known(stored.column(column), of_stored)
@@ -111,6 +116,7 @@ def fold_orders(events: pa.Table, stored: pa.Table) -> Folded:
         rows = rows.append_column(_TOTALS[column], _sums(entries, rows.num_rows))
     rows = rows.append_column("order_status", _status(rows))
     rows = rows.select(ORDER_STATUS_VIEW.names).cast(view_schema())
+    # 3. Find the stored rows that changed.
     is_changed = np.ones(rows.num_rows, dtype=bool)
     is_changed[of_stored] = _differ(stored, rows.take(pa.array(of_stored)))
     return Folded(
@@ -122,7 +128,7 @@ def fold_orders(events: pa.Table, stored: pa.Table) -> Folded:
 
 
 def _states(events: pa.Table) -> pa.Table:
-    """Each event as the state it would be alone, but for the amounts."""
+    """Return each event as the state that it would be alone, without the amounts."""
     import pyarrow as pa
 
     columns = {name: events.column(name) for name in (*KEY, "currency", "customer_id")}
@@ -136,25 +142,25 @@ def _states(events: pa.Table) -> pa.Table:
 
 
 def _orders(states: pa.Table) -> np.ndarray:
-    """For each row the number of its order, dense from 0."""
+    """Return for each row the number of its order, dense from 0."""
     tenant, order = (states.column(name).combine_chunks().dictionary_encode() for name in KEY)
     codes = tenant.indices.to_numpy().astype(np.int64) * len(order.dictionary) + order.indices.to_numpy()
     return np.unique(codes, return_inverse=True)[1]
 
 
 def _folded(states: pa.Table, order: np.ndarray) -> pa.Table:
-    """One row an order, by its number, without what the amounts say."""
+    """Return one row per order, sorted by its number, without the amounts."""
     import pyarrow as pa
 
     by_offset = np.argsort(states.column("last_offset").to_numpy(), kind="stable")
     rows = states.append_column(_ORDER, pa.array(order)).take(pa.array(by_offset))
-    # One thread, so that the last one is the one with the highest offset.
+    # One thread, so that "last" is the row with the highest offset.
     found = rows.group_by(_ORDER, use_threads=False).aggregate(list(_HOW.items())).sort_by(_ORDER)
     return found.select([f"{name}_{how}" for name, how in _HOW.items()]).rename_columns(list(_HOW))
 
 
 def _told(events: pa.Table, event_type: EventType, order: np.ndarray) -> pa.Table:
-    """The amounts that events of a type have."""
+    """Return the amounts of events of a type, as `_ENTRY`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -163,7 +169,7 @@ def _told(events: pa.Table, event_type: EventType, order: np.ndarray) -> pa.Tabl
 
 
 def _known(maps: pa.ChunkedArray, order: np.ndarray) -> Iterator[pa.Table]:
-    """The amounts that maps have."""
+    """Yield the amounts in maps, as `_ENTRY`."""
     import pyarrow as pa
 
     for chunk in maps.chunks:
@@ -176,13 +182,13 @@ def _known(maps: pa.ChunkedArray, order: np.ndarray) -> Iterator[pa.Table]:
 
 
 def _each_once(entries: pa.Table) -> pa.Table:
-    """Each event of an order once, in order of the orders."""
+    """Return each event of an order once, sorted by order."""
     once = entries.group_by(list(_ENTRY[:2]), use_threads=False).aggregate([("amount", "min")])
     return once.rename_columns(_ENTRY).sort_by(_ORDER)
 
 
 def _maps(entries: pa.Table, orders: int) -> pa.MapArray:
-    """The map of each order."""
+    """Return the map of each order."""
     import pyarrow as pa
 
     sizes = np.bincount(entries.column(_ORDER).to_numpy(), minlength=orders)
@@ -192,7 +198,7 @@ def _maps(entries: pa.Table, orders: int) -> pa.MapArray:
 
 
 def _sums(entries: pa.Table, orders: int) -> pa.ChunkedArray:
-    """The sum of each order's amounts, 0.00 for none."""
+    """Return the sum of each order's amounts, 0.00 for an order without amounts."""
     import pyarrow as pa
 
     sums = entries.group_by(_ORDER, use_threads=False).aggregate([("amount", "sum")])
@@ -203,7 +209,7 @@ def _sums(entries: pa.Table, orders: int) -> pa.ChunkedArray:
 
 
 def _status(rows: pa.Table) -> pa.ChunkedArray:
-    """The highest status whose time is known."""
+    """Return the highest status whose time is known."""
     ranked = sorted(OrderStatus, key=lambda status: status.rank, reverse=True)
     known = (_call("is_valid", rows.column(_TIMES[status])) for status in ranked)
     each = (
@@ -213,7 +219,7 @@ def _status(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _differ(stored: pa.Table, folded: pa.Table) -> np.ndarray:
-    """Row by row, whether they say something else. Maps only ever grow, so their sizes tell."""
+    """Return row by row whether they differ. Maps only ever grow, so comparing their sizes is enough."""
     differ = np.zeros(stored.num_rows, dtype=bool)
     for name in (name for name in ORDER_STATUS_VIEW.names if name not in _AMOUNTS):
         before, after = stored.column(name), folded.column(name)
@@ -226,13 +232,13 @@ def _differ(stored: pa.Table, folded: pa.Table) -> np.ndarray:
 
 
 def _sizes(maps: pa.ChunkedArray) -> np.ndarray:
-    """How many entries each map has."""
+    """Return how many entries each map has."""
     empty = np.empty(0, dtype=np.int64)
     return np.concatenate([empty, *(np.diff(chunk.offsets.to_numpy()) for chunk in maps.chunks)])
 
 
 def _call(function: str, *values: Any) -> Any:
-    """A function of Arrow's by its name: those that are made when it is loaded are not known to type checkers."""
+    """Call a function of Arrow by its name: type checkers do not know functions defined on import."""
     import pyarrow.compute as pc
 
     return pc.call_function(function, list(values))

@@ -1,4 +1,4 @@
-"""Normalized orders to warehouse rows: the same columns under the key that sinks write by."""
+"""Normalized orders to warehouse rows: the same columns, under the key that sinks use."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 
 def warehouse_rows(orders: DataFrame) -> DataFrame:
-    """Key normalized rows.
+    """Add the warehouse key to normalized rows.
 
     Args:
         orders: normalized_orders' columns.
 
     Returns:
-        `warehouse_key`, `normalized_offset`, the order columns and `partition_date`, one row for each input row.
+        `warehouse_key`, `normalized_offset`, the order columns and `partition_date`, one row for each input
+        row.
     """
     from pyspark.sql import functions as F
 
