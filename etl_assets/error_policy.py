@@ -65,7 +65,7 @@ _SPARK_WENT_AWAY = (
         names=("SparkConnectException",),
         conditions=("INVALID_HANDLE", "NO_ACTIVE_SESSION"),
         decision=Decision.RETRY,
-        why="the Spark Connect server has started anew, or has ended the session",
+        why="the Spark Connect server was restarted, or has ended the session",
     ),
 )
 # By name, because classes of pyspark, Delta and py4j are imported only with Spark. The first match wins.
@@ -109,7 +109,7 @@ RULES = (
     ErrorRule(
         names=("Fenced", "StaleGeneration"),
         decision=Decision.RETRY,
-        why="the table moved; the step finds out where to, and plans anew",
+        why="the table moved; the step finds out where to, and plans again",
     ),
     ErrorRule(
         names=("SourceChanged",),
@@ -124,7 +124,9 @@ RULES = (
         why="another program changed the table; an operator must decide what becomes of it",
     ),
     ErrorRule(names=("RowsRefused",), decision=Decision.SPLIT, why="some of the rows cannot be stored"),
-    ErrorRule(names=("EtlAssetsError",), decision=Decision.STOP, why="somebody must act; the error says how"),
+    ErrorRule(
+        names=("EtlAssetsError",), decision=Decision.STOP, why="an operator must act; the error says how"
+    ),
     ErrorRule(
         names=("AnalysisException", "ParseException", "InvalidPlanInput"),
         decision=Decision.STOP,
@@ -166,7 +168,7 @@ def advice(error: BaseException) -> str:
     return {
         Decision.RETRY: "nothing, unless it goes on: the step is repeated",
         Decision.SPLIT: "look at the partitions named; the others were committed",
-        Decision.STOP: "read the error below, mend its cause, and run the partition again",
+        Decision.STOP: "read the error below, fix its cause, and run the partition again",
     }[decide(error)]
 
 

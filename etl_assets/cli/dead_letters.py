@@ -126,7 +126,7 @@ def show(letter_id: str, raw: bool, as_json: bool) -> None:
     )
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--reason", "text", required=True, metavar="TEXT", help="Why, for whoever asks later.")
+@click.option("--reason", "text", required=True, metavar="TEXT", help="Why; it is kept with the dead letter.")
 @JSON
 def discard(ids: tuple[str, ...], text: str, as_json: bool) -> None:
     """Give open dead letters up. They stay in the table with state `discarded` and your reason."""

@@ -36,7 +36,7 @@ def list_command(sink: str | None, as_json: bool) -> None:
     for each in found:
         age = max(dt.timedelta(), dt.datetime.now(dt.UTC) - each.reserved_at)
         owner = f"{each.owner_process} in {each.owner_domain}"
-        fenced = ", fenced: whoever asks next gets it" if each.is_fenced else ""
+        fenced = ", fenced: the next one that asks gets it" if each.is_fenced else ""
         click.echo(
             f"{each.sink} {each.key}: attempt {each.attempt}, for {age.total_seconds():,.0f} s by {owner}{fenced}"
         )

@@ -176,7 +176,7 @@ def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:
 
     at_ingest = {each.day for each in handed_in if each.stage == "ingest"}
     at_normalize = {each.day for each in handed_in if each.stage == "normalize"}
-    if any(each.anew and each.stage == "ingest" for each in handed_in):
+    if any(each.is_new and each.stage == "ingest" for each in handed_in):
         _wait_until_settled(settings.landing.settle_seconds)
     with open_instance(settings) as instance:
         if at_ingest:

@@ -168,11 +168,11 @@ def repair(names: tuple[str, ...], contents: bool) -> None:
                 fix = _relocation(table, mirrored, domain) or error.fix
                 click.echo(f"{table} in {domain}: {problems[0]}; not repaired: {error.message} ({fix})")
             else:
-                click.echo(f"{table} in {domain}: {problems[0]}; built anew")
+                click.echo(f"{table} in {domain}: {problems[0]}; rebuilt")
         for each in mirrored.differing() if contents else ():
             where = f"{table} in {', '.join(each.wrong)}: {each}"
             try:
-                mirrored.mend(each)
+                mirrored.repair_files(each)
             except (MirrorError, Unanswered) as error:
                 done = False
                 click.echo(f"{where}; not repaired ({error.fix})")

@@ -221,7 +221,7 @@ def commit_compaction(
         together = _small_together(compaction, newest)
         if not _is_little(table, newest, together):
             return None  # Too much for this process by now. The next plan leaves it to Delta.
-        execute = partial(_write_anew, compaction, together, table, newest)
+        execute = partial(_rewrite_files, compaction, together, table, newest)
         return write_version(None, table, newest.version + 1, execute)
 
 
@@ -252,7 +252,7 @@ def _age(file: StoredFile) -> tuple[int, int]:
     return file.statistics.get("minValues", {}).get("batch_id", -1), file.modified
 
 
-def _write_anew(
+def _rewrite_files(
     compaction: Compaction,
     together: _Together,
     table: Table,
@@ -281,7 +281,7 @@ def _write_anew(
     removed = tuple(file for files in together for file in files)
     before, after = sum(file.rows for file in removed), sum(file.rows for file in new.files)
     if before != after:
-        raise RuntimeError(f"{before} rows of {table.name} became {after} when written anew")
+        raise RuntimeError(f"{before} rows of {table.name} became {after} when rewritten")
     entry = NewEntry(
         operation="OPTIMIZE",
         base_version=snapshot.version,

@@ -57,20 +57,20 @@ class KeyIndex:
             return []
         with self._alone():
             try:
-                found = self._up_to(version, anew=False).days_of(hashes)
+                found = self._up_to(version, rebuild=False).days_of(hashes)
             except Unreadable:
-                logger.warning("the index of %s.%s is broken and made anew", self._table.name, self._column)
-                found = self._up_to(version, anew=True).days_of(hashes)
+                logger.warning("the index of %s.%s is broken and is rebuilt", self._table.name, self._column)
+                found = self._up_to(version, rebuild=True).days_of(hashes)
         return sorted(_EPOCH_DAY + dt.timedelta(days=day) for day in found)
 
-    def _up_to(self, version: int, *, anew: bool) -> SortedRuns:
-        """Return the index of a version or a later one; `anew` rebuilds it."""
+    def _up_to(self, version: int, *, rebuild: bool) -> SortedRuns:
+        """Return the index of a version or a later one; `rebuild` discards what is there."""
         snapshot = self._table.snapshot(version)
         if snapshot is None:
             return SortedRuns(self._folder, (), {})
         expect(self._table.name, snapshot, Access.INDEX)
         mark: dict[str, Any] = {"format": FORMAT, "table": snapshot.table_id}
-        index = None if anew else SortedRuns.load(self._folder)
+        index = None if rebuild else SortedRuns.load(self._folder)
         if (
             index is not None
             and {name: index.mark.get(name) for name in mark} == mark

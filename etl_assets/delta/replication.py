@@ -26,7 +26,7 @@ from etl_assets.errors import (
 )
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.mirroring.checkpoints import checkpoint_replicas
-from etl_assets.mirroring.contents import Differing, differing, mend
+from etl_assets.mirroring.contents import Differing, differing, repair_files
 from etl_assets.mirroring.couriers import ThreadCouriers
 from etl_assets.mirroring.first_copy import Conversion
 from etl_assets.mirroring.inspection import ScrubFinding, ScrubProgress, look
@@ -308,7 +308,7 @@ class Replication:
         state = self.acknowledged()
         return [] if state is None else list(differing(self._table, state))
 
-    def mend(self, found: Differing) -> None:
+    def repair_files(self, found: Differing) -> None:
         """Replace differing bytes with the bytes that most replicas have.
 
         Raises:
@@ -316,7 +316,7 @@ class Replication:
             QuorumUnavailable: too few domains answer.
             Unanswered: one of the domains concerned does not answer.
         """
-        mend(self._table, self._reading.acknowledged(), found)
+        repair_files(self._table, self._reading.acknowledged(), found)
 
     def look(self, domain: str, since: ScrubProgress | None) -> ScrubFinding:
         """Scrub the next piece of a domain's replica; the finding is empty where the domain has none.

@@ -104,7 +104,7 @@ def _execute(table: Table, rewrite: Rewrite, place: Place, writer: str) -> None:
     (done,) = written
     stay, gone = sum(file.rows for file in new.files) - done.inserted, sum(file.rows for file in done.removed)
     if stay != gone and all(file.tells_rows for file in done.removed):
-        raise RuntimeError(f"{gone} rows of {table.name} became {stay} when written anew")
+        raise RuntimeError(f"{gone} rows of {table.name} became {stay} when rewritten")
     transaction = rewrite.transaction
     entry = NewEntry(
         operation="MERGE",

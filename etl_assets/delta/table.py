@@ -385,7 +385,7 @@ class Snapshot:
         """
         found = self._files("path", "num_records", f"null_count.{column}", f"max.{column}")
         highest = (
-            self._maximum_in(path, column) if _is_untold(rows, nulls, high) else high
+            self._maximum_in(path, column) if _is_unknown(rows, nulls, high) else high
             for path, rows, nulls, high in found
         )
         return max((value for value in highest if value is not None), default=None)
@@ -438,7 +438,7 @@ class Snapshot:
         newest: dict[dt.date, int] = {}
         found = self._files("partition.partition_date", "num_records", "null_count.batch_id", "max.batch_id")
         for day, rows, nulls, high in found:
-            batch = self.version if _is_untold(rows, nulls, high) else high
+            batch = self.version if _is_unknown(rows, nulls, high) else high
             if day is not None and batch is not None:
                 newest[day] = max(newest.get(day, -1), batch)
         return newest
@@ -457,7 +457,7 @@ class Snapshot:
         return zip(*found, strict=True)
 
 
-def _is_untold(rows: int | None, nulls: int | None, high: int | None) -> bool:
+def _is_unknown(rows: int | None, nulls: int | None, high: int | None) -> bool:
     """Return whether a file may have values of a column above its statistics.
 
     True if the statistics have no bound although the file may have values.

@@ -192,7 +192,7 @@ class Engine:
     def _notice_changes(self) -> None:
         self._compared = time.monotonic()
         if not self._stale and loaded_state(os.environ) != self._state:
-            self._say("code or settings have changed: beginning anew")
+            self._say("code or settings have changed: starting again")
             self._stale = True
 
     def _status(self) -> dict[str, Any]:

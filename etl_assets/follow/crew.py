@@ -152,7 +152,7 @@ class StepRunner:
 
         def run(keys: Sequence[str]) -> StepReport:
             if self.leaving():
-                raise InterruptedError(f"{table} is left to whoever comes next")
+                raise InterruptedError(f"{table} is left to the next run")
             with context.turn(table), domain_watched(context):
                 report = step.run([dt.date.fromisoformat(key) for key in keys])
                 return replace(report, domain=domain.name)
@@ -171,7 +171,7 @@ class StepRunner:
         def waiting() -> None:
             self.alive()
             if self.leaving():
-                raise InterruptedError("whoever leaves waits for nothing")
+                raise InterruptedError("a process that leaves waits for nothing")
 
         return TableQueue(folder=self.settings.turns_path, waiting=waiting)
 

@@ -129,7 +129,7 @@ class Follower:
                 ]
                 self._carry_on(held)
             except KeyboardInterrupt:
-                logger.warning("leaving: what has begun is cancelled, and done by whoever comes next")
+                logger.warning("leaving: what has begun is cancelled, and done by the next run or follower")
             finally:
                 self._leave(threads)
 

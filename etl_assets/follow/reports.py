@@ -86,7 +86,7 @@ class Reports:
 
     def __init__(self, settings: Settings, tell: Callable[[Event], None], *, follower: str) -> None:
         self._settings, self._tell, self._follower = settings, tell, follower
-        self._untold: dict[str, Unreported] = {}
+        self._unreported: dict[str, Unreported] = {}
         self._checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = {}
         self._lock = threading.Lock()
 
@@ -94,7 +94,7 @@ class Reports:
         """Add the report of a step that ran for some days."""
         new = Unreported(days=frozenset(days), report=report, as_of=as_of)
         with self._lock:
-            self._untold[table] = self._untold[table] + new if table in self._untold else new
+            self._unreported[table] = self._unreported[table] + new if table in self._unreported else new
 
     def check(self) -> dict[tuple[str, str], str]:
         """Evaluate the invariants. Call it only when no table of the path is behind an earlier one.
@@ -125,14 +125,14 @@ class Reports:
         as newer than its inputs only if the table has consumed them.
         """
         with self._lock:
-            untold, self._untold = self._untold, {}
+            unreported, self._unreported = self._unreported, {}
             checks, self._checks = self._checks, {}
         try:
-            for table, news in sorted(untold.items(), key=lambda item: item[1].as_of):
+            for table, news in sorted(unreported.items(), key=lambda item: item[1].as_of):
                 for day, event in self._materializations(table, news):
                     self._tell(event)
-                    untold[table] = untold[table].without(day)
-                del untold[table]
+                    unreported[table] = unreported[table].without(day)
+                del unreported[table]
             for key, evaluation in list(checks.items()):
                 self._tell(evaluation)
                 del checks[key]
@@ -142,19 +142,19 @@ class Reports:
                 type(error).__name__,
                 error,
             )
-            self._keep(untold, checks)
+            self._keep(unreported, checks)
             return False
         return True
 
     def _keep(
-        self, untold: dict[str, Unreported], checks: dict[tuple[str, str], dg.AssetCheckEvaluation]
+        self, unreported: dict[str, Unreported], checks: dict[tuple[str, str], dg.AssetCheckEvaluation]
     ) -> None:
         with self._lock:
             later = {
-                table: untold[table] + news if table in untold else news
-                for table, news in self._untold.items()
+                table: unreported[table] + news if table in unreported else news
+                for table, news in self._unreported.items()
             }
-            self._untold = untold | later
+            self._unreported = unreported | later
             self._checks = checks | self._checks
 
     def _materializations(

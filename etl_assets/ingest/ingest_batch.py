@@ -400,7 +400,7 @@ class IngestBatch:
         if done.repeated:
             raise CommitConflict(
                 f"another run committed batch {self.plan.batch_id} of {self.table.name}",
-                fix="run again: files that it has not read are planned anew",
+                fix="run again: files that it has not read are planned again",
                 table=self.table.name,
             )
         return done

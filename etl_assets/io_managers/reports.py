@@ -85,5 +85,5 @@ def _fixes(failed: Mapping[str, Exception]) -> str:
     fixes = {error.fix for error in failed.values() if isinstance(error, EtlAssetsError)}
     return (
         " / ".join(sorted(fixes))
-        or "mend the data of these partitions and run them again; the others are stored"
+        or "fix the data of these partitions and run them again; the others are stored"
     )

@@ -41,7 +41,7 @@ def compaction_job(settings: Settings, assets: Sequence[dg.AssetsDefinition]) ->
     shown = {asset.key.to_user_string() for asset in assets}
 
     @dg.op(
-        description="Writes the small files of each table anew, as few larger ones. Without any it starts no Spark.",
+        description="Rewrites the small files of each table as few larger ones. Without any it starts no Spark.",
         retry_policy=dg.RetryPolicy(
             max_retries=settings.runs.max_retries,
             delay=settings.runs.retry_delay_seconds,

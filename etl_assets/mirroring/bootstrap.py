@@ -87,7 +87,7 @@ def bootstrap(
         for domain in roles
     ):
         raise _refused(
-            table, "somebody else creates it at the same time", "look at what they created; run it again"
+            table, "another process creates it at the same time", "look at what they created; run it again"
         )
     return state.locator
 

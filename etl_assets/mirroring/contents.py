@@ -71,7 +71,7 @@ def differing(table: MirroredTable, state: State) -> Iterator[Differing]:
             yield Differing(file=file, right=tuple(right), wrong=tuple(sorted(digests.keys() - set(right))))
 
 
-def mend(table: MirroredTable, state: State, found: Differing) -> None:
+def repair_files(table: MirroredTable, state: State, found: Differing) -> None:
     """Replace wrong bytes of a data file by those of a replica that is right, atomically and durably.
 
     A concurrent reader gets either the old or the new content, never a mixture.

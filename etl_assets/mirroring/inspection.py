@@ -160,7 +160,7 @@ def live_now(table: MirroredTable, replica: ReplicaStore, at: Published, base: B
     newest = there.newest()
     if newest is None and (problem := there.problem()) is not None:
         raise ReplicaCorrupt(
-            problem, fix="`etl-assets tables repair` builds the replica anew", domain=replica.domain
+            problem, fix="`etl-assets tables repair` rebuilds the replica", domain=replica.domain
         )
     content = there.of(base) if newest is None else newest.content
     first = (base.first if newest is None else newest.version) if content is not None else -1
@@ -169,7 +169,7 @@ def live_now(table: MirroredTable, replica: ReplicaStore, at: Published, base: B
         if (entry := replica.entry(at.folder, version)) is None:
             raise ReplicaCorrupt(
                 f"version {version} is missing in {replica.folder(at.folder)}",
-                fix="`etl-assets tables repair` builds the replica anew",
+                fix="`etl-assets tables repair` rebuilds the replica",
                 domain=replica.domain,
             )
         for path in files_removed(entry):

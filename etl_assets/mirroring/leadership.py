@@ -47,7 +47,7 @@ class Leadership:
         self._mirror = mirror
         self._table = mirror.table
 
-    def lead(self, *, one_copy: bool = False, anew: bool = False) -> Lead:
+    def lead(self, *, one_copy: bool = False, rebuild: bool = False) -> Lead:
         """Join the domain's leadership or acquire it, then push what the home log holds beyond the head.
 
         The home replica is rebuilt under a new epoch if its log differs from the published one, or if the log
@@ -56,7 +56,7 @@ class Leadership:
         Args:
             one_copy: Set the one-copy flag in the same change. The caller has decided to continue with the
                 data in one domain, because the other voters with data are lost.
-            anew: Claim a new epoch even if the domain leads already, so that its replica is rebuilt.
+            rebuild: Claim a new epoch even if the domain leads already, so that its replica is rebuilt.
 
         Raises:
             Fenced: other processes or domains claim at the same time; try again later.
@@ -67,7 +67,7 @@ class Leadership:
         held = self._mirror.held()
         state = self._mirror.joined(held)
         try:
-            if anew or state is None or (one_copy and not state.locator.one_copy):
+            if rebuild or state is None or (one_copy and not state.locator.one_copy):
                 self._take_up(held, one_copy=one_copy)
             if not self._pushed_whole():
                 self._take_up(self._mirror.held(), one_copy=False)

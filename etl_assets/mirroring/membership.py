@@ -219,7 +219,7 @@ class Membership:
         held, state = self._mirror.leading()
         changed = replace(state, locator=locator)
         if state.locator.generation + 1 != locator.generation:
-            raise self._refused("its replicas were changed by somebody else", "look at them and try again")
+            raise self._refused("its replicas were changed by another process", "look at them and try again")
         try:
             record = held.record.accept(changed)
             if record is None or not self._mirror.home.register.write(held, record):

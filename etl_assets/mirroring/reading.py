@@ -131,7 +131,7 @@ class Reading:
         if (place := (domain, record.published.folder)) not in self._told:
             self._told.add(place)
             logger.warning(
-                "the table %s is not read from %s: %s; build it anew by `etl-assets tables repair`",
+                "the table %s is not read from %s: %s; rebuild it with `etl-assets tables repair`",
                 self._table.name,
                 domain,
                 flaw,
@@ -175,14 +175,14 @@ class Reading:
             domain: problems.get(domain) or _reached(records.get(domain)) for domain in newest.locator.voters
         }
         if not newest.locator.is_majority(records):
-            raise quorum_unavailable(self._table, "nothing can be read anew", missing)
+            raise quorum_unavailable(self._table, "no new version can be read", missing)
         try:
             Ballot(self._table, newest, self._sources(newest, records)).settle()
         except Fenced as error:
             claimant = error.by.domain if isinstance(error.by, Epoch) else ""
             raise Leaderless(
                 f"nobody leads the table {self._table.name}: {claimant} has claimed to lead it, and has not begun to",
-                fix="nothing: whoever writes the table next leads it, at the latest the next look at the failure domains; by"
+                fix="nothing: the next writer of the table leads it, at the latest the next look at the failure domains; by"
                 f" hand `etl-assets tables relocate {self._table.name} --to` a domain that may lead",
                 table=self._table.name,
                 missing=missing,
@@ -192,7 +192,7 @@ class Reading:
         except QuorumUnavailable as error:
             # Why a domain did not vote for the state now is newer than the reason that was read before.
             said = {domain: why or missing[domain] for domain, why in error.missing.items()}
-            raise quorum_unavailable(self._table, "nothing can be read anew", said) from error
+            raise quorum_unavailable(self._table, "no new version can be read", said) from error
         return newest, records
 
     @staticmethod

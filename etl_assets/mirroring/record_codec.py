@@ -69,7 +69,7 @@ def decode(content: bytes, *, domain: str, key: str) -> Record:
     except (ValueError, KeyError, TypeError) as error:
         raise ReplicaCorrupt(
             f"the register {domain}: {key} cannot be read ({error})",
-            fix="do not edit registers; `etl-assets tables repair` makes it anew",
+            fix="do not edit registers; `etl-assets tables repair` rebuilds it",
             domain=domain,
         ) from error
 

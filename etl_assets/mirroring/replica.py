@@ -134,7 +134,7 @@ class ReplicaStore:
         """
         key = self.entry_key(folder, version)
         unanswered = Unanswered(
-            f"{key} was there and is gone: somebody empties {self.store.name}",
+            f"{key} was there and is gone: another program empties {self.store.name}",
             fix="run it again once that has come to an end",
             store=self.store.name,
             key=key,

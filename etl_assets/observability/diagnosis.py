@@ -67,7 +67,7 @@ def _settings(environ: Mapping[str, str] | None) -> tuple[Settings | None, Findi
     except SettingsError as error:
         return None, fail(SETTINGS, error.message, error.fix)
     except Exception as error:  # noqa: BLE001 - the other checks must run whatever the file holds
-        return None, fail(SETTINGS, f"{file}: {error}", "mend the file, see docs/settings.md")
+        return None, fail(SETTINGS, f"{file}: {error}", "fix the file, see docs/settings.md")
 
 
 def _variables(environ: Mapping[str, str] | None) -> Iterator[Finding]:

@@ -62,4 +62,4 @@ def answer(check: str, ask: Callable[[], Iterable[Finding]]) -> list[Finding]:
     except Exception as error:  # noqa: BLE001 - any error is the finding
         text = str(error).strip().splitlines()
         first = f"{type(error).__name__}: {text[0] if text else 'no more is known'}"
-        return [fail(check, first, "mend what the message names, then run `etl-assets doctor` again")]
+        return [fail(check, first, "fix what the message names, then run `etl-assets doctor` again")]

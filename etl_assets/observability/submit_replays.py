@@ -50,12 +50,12 @@ class ReplayResult(StrEnum):
 class HandedIn:
     """A submitted replay.
 
-    `anew` is False if a stage had already processed that attempt and only dead_letters lacked it.
+    `is_new` is False if a stage had already processed that attempt and only dead_letters lacked it.
     """
 
     letter: DeadLetter
     attempt: int
-    anew: bool
+    is_new: bool
 
     @property
     def stage(self) -> str:
@@ -144,11 +144,11 @@ def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: by
     for letter in letters:
         check_letter(letter, corrected=correction is not None)
     handed_in = [
-        HandedIn(letter=each, attempt=attempt, anew=not _was_judged(domain, each, attempt))
+        HandedIn(letter=each, attempt=attempt, is_new=not _was_judged(domain, each, attempt))
         for each in letters
         for attempt in [each.attempts + 1]
     ]
-    replays.submit_replays(domain, [_replay(each, correction) for each in handed_in if each.anew])
+    replays.submit_replays(domain, [_replay(each, correction) for each in handed_in if each.is_new])
     return handed_in
 
 

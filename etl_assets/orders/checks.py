@@ -5,6 +5,7 @@ They are counted from file statistics, cost milliseconds, and may block.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -75,7 +76,7 @@ class Invariant:
     def description(self) -> str:
         """The condition in words: the docstring of `evaluate`."""
         function = getattr(self.evaluate, "func", self.evaluate)
-        return (function.__doc__ or "").strip()
+        return inspect.getdoc(function) or ""
 
 
 INVARIANTS = (

@@ -66,7 +66,7 @@ class ReconcileResult:
         parts = [f"led by {self.moved} from now on"] if self.moved else []
         parts += [f"{domain} was rebuilt" for domain in self.rejoined]
         parts += [f"{domain} joined" for domain in self.joined]
-        parts += [f"{domain} was damaged and built anew" for domain in self.repaired]
+        parts += [f"{domain} was damaged and rebuilt" for domain in self.repaired]
         if self.one_copy is not None:
             parts.append("goes on with one copy" if self.one_copy else "has two copies again")
         parts += ["looked after in a later round"] if self.left else []

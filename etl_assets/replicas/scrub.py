@@ -110,7 +110,7 @@ def _look_over(
                     f"{domain} {found.problem}: `etl-assets tables repair {at.table}` builds it again from the others, once it is"
                     " known that theirs is the history that counts (docs/operations.md, A fork)"
                     if found.forked
-                    else _build_anew(mirrored, domain, found.problem)
+                    else _rebuild(mirrored, domain, found.problem)
                 )
                 damaged |= {domain: problem} if problem else {}
                 repaired = problem is None
@@ -135,7 +135,7 @@ def _pieces(mirrored: Replication, domain: str, since: ScrubProgress | None, unt
         since = found.seen
 
 
-def _build_anew(mirrored: Replication, domain: str, problem: str) -> str | None:
+def _rebuild(mirrored: Replication, domain: str, problem: str) -> str | None:
     """Rebuild a damaged replica.
 
     Returns:
@@ -144,7 +144,7 @@ def _build_anew(mirrored: Replication, domain: str, problem: str) -> str | None:
     try:
         mirrored.rebuild(domain)
     except (MirrorError, Unanswered) as error:
-        return f"{domain} is damaged ({problem}) and was not built anew: {error.message} ({error.fix})"
+        return f"{domain} is damaged ({problem}) and was not rebuilt: {error.message} ({error.fix})"
     return None
 
 

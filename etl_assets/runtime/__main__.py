@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         "setup", help="bring Java, Delta's jars and the archive of classes where they are missing"
     )
     commands.add_parser("check", help="only look whether they are there")
-    venv = commands.add_parser("venv", help="create a virtual environment of this Python, anew")
+    venv = commands.add_parser("venv", help="recreate the virtual environment of this Python")
     venv.add_argument("folder", type=Path)
     return parser
 

@@ -130,7 +130,7 @@ def _read(file: Path, *, must_exist: bool) -> dict[str, Any]:
         return {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise SettingsError(
-            f"the platform file {file} cannot be read: {error}", fix="mend the file"
+            f"the platform file {file} cannot be read: {error}", fix="correct the file"
         ) from error
     if content is None:
         return {}

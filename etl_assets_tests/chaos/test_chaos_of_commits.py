@@ -220,7 +220,7 @@ class Chaos:
                     return False  # it is the leader's own: another one has to lead
         table.follow()
         for each in table.differing():
-            table.mend(each)
+            table.repair_files(each)
         return not any(table.broken().values())
 
     def acknowledged(self) -> list[str]:

@@ -178,7 +178,7 @@ class World:
         for table in ALL_TABLES:
             mirrored = self.replication(table.name, self.placement().reader())
             for each in mirrored.differing() if mirrored.exists() else ():
-                mirrored.mend(each)
+                mirrored.repair_files(each)
 
     def _rebuild(self, placement: Placement, table: str) -> None:
         seen = self.replication(table, placement.reader())

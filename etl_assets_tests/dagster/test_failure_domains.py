@@ -237,7 +237,7 @@ def test_damage_that_nobody_would_meet_is_mended_and_shown(placement, tmp_path):
         DomainsCursor.load(first.cursor).model_copy(update={"survey": ScrubCursor(table=TABLE)}).dump()
     )
     assert observed(found)["repairs"] == 1
-    assert f"{TABLE}: {C} was damaged and built anew" in str(observed(found)["happened"])
+    assert f"{TABLE}: {C} was damaged and rebuilt" in str(observed(found)["happened"])
     assert alerts(tmp_path) == []
 
 

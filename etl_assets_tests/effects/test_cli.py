@@ -49,4 +49,4 @@ def test_reservations_are_listed_until_they_are_completed_and_void_ones_are_told
     (line,) = listed("--sink", "mails").splitlines()
     assert line.startswith("mails open: attempt 1, for ")
     assert line.endswith(f"by {stores[B]._process} in local/b")
-    assert "fenced: whoever asks next gets it" in listed("--sink", "invoices")
+    assert "fenced: the next one that asks gets it" in listed("--sink", "invoices")

@@ -443,7 +443,7 @@ def test_a_commit_whose_data_file_is_cut_short_is_not_voted_for(platform):
     platform.stores["a"].files[data] = b"r"
     with pytest.raises(ReplicaCorrupt, match="not there in full"):
         leader.mirror.acknowledge(lead, entry)
-    anew = platform.process("a").leadership.lead(anew=True)
+    anew = platform.process("a").leadership.lead(rebuild=True)
     assert (anew.version, anew.folder > 1) == (-1, True)
 
 
@@ -517,7 +517,7 @@ def test_nobody_reads_a_log_that_is_not_what_was_published(platform, edit, caplo
     reading = platform.process("b").reading
     assert [reading.bind().domain, reading.bind().domain] == ["a", "a"]
     assert [record.message for record in caplog.records] == [
-        "the table events is not read from b: its log is not the one that was published; build it anew by"
+        "the table events is not read from b: its log is not the one that was published; rebuild it with"
         " `etl-assets tables repair`"
     ]
     edited(platform, "a", edit)

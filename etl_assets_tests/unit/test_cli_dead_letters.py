@@ -145,7 +145,7 @@ def test_a_record_is_handed_in_as_it_came(domain):
     record = base64.b64encode(b"\xffx").decode()
     write_letters(domain, {"dead_letter_id": A, "record": record, "record_encoding": "base64", "attempts": 3})
     handed_in = hand_in_one(domain, letter_of(domain), None)
-    assert (handed_in.attempt, handed_in.day, handed_in.anew) == (4, DAY, True)
+    assert (handed_in.attempt, handed_in.day, handed_in.is_new) == (4, DAY, True)
     assert replay_file(domain, "ingest", attempt=4).read_bytes() == b"\xffx\n"
 
 
@@ -199,7 +199,7 @@ def test_an_attempt_that_was_judged_in_a_run_that_died_is_not_handed_in_again(do
         "raw_events",
         [{"source": "dead_letters", "source_position": f"{DAY}/{A}.2.jsonl:1", "event_id": "e"}],
     )
-    assert not hand_in_one(domain, letter_of(domain), b'{"event_id": "other"}').anew
+    assert not hand_in_one(domain, letter_of(domain), b'{"event_id": "other"}').is_new
     assert not replay_file(domain, "ingest").exists()
 
 
@@ -241,7 +241,7 @@ def test_an_attempt_that_normalize_has_refused_is_not_handed_in_again(domain):
         "normalized_orders_exceptions",
         [{"source": "dead_letters", "source_position": position, "event_id": "e", "outcome": "rejected"}],
     )
-    assert not hand_in_one(domain, letter_of(domain), b'{"amount": 1}').anew
+    assert not hand_in_one(domain, letter_of(domain), b'{"amount": 1}').is_new
     assert not replay_file(domain, "normalize").exists()
 
 
@@ -261,7 +261,7 @@ def test_a_letter_whose_event_is_known_is_a_duplicate(domain, state):
     )
     write_letters(domain, {"dead_letter_id": A})
     handed_in = hand_in_one(domain, letter_of(domain), None)
-    assert not handed_in.anew
+    assert not handed_in.is_new
     rewrite_letters(domain, {"dead_letter_id": A, "state": state, "attempts": 2})
     (result,) = outcomes(domain, [handed_in])
     assert result.result == ReplayResult.DUPLICATE

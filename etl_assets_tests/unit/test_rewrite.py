@@ -101,7 +101,7 @@ def test_a_row_without_what_it_must_have_is_refused(view):
 
 def test_a_rewrite_that_lost_a_row_is_not_committed(view):
     commit_rewrite(view, rewrite(view, 0, "ab"))
-    with pytest.raises(RuntimeError, match="2 rows of order_status_view became 1 when written anew"):
+    with pytest.raises(RuntimeError, match="2 rows of order_status_view became 1 when rewritten"):
         commit_rewrite(view, rewrite(view, 1, "ab", wrong=1))
     assert view.version() == 1
 

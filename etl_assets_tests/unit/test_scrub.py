@@ -171,7 +171,7 @@ def test_a_table_all_of_whose_pointers_were_edited_is_read_again_after_a_lap(pla
     assert [each.repaired for each in told if each.repaired] == [(B,), (C,)]
     assert list(survey.damaged[TABLE]) == [A], "this process leads from there, and has looked at it before"
     assert reader().bind().domain != A
-    # Another process leads: its own replica is built anew before.
+    # Another process leads: its own replica is rebuilt before.
     domain = placement.named(A)
     assert domain is not None
     Replication(TABLE, domain).lead()

@@ -31,11 +31,11 @@ EFFECTS = TableContract(
         identifier("key", "What names the effect within its sink."),
         label("fingerprint", "Hash of what is to be done: one key stands for one content."),
         Column("state", "STRING", "Where it is in its life.", rules=(OneOf(tuple(EffectState)),)),
-        Column("attempt", "INT", "1, and 1 more for each time it was reserved anew.", rules=(AtLeast(1),)),
+        Column("attempt", "INT", "1, and 1 more for each time it was reserved again.", rules=(AtLeast(1),)),
         label("token", "What tells this reservation from every other one."),
-        label("owner_domain", "Failure domain of whoever reserved it."),
+        label("owner_domain", "Failure domain of the process that reserved it."),
         Column("owner_epoch", "STRING", "Fence epoch it was reserved under; empty with one domain."),
-        label("owner_process", "Machine, process and start of whoever reserved it."),
+        label("owner_process", "Machine, process id and start time of the process that reserved it."),
         Column("result", "STRING", "What came of it, as JSON.", nullable=True),
         Column(
             "reserved_at", "TIMESTAMP", "When it was reserved, by the owner's clock (UTC). Only for people."
