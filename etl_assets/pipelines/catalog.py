@@ -7,7 +7,7 @@ anything that looks at a table (`delta/table.py`) or at a failure domain.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -163,9 +163,6 @@ class Catalog:
         """
         downstream = self.downstream_of(names)
         return tuple(name for name in self.made_again if name in downstream)
-
-    def __iter__(self) -> Iterator[TableContract]:
-        return iter(self.tables)
 
     @cached_property
     def _contracts(self) -> Mapping[str, TableContract]:

@@ -52,7 +52,7 @@ def _planned(
 def _discarded_since(table: Table, version: int) -> bool:
     newest = table.version()
     notes = recent_user_metadata(table.path, newest, newest - version)
-    return any(DISCARDED in note.get("facts", {}) for note in notes)
+    return any(DISCARDED in (note.get("facts") or {}) for note in notes)
 
 
 def _back(table: Table, version: int, days: tuple[Day, ...], undo: Mapping[str, Any]) -> TableRollback:
