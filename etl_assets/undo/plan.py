@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from etl_assets.delta.content import KeptRows, StoredFile, content_of, one_of, rows_kept
-from etl_assets.delta.cursor import cursor_name, read_cursors
+from etl_assets.delta.cursor import ALL_DAYS, cursor_name, read_cursors
 from etl_assets.delta.gate import Access, expect
 from etl_assets.delta.log import commit_notes, read_entry
 from etl_assets.delta.new_entry import missing_files
@@ -49,7 +49,8 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
     """Plan to restore the content of an older version of a table, and to have everything after it recomputed.
 
     A day counts as changed if its files differ, or if the table has read further of it since, even if that
-    changed no row.
+    changed no row. A day whose input was undone since is not restored but taken out: its old rows were made from
+    rows that the input no longer has.
 
     Args:
         domains: Where tables are.
@@ -68,7 +69,8 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
     expect(name, now, Access.UNDO)
     before, wanted = content_of(now), content_of(then)
     changed = _changed_since(table, version, now)
-    removed, restored = _without(before, wanted, changed), _without(wanted, before, changed)
+    stale = _undone_upstream(table, version, now)
+    removed, restored = _without(before, wanted, changed), _without(wanted, before, changed - stale)
     if missing := missing_files(table.path, restored):
         raise FilesGone(
             f"version {version} of {name} cannot be restored: {len(missing)} of its files are gone ({missing[0]})",
@@ -82,7 +84,9 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
         return Undo(tables=())
     downstream = table.domain.catalog.downstream_of([name])
     ordered = tuple(sorted(days, key=lambda day: day or dt.date.min))
-    head = take_back(table, now, ordered, undo, removed=removed, restored=restored)
+    of_stale, kept = _keep(table, stale, tuple(file for file in removed if file.day in stale))
+    removed = (*(file for file in removed if file.day not in stale), *of_stale)
+    head = take_back(table, now, ordered, undo, removed=removed, restored=restored, kept=kept)
     after = [_without_days(domains, each, ordered, undo) for each in downstream if each != name]
     return Undo(tables=(head, *(each for each in after if each is not None)))
 
@@ -185,6 +189,25 @@ def _read_since(table: Table, version: int, domains: Domains) -> set[Day]:
         now, then = read_cursors(table, source, asked), read_cursors(table, source, asked, version)
         days |= {day for day in asked if now[day] > then[day]}
     return days
+
+
+def _undone_upstream(table: Table, version: int, now: Snapshot) -> set[Day]:
+    """Return the days that undos of tables before this one have taken out of it since a version."""
+    days: set[Day] = set()
+    for note in commit_notes(table.path, now.version):
+        if note.version <= version:
+            break
+        undo = note.user_metadata.get("undo") or {}
+        began_in = undo.get("tables") or [name for name in [undo.get("table")] if name is not None]
+        if any(table.name in _after(table, name) for name in began_in):
+            named = (name.rpartition("/")[2] for name in note.user_metadata.get("cursors") or {})
+            days |= {None if day == ALL_DAYS else dt.date.fromisoformat(day) for day in named}
+    return days
+
+
+def _after(table: Table, name: str) -> set[str]:
+    """Return the tables that are made from another one."""
+    return set(table.domain.catalog.downstream_of([name])) - {name}
 
 
 def _days_of_cursors(table: Table, source: Table) -> list[Day]:

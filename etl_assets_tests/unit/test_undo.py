@@ -297,6 +297,30 @@ def test_restoring_twice_what_comes_back_is_restoring_once(domain):
     assert files(domain) == before
 
 
+def test_days_whose_input_was_undone_since_are_taken_out_and_not_restored(domain):
+    """Their old rows name offsets that normalized_orders has given up."""
+    plan_days(everywhere(domain), ["normalized_orders"], [SECOND]).carry_out()
+    call(restore, "warehouse_rows", "--to-version", "1", "--yes", "--no-run")
+    assert days(domain, "warehouse_rows") == {FIRST: 2}
+    assert cursor(domain, "warehouse_rows", "normalized_orders") == -1
+
+
+def test_discarded_letters_of_days_whose_input_was_undone_since_stay(domain):
+    plan_days(everywhere(domain), ["normalized_orders"], [SECOND]).carry_out()
+    call(restore, "dead_letters", "--to-version", "1", "--yes", "--no-run")
+    assert {row["dead_letter_id"] for row in rows(domain, "dead_letters")} == {
+        f"{FIRST}-open",
+        f"{FIRST}-discarded",
+        f"{SECOND}-discarded",
+    }
+
+
+def test_days_that_the_table_itself_lost_to_an_undo_are_restored(domain):
+    plan_days(everywhere(domain), ["warehouse_rows"], [SECOND]).carry_out()
+    call(restore, "warehouse_rows", "--to-version", "1", "--yes", "--no-run")
+    assert days(domain, "warehouse_rows") == {FIRST: 2, SECOND: 2}
+
+
 def test_days_that_were_read_and_gave_no_row_are_read_again(domain):
     """A transform that refuses everything leaves no row in its table, only the cursor."""
     write_table(domain, "raw_events", [{"partition_date": dt.date(2026, 3, 3), "batch_id": 2}])
