@@ -19,7 +19,8 @@ from etl_assets.contracts.column_types import ColumnType
 from etl_assets.contracts.rules import NotNull, Rule
 from etl_assets.errors import ContractError
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NAME = re.compile(r"_?[a-z][a-z0-9_]*")
+"""A leading underscore marks a column of the platform's own in a table whose other columns a user names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

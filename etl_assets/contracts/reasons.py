@@ -45,6 +45,7 @@ class DeadLetterReason(StrEnum):
     UNSUPPORTED_SCHEMA_VERSION = "UnsupportedSchemaVersion"
     INVALID_PAYLOAD = "InvalidPayload"
     CONTRACT_VIOLATION = "ContractViolation"
+    EXPECTATION_FAILED = "ExpectationFailed"
 
 
 class DeadLetterState(StrEnum):
@@ -91,5 +92,6 @@ REASON_MEANINGS: Mapping[DeadLetterReason, str] = MappingProxyType(
         DeadLetterReason.UNSUPPORTED_SCHEMA_VERSION: "Newer than any known version; replay it once known.",
         DeadLetterReason.INVALID_PAYLOAD: "The payload is not what its event type and version demand.",
         DeadLetterReason.CONTRACT_VIOLATION: "A value breaks a rule of the contract; the error names it.",
+        DeadLetterReason.EXPECTATION_FAILED: "A row does not meet an expectation of its pipeline; the error names it.",
     }
 )

@@ -1,0 +1,265 @@
+"""From the declaration of a pipeline to its tables: their contracts, and the columns at each point.
+
+Belongs here: what follows from a declaration and the catalog, without I/O and Spark. Does not belong here: the
+declaration (`spec.py`), its file (`pipeline_file.py`), and what the stages do with rows (`steps/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+from etl_assets.contracts.columns import Column, TableContract
+from etl_assets.contracts.rules import (
+    AtLeast,
+    AtMost,
+    HexDigits,
+    Matches,
+    MaxCharacters,
+    NotEmpty,
+    OneOf,
+    Rule,
+)
+from etl_assets.contracts.tables.exceptions import exceptions_of
+from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, label, position
+from etl_assets.delta.write_spec import WriteMode
+from etl_assets.errors import ContractError
+from etl_assets.pipelines.spec import (
+    ColumnSpec,
+    LookupTransform,
+    MapTransform,
+    PipelineSpec,
+    PythonTransform,
+    SqlTransform,
+    Transform,
+)
+
+OFFSET, BATCH_ID = "_offset", "_batch_id"
+"""Columns that the platform adds to a pipeline's table, beside those that the declaration names."""
+MAX_ID_CHARACTERS = 4_096
+_T = TypeVar("_T")
+ContractOf = Callable[[str], TableContract]
+"""Returns the contract of another table of the catalog; raises `NotFound`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredTables:
+    """The tables of a declared pipeline.
+
+    Raises:
+        ContractError: parts of the declaration contradict each other: a key that is no column, a rule that does
+            not fit its type. Carries `field`, the place in the declaration, such as `table.keys`.
+    """
+
+    spec: PipelineSpec
+    contract_of: ContractOf
+
+    @cached_property
+    def source(self) -> TableContract:
+        """The table of accepted records, as they came."""
+        name = self.spec.source_table_name
+        return TableContract(
+            name=name,
+            description=(
+                f"Every accepted record of the source of {self.spec.name}, once, in order of acceptance, as it came:"
+                " the columns are taken from `record` when the rows of"
+                f" {self.spec.table_name} are made."
+            ),
+            columns=(
+                position("offset", "Place in the order of acceptance: dense, from 0, over all days."),
+                Column(
+                    "record_id",
+                    "STRING",
+                    "What identifies the record: the values of its id, or its place and content.",
+                    rules=(NotEmpty(), MaxCharacters(MAX_ID_CHARACTERS)),
+                ),
+                Column("record", "STRING", "The record as canonical JSON.", rules=(NotEmpty(),)),
+                Column(
+                    "fingerprint", "STRING", "SHA-256 of the record's canonical JSON.", rules=(HexDigits(64),)
+                ),
+                label("source", "Name of the source: `files`, or `dead_letters` for a replayed record."),
+                label("source_position", "Where in the source: `<day>/<file>:<line>`."),
+                label("ingest_domain", "Failure domain that accepted it."),
+                Column("ingested_at", "TIMESTAMP", "When it was accepted, by the platform's clock (UTC)."),
+                *COMMIT_STAMPS,
+            ),
+            merge_key=("record_id",),
+            ordering="offset",
+            offset_column="offset",
+            delta_partition=("partition_date",),
+            append_only=True,
+        )
+
+    @cached_property
+    def source_rejects(self) -> TableContract:
+        """The table of records that the source stage did not accept."""
+        return exceptions_of(self.source, read_from=None, name=f"{self.source.name}_rejects")
+
+    @cached_property
+    def rejects(self) -> TableContract:
+        """The table of records that were accepted and do not become rows of the table."""
+        return exceptions_of(self.table, read_from=self.source, name=f"{self.table.name}_rejects")
+
+    @cached_property
+    def parsed_columns(self) -> tuple[Column, ...]:
+        """The columns as they are taken from the records, with their rules."""
+        return tuple(self._column(name, column) for name, column in self.spec.columns.items())
+
+    def columns_at(self, transform: int) -> tuple[Column, ...]:
+        """Return the columns before a transform, by its index; after the last one for their number."""
+        columns = self.parsed_columns
+        for index, each in enumerate(self.spec.transforms[:transform]):
+            columns = self._after(each, columns, f"transforms.{index}")
+        return columns
+
+    @cached_property
+    def table(self) -> TableContract:
+        """The pipeline's table."""
+        spec = self.spec.table
+        columns = self.columns_at(len(self.spec.transforms))
+        names = [column.name for column in columns]
+        for place, wanted in self._named():
+            if wanted not in names:
+                raise _wrong(place, f"there is no column {wanted!r}", f"use one of {', '.join(names)}")
+        keys = spec.keys or (OFFSET,)
+        is_append = spec.write_mode is WriteMode.APPEND
+        return TableContract(
+            name=self.spec.table_name,
+            description=spec.description or self.spec.description or f"The table of {self.spec.name}.",
+            columns=(
+                *(_required(column) if column.name in keys else column for column in columns),
+                position(
+                    OFFSET,
+                    "Offset of the record that the row is from.",
+                    derived_from=(f"{self.source.name}.offset",),
+                ),
+                Column(BATCH_ID, "BIGINT", "The table's version that wrote the row.", rules=(AtLeast(0),)),
+            ),
+            merge_key=keys,
+            ordering=None if is_append else spec.sequence_by or OFFSET,
+            delta_partition=() if spec.partition_by is None else (spec.partition_by,),
+            append_only=is_append,
+        )
+
+    def _named(self) -> Iterator[tuple[str, str]]:
+        """Yield the columns that the table's block names, with their places."""
+        spec = self.spec.table
+        yield from ((f"table.keys.{index}", name) for index, name in enumerate(spec.keys))
+        for place, name in (
+            ("table.sequence_by", spec.sequence_by),
+            ("table.partition_by", spec.partition_by),
+        ):
+            if name is not None:
+                yield place, name
+
+    def _column(self, name: str, column: ColumnSpec) -> Column:
+        place = f"columns.{name}"
+        with_rules = _at(place, lambda: tuple(_rules(column)))
+        return _at(
+            place,
+            lambda: Column(
+                name,
+                column.type,
+                column.description or f"The field {column.from_ or name} of the record.",
+                nullable=not column.required,
+                rules=with_rules,
+                derived_from=(f"{self.source.name}.record",),
+            ),
+        )
+
+    def _after(self, transform: Transform, columns: tuple[Column, ...], place: str) -> tuple[Column, ...]:
+        """Return the columns of a transform's result."""
+        match transform:
+            case MapTransform():
+                made = {
+                    name: Column(
+                        name, each.type, each.description or f"`{_line(each.expression)}`", nullable=True
+                    )
+                    for name, each in transform.columns.items()
+                }
+                return _with(columns, made)
+            case SqlTransform() | PythonTransform() if transform.columns is not None:
+                before = {column.name: column for column in columns}
+                return tuple(
+                    before[name]
+                    if name in before and before[name].type == type_
+                    else Column(name, type_, f"A column of {place}.", nullable=True)
+                    for name, type_ in transform.columns.items()
+                )
+            case LookupTransform():
+                return _with(columns, self._looked_up(transform, columns, place))
+            case _:
+                return columns
+
+    def _looked_up(
+        self, transform: LookupTransform, columns: tuple[Column, ...], place: str
+    ) -> dict[str, Column]:
+        table = self.contract_of(transform.table)
+        known = {column.name: column for column in columns}
+        for mine, theirs in transform.on.items():
+            if mine not in known:
+                raise _wrong(
+                    f"{place}.on.{mine}", f"there is no column {mine!r}", f"use one of {', '.join(known)}"
+                )
+            other = _at(f"{place}.on.{mine}", lambda theirs=theirs: table.column(theirs))
+            if other.type != known[mine].type:
+                raise _wrong(
+                    f"{place}.on.{mine}",
+                    f"{mine} is {known[mine].type}, and {transform.table}.{theirs} is {other.type}",
+                    "compare columns of one type",
+                )
+        return {
+            name: Column(
+                name,
+                theirs.type,
+                theirs.description,
+                nullable=True,
+                derived_from=(f"{transform.table}.{theirs.name}",),
+            )
+            for name, of in transform.columns.items()
+            for theirs in [_at(f"{place}.columns.{name}", lambda of=of: table.column(of))]
+        }
+
+
+def _rules(column: ColumnSpec) -> Iterator[Rule]:
+    if column.not_empty:
+        yield NotEmpty()
+    if column.max_length is not None:
+        yield MaxCharacters(column.max_length)
+    if column.at_least is not None:
+        yield AtLeast(column.at_least)
+    if column.at_most is not None:
+        yield AtMost(column.at_most)
+    if column.one_of is not None:
+        yield OneOf(column.one_of)
+    if column.matches is not None:
+        yield Matches(column.matches, f"of the form {column.matches}")
+
+
+def _required(column: Column) -> Column:
+    return replace(column, nullable=False)
+
+
+def _with(columns: tuple[Column, ...], made: dict[str, Column]) -> tuple[Column, ...]:
+    """Return columns with some replaced, and the others added at the end."""
+    names = {column.name for column in columns}
+    replaced = (made.get(column.name, column) for column in columns)
+    return (*replaced, *(column for name, column in made.items() if name not in names))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _at(place: str, make: Callable[[], _T]) -> _T:
+    """Name the place in the declaration behind an error."""
+    try:
+        return make()
+    except ContractError as error:
+        raise ContractError(error.message, fix=error.fix, **{**error.fields, "field": place}) from error
+
+
+def _wrong(place: str, what: str, fix: str) -> ContractError:
+    return ContractError(what, fix=fix, field=place)

@@ -1,0 +1,295 @@
+"""The declaration of a pipeline, as a YAML file or a REST request gives it.
+
+Belongs here: the fields, their types, and the rules that one field or block can check by itself. Does not
+belong here: rules that need other pipelines or Spark (`declared.py`), reading files (`pipeline_file.py`), and
+the stages that follow from a declaration.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from etl_assets.contracts import column_types
+from etl_assets.delta.write_spec import WriteMode
+from etl_assets.errors import ContractError
+
+NAME_PATTERN = r"[a-z][a-z0-9_]*"
+"""Names of pipelines, tables and columns. A leading underscore is the platform's own."""
+MAX_NAME_CHARACTERS = 64
+
+
+class Spec(BaseModel):
+    """A block of a declaration: immutable, and an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+def _column_type(value: str) -> str:
+    try:
+        return column_types.parse(value.upper()).ddl
+    except ContractError as error:
+        raise ValueError(f"{error.message}; {error.fix}") from error
+
+
+Name = Annotated[
+    str, Field(pattern=f"^{NAME_PATTERN}$", max_length=MAX_NAME_CHARACTERS, examples=["customers"])
+]
+"""A name of lower-case letters, digits and underscores that begins with a letter."""
+TypeName = Annotated[
+    str, AfterValidator(_column_type), Field(examples=["string", "bigint", "decimal(18,2)", "timestamp"])
+]
+"""A column type, as SQL writes it, in any case."""
+SqlText = Annotated[str, Field(min_length=1, description="Spark SQL")]
+
+
+class FileFormat(StrEnum):
+    """Formats of files with records."""
+
+    JSON_LINES = "json_lines"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class FilesSource(Spec):
+    """Records from files of a folder. A file is read once it has not changed for a while, and only once."""
+
+    type: Literal["files"]
+    path: Annotated[
+        str,
+        Field(
+            min_length=1,
+            examples=["landing/customers/*.csv", "/data/orders/{day}/*.jsonl.gz"],
+            description=(
+                "Folder and file name pattern, relative to the home folder. `{day}` stands for a folder for"
+                " each day, named YYYY-MM-DD; without it a file belongs to the day on which it was last changed (UTC)."
+            ),
+        ),
+    ]
+    format: Annotated[FileFormat | None, Field(description="by default what the file name says")] = None
+    id: Annotated[
+        tuple[str, ...],
+        Field(
+            description=(
+                "Fields that identify a record. A record with a known id is a duplicate if it is the same, and"
+                " otherwise a dead letter. Without them each line of a file is a record of its own."
+            ),
+        ),
+    ] = ()
+    delimiter: Annotated[
+        str, Field(min_length=1, max_length=1, description="CSV: what separates two values")
+    ] = ","
+    null_value: Annotated[str, Field(description="CSV: the text that stands for no value")] = ""
+    settle_seconds: Annotated[
+        float, Field(ge=0, le=3600, description="a file is read once it has not changed for this long")
+    ] = 2.0
+    max_record_bytes: Annotated[
+        int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
+    ] = 1_048_576
+
+
+class ColumnSpec(Spec):
+    """A column that is taken from a field of the records. A value of another type is a dead letter."""
+
+    type: TypeName
+    from_: Annotated[
+        str | None,
+        Field(alias="from", min_length=1, description="the field's name; by default the column's"),
+    ] = None
+    required: Annotated[bool, Field(description="whether a record without a value is a dead letter")] = False
+    description: Annotated[str, Field(description="what the value means, with its unit")] = ""
+    at_least: Annotated[Decimal | None, Field(description="least number")] = None
+    at_most: Annotated[Decimal | None, Field(description="greatest number")] = None
+    one_of: Annotated[tuple[str, ...] | None, Field(min_length=1, description="allowed texts")] = None
+    matches: Annotated[
+        str | None, Field(min_length=1, description="regular expression that the whole text matches")
+    ] = None
+    not_empty: Annotated[bool, Field(description="whether the empty text is a dead letter")] = False
+    max_length: Annotated[int | None, Field(ge=1, description="most characters of a text")] = None
+
+
+def _column(value: Any) -> Any:
+    """Accept `name: type` in place of a mapping."""
+    return {"type": value} if isinstance(value, str) else value
+
+
+Columns = Annotated[
+    dict[Name, Annotated[ColumnSpec, BeforeValidator(_column)]],
+    Field(min_length=1, description="`name: type`, or a mapping with rules"),
+]
+OutputColumns = Annotated[
+    dict[Name, TypeName] | None,
+    Field(min_length=1, description="columns of the result and their types; by default as before"),
+]
+
+
+class FilterTransform(Spec):
+    """Keep the rows for which a condition is true. The others are left out, and are no dead letters."""
+
+    type: Literal["filter"]
+    where: SqlText
+
+
+class MappedColumn(Spec):
+    """A column computed by an expression over the other columns."""
+
+    expression: SqlText
+    type: TypeName
+    description: str = ""
+
+
+class MapTransform(Spec):
+    """Add columns, or replace some. All expressions see the columns as they were before."""
+
+    type: Literal["map"]
+    columns: Annotated[dict[Name, MappedColumn], Field(min_length=1)]
+
+
+class SqlTransform(Spec):
+    """Select from `input`, the rows so far, and from other tables by their names.
+
+    Rows that keep `_offset` can still become dead letters; `select *` keeps it.
+    """
+
+    type: Literal["sql"]
+    select: SqlText
+    columns: OutputColumns = None
+
+
+class PythonTransform(Spec):
+    """Call a Python function: DataFrame to DataFrame, or with `batches` RecordBatch to RecordBatch."""
+
+    type: Literal["python"]
+    function: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+            examples=["my_shop.customers:clean"],
+            description="`module:function`, importable where the platform runs",
+        ),
+    ]
+    batches: Annotated[bool, Field(description="whether it takes and returns Arrow record batches")] = False
+    columns: OutputColumns = None
+
+
+class LookupTransform(Spec):
+    """Add columns of a table with reference data. A row without a match has null there."""
+
+    type: Literal["lookup"]
+    table: Name
+    on: Annotated[
+        dict[Name, Name],
+        Field(min_length=1, description="columns that are equal: `column: column of the table`"),
+    ]
+    columns: Annotated[
+        dict[Name, Name],
+        Field(min_length=1, description="columns to add: `new name: column of the table`"),
+    ]
+
+
+class OnViolation(StrEnum):
+    """What happens to a row that does not meet an expectation.
+
+    WARN: it is counted, and stays.
+    DROP: it becomes a dead letter.
+    FAIL: the run fails, and nothing is written.
+    """
+
+    WARN = "warn"
+    DROP = "drop"
+    FAIL = "fail"
+
+
+class Expectation(Spec):
+    """A condition that every row should meet. A row for which it is null does not meet it."""
+
+    name: Name
+    condition: SqlText
+    on_violation: OnViolation = OnViolation.WARN
+
+
+class ExpectationsTransform(Spec):
+    """Check conditions on the rows so far."""
+
+    type: Literal["expectations"]
+    rules: Annotated[tuple[Expectation, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> ExpectationsTransform:
+        names = [rule.name for rule in self.rules]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"the name {twice[0]} stands for two rules; give each a name of its own")
+        return self
+
+
+Transform = Annotated[
+    FilterTransform | MapTransform | SqlTransform | PythonTransform | LookupTransform | ExpectationsTransform,
+    Field(discriminator="type"),
+]
+Source = Annotated[FilesSource, Field(description="where the records come from")]
+
+
+def _mode(value: WriteMode) -> WriteMode:
+    if value is WriteMode.REPLACE:
+        raise ValueError("a pipeline's table is not replaced as a whole; use upsert, insert or append")
+    return value
+
+
+class TableSpec(Spec):
+    """The table that a pipeline keeps.
+
+    `upsert` keeps the newest row of each key, `insert` the first one, `append` every row.
+    """
+
+    name: Annotated[Name | None, Field(description="by default the pipeline's name")] = None
+    description: str = ""
+    write_mode: Annotated[WriteMode, AfterValidator(_mode)] = WriteMode.UPSERT
+    keys: Annotated[tuple[Name, ...], Field(description="columns that identify a row")] = ()
+    sequence_by: Annotated[
+        Name | None,
+        Field(description="column whose higher value is the newer row; by default the order of arrival"),
+    ] = None
+    partition_by: Annotated[Name | None, Field(description="column by which files are laid out")] = None
+
+    @model_validator(mode="after")
+    def _keys_go_with_the_mode(self) -> TableSpec:
+        if self.write_mode.by_key and not self.keys:
+            raise ValueError(f"write_mode {self.write_mode} needs keys; to keep every row: append")
+        if not self.write_mode.by_key and (self.keys or self.sequence_by):
+            raise ValueError("write_mode append keeps every row, and takes neither keys nor sequence_by")
+        if self.write_mode is WriteMode.INSERT and self.sequence_by:
+            raise ValueError("write_mode insert keeps the first row to arrive, and takes no sequence_by")
+        if len(set(self.keys)) < len(self.keys):
+            raise ValueError("a column stands twice in keys")
+        return self
+
+
+class PipelineSpec(Spec):
+    """A pipeline: records of a source become the rows of a table.
+
+    The source's records are kept as they came in the table `<name>_source`. Records that are not accepted are
+    dead letters.
+    """
+
+    name: Name
+    description: str = ""
+    owners: Annotated[
+        tuple[str, ...], Field(description="owners of its assets; by default the platform file's")
+    ] = ()
+    source: Source
+    columns: Columns
+    transforms: Annotated[tuple[Transform, ...], Field(description="applied in this order")] = ()
+    table: TableSpec
+
+    @property
+    def table_name(self) -> str:
+        """Name of the table, which is also the asset's."""
+        return self.table.name or self.name
+
+    @property
+    def source_table_name(self) -> str:
+        """Name of the table with the accepted records."""
+        return f"{self.name}_source"
