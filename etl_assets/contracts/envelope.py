@@ -59,6 +59,23 @@ class CutLine:
         return len(self.start)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecord:
+    """The beginning of a record that its format does not allow, with the reason for rejecting it."""
+
+    start: bytes
+    reason: DeadLetterReason
+    error: str
+
+    def __len__(self) -> int:
+        """Return the number of bytes held."""
+        return len(self.start)
+
+
+Record = bytes | CutLine | BadRecord | dict[str, Any]
+"""A record of a file: its JSON text, or the values of its fields; or what is left of one that is no record."""
+
+
 class ValidatedLine(NamedTuple):
     """One line of input: an event, or the reason for rejecting it.
 

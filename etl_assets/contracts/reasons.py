@@ -31,6 +31,7 @@ class DeadLetterReason(StrEnum):
     """Reason why a record was rejected."""
 
     MALFORMED_JSON = "MalformedJson"
+    MALFORMED_CSV = "MalformedCsv"
     DUPLICATE_KEY = "DuplicateKey"
     INVALID_UTF8 = "InvalidUtf8"
     RECORD_TOO_LARGE = "RecordTooLarge"
@@ -78,6 +79,7 @@ OUTCOME_MEANINGS: Mapping[Outcome, str] = MappingProxyType(
 REASON_MEANINGS: Mapping[DeadLetterReason, str] = MappingProxyType(
     {
         DeadLetterReason.MALFORMED_JSON: "The line is not JSON: cut off, NaN, or something else altogether.",
+        DeadLetterReason.MALFORMED_CSV: "The row of a CSV file has not the fields of its header, or a quote is open.",
         DeadLetterReason.DUPLICATE_KEY: "An object of the record has one key twice: it has no one meaning.",
         DeadLetterReason.INVALID_UTF8: "The line is not UTF-8; its bytes are kept in base64.",
         DeadLetterReason.RECORD_TOO_LARGE: "The line is longer than the platform takes.",

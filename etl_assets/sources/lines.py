@@ -1,4 +1,4 @@
-"""Lines of source files: cut files into blocks that can be read independently, and read the lines of a block.
+"""JSON Lines: cut files into blocks that can be read independently, and read the lines of a block.
 
 A line belongs to the block that contains its first byte, so that blocks read by different processes have
 every line once. Memory does not depend on the content of a file: of a line that is too long only the
@@ -46,10 +46,10 @@ def blocks_of(path: str, size: int, most_bytes: int) -> Iterator[Block]:
         yield Block(path=path, start=start, end=min(size, start + most_bytes))
 
 
-def read_lines(block: Block, held_bytes: int) -> Generator[list[bytes | CutLine]]:
-    """Yield the lines of a block, in lists of at most about a megabyte.
+def read_lines(block: Block, held_bytes: int) -> Generator[tuple[int, list[bytes | CutLine]]]:
+    """Yield the lines of a block, in lists of at most about a megabyte, with the byte at which each list begins.
 
-    Line feeds and the file's byte order mark are removed.
+    Line feeds and the file's byte order mark are removed. In a compressed file, bytes are those of its content.
 
     Args:
         block: The block.
@@ -69,17 +69,21 @@ def read_lines(block: Block, held_bytes: int) -> Generator[list[bytes | CutLine]
                 piece += file.readline(held_bytes)
             if not piece:
                 return
-            whole = piece.endswith(b"\n")
+            begin, whole = position, piece.endswith(b"\n")
             mark = b"" if position else codecs.BOM_UTF8
             position += len(piece)
-            *found, last = piece.removeprefix(mark).split(b"\n")
+            content = piece.removeprefix(mark)
+            begin += len(piece) - len(content)
+            *found, last = content.split(b"\n")
             lines: list[bytes | CutLine] = [*found]
             if not whole:  # a piece that ends with a line feed has nothing after it
                 line, more = _with_the_rest(last, file)
                 lines.append(line)
                 position += more
             for first in range(0, len(lines), _PIECE_LINES):
-                yield lines[first : first + _PIECE_LINES]
+                some = lines[first : first + _PIECE_LINES]
+                yield begin, some
+                begin += sum(map(len, some)) + len(some)
 
 
 def _with_the_rest(start: bytes, file: BinaryIO) -> tuple[bytes | CutLine, int]:
