@@ -24,7 +24,7 @@ from etl_assets.sensors.failure_domains import (
     failure_domains_sensor,
 )
 from etl_assets.sensors.failures import failure_sensor
-from etl_assets.sensors.landing import landing_sensor
+from etl_assets.sensors.sources import source_sensors
 from etl_assets.settings import Settings
 
 
@@ -55,7 +55,7 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
         jobs=[compact],
         schedules=[compaction_schedule(settings, compact)],
         sensors=[
-            landing_sensor(settings, assets),
+            *source_sensors(settings, assets),
             automation_sensor(settings.runs.sensor_interval_seconds),
             failure_sensor(settings),
             failure_domains_sensor(settings) if mirrored else domain_watch_sensor(settings),

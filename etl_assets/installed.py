@@ -6,10 +6,11 @@ import functools
 
 from etl_assets.orders.pipeline import ORDERS
 from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.dead_letters import dead_letters_pipeline
 from etl_assets.pipelines.system_tables import SYSTEM_TABLES
 
 
 @functools.cache
 def installed_catalog() -> Catalog:
     """Return the catalog of the installed pipelines."""
-    return Catalog(pipelines=(ORDERS,), system_tables=SYSTEM_TABLES)
+    return Catalog(pipelines=(ORDERS, dead_letters_pipeline([ORDERS])), system_tables=SYSTEM_TABLES)

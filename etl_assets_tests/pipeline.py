@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from etl_assets.contracts.envelope import Limits
+from etl_assets.ingest.envelope_records import EnvelopeRecords
+from etl_assets.ingest.file_source import FileSource
 from etl_assets.ingest.step import Ingest
 from etl_assets.orders.event_contracts import EVENT_CONTRACTS
 from etl_assets.orders.steps.audit import Audit
@@ -22,12 +24,13 @@ from etl_assets.sources.landing import LANDING, REPLAYS, Folders
 from etl_assets.sources.replays import INGEST, replays_folder
 from etl_assets.steps.collect_dead_letters import CollectDeadLetters
 from etl_assets.steps.step import ReadMode, Step, StepContext, StepReport
-from etl_assets_tests.reference.tables import local_domain
+from etl_assets_tests.reference.tables import CATALOG, local_domain
 
 DAY = dt.date(2026, 1, 5)
 NEXT_DAY = dt.date(2026, 1, 6)
 NOW = dt.datetime(2026, 1, 7, 12, tzinfo=dt.UTC)
 LIMITS = Limits(max_record_bytes=1 << 20, earliest_micros=946_684_800_000_000, skew_micros=86_400_000_000)
+RECORDS = EnvelopeRecords(limits=LIMITS)
 
 
 def event(number: int = 1, *, day: dt.date = DAY, **fields: Any) -> dict[str, Any]:
@@ -82,13 +85,17 @@ class Pipeline:
             "customers": LoadCustomers(context=context, file=self.landing / "_reference" / "customers.csv"),
             "raw_events": Ingest(
                 context=context,
-                folders=(
-                    Folders(source=LANDING, path=self.landing),
-                    Folders(source=REPLAYS, path=replays_folder(self.domain, INGEST)),
+                stage=CATALOG.stage("raw_events"),
+                source=FileSource(
+                    folders=(
+                        Folders(source=LANDING, path=self.landing),
+                        Folders(source=REPLAYS, path=replays_folder(self.domain, INGEST)),
+                    ),
+                    records=RECORDS,
+                    settle_seconds=0,
+                    max_batch_bytes=self.max_batch_bytes,
                 ),
-                limits=LIMITS,
                 mode=mode,
-                settle_seconds=0,
                 max_batch_bytes=self.max_batch_bytes,
             ),
             "normalized_orders": Normalize(context=context, mode=mode, contracts=self.contracts),

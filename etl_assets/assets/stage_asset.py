@@ -27,7 +27,7 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
             stage.table,
             settings,
             group=stage.group,
-            daily=stage.table.is_partitioned,
+            daily=stage.table.is_daily,
             automated=bool(stage.inputs),
         ),
         deps=_dependencies(stage, settings.catalog()),

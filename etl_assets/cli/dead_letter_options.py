@@ -17,7 +17,26 @@ if TYPE_CHECKING:
 
 SHOWN_OF_ID = 12
 REASON = click.Choice([reason.value for reason in DeadLetterReason], case_sensitive=False)
-STAGE = click.Choice(["ingest", "normalize"])
+
+
+class StageName(click.ParamType):
+    """Name of a stage, as dead letters have it."""
+
+    name = "stage"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Accept the name of a stage that rejects records."""
+        from etl_assets.settings import load_settings
+
+        names = [
+            each.name_in_rejects for each in load_settings().catalog().stages if each.rejects is not None
+        ]
+        if value not in names:
+            self.fail(f"{value!r} is no stage that refuses records: there are {', '.join(names)}", param, ctx)
+        return value
+
+
+STAGE = StageName()
 DAY = click.DateTime(["%Y-%m-%d"])
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 

@@ -153,7 +153,7 @@ def discard(ids: tuple[str, ...], text: str, as_json: bool) -> None:
 
 
 def _discard(settings: Settings, letters: Sequence[DeadLetter], reason: str) -> None:
-    from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
+    from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
     from etl_assets.resources.spark import SparkResource, spark_config
     from etl_assets.steps.discard_dead_letters import DiscardDeadLetters
     from etl_assets.steps.placing import place

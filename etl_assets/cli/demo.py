@@ -133,12 +133,12 @@ def _use_domains(home: Path, domains: int) -> None:
 
 def _materialize(settings: Settings) -> dict[str, Any]:
     from etl_assets.instance import open_instance
-    from etl_assets.observability.pending import find_unfinished, unread_days
+    from etl_assets.observability.pending import find_unfinished, unread
     from etl_assets.steps.placing import once_led
 
     placement = settings.placement()
     now = dt.datetime.now(dt.UTC)
-    new = once_led(placement, lambda: unread_days(settings, now=now, settle_seconds=0))
+    new = once_led(placement, lambda: unread(settings, now=now, settle_seconds=0).ready)
     unfinished = once_led(placement, lambda: find_unfinished(placement.reader(), settings.start_date))
     for undone, _ in unfinished.sentences():
         _say(f"    {undone}")

@@ -33,11 +33,10 @@ from etl_assets.contracts.reasons import DeadLetterState
 if TYPE_CHECKING:
     from etl_assets.observability.dead_letters import DeadLetter, DeadLetterFilter
     from etl_assets.observability.submit_replays import HandedIn, Replayed
+    from etl_assets.pipelines.catalog import Catalog
+    from etl_assets.pipelines.stage import Stage
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
-
-AFTER_NORMALIZE = ("warehouse_rows", "order_status_view", "dead_letters", "audit_log")
-"""Assets that process what a replay at normalize has accepted."""
 
 
 @click.command(
@@ -124,7 +123,7 @@ def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLette
     from etl_assets.observability.dead_letters import read_dead_letters
 
     letters = read_dead_letters(domain, **wanted.values())
-    cut_off = [letter for letter in letters if letter.is_cut_off and letter.stage == "ingest"]
+    cut_off = [letter for letter in letters if letter.is_cut_off]
     for letter in cut_off:
         say(f"{short(letter)} is left out: its record was cut off, replay it with --record FILE")
     return sorted((each for each in letters if each not in cut_off), key=lambda each: each.failed_at)
@@ -168,35 +167,47 @@ def _replay(
 def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:
     """Run the stages that read the replays.
 
-    Replays at ingest run all assets; the others run from normalize on.
+    A replay to a source runs the assets of its pipeline; another one runs the stage that takes it, and all that
+    is made from its table.
     """
     from etl_assets.instance import open_instance
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
 
-    at_ingest = {each.day for each in handed_in if each.stage == "ingest"}
-    at_normalize = {each.day for each in handed_in if each.stage == "normalize"}
-    if any(each.is_new and each.stage == "ingest" for each in handed_in):
-        _wait_until_settled(settings.landing.settle_seconds)
+    catalog = settings.catalog()
+    targets = {each.target.name: each.target for each in handed_in}
+    days = {name: {each.day for each in handed_in if each.target.name == name} for name in targets}
+    if waiting := [each.target for each in handed_in if each.is_new and each.target.source is not None]:
+        _wait_until_settled(settings, waiting)
     with open_instance(settings) as instance:
-        if at_ingest:
-            say(f"running {_days(at_ingest)} from ingest on")
-            materialize_days(settings, instance, at_ingest, mode=ReadMode.INCREMENTAL)
-        if at_normalize:
-            say(f"running {_days(at_normalize)} from normalize on")
-            # Normalize reads whole days, to validate old events again. Later assets read only new rows.
-            materialize_days(
-                settings, instance, at_normalize, mode=ReadMode.WHOLE, assets=["normalized_orders"]
-            )
-            materialize_days(
-                settings, instance, at_normalize, mode=ReadMode.INCREMENTAL, assets=AFTER_NORMALIZE
-            )
+        for name, target in targets.items():
+            say(f"running {_days(days[name])} from {target.name_in_rejects} on")
+            if target.source is not None:
+                pipeline = catalog.pipeline_of(name)
+                assert pipeline is not None
+                assets = _assets(catalog, {stage.name for stage in pipeline.stages})
+                materialize_days(settings, instance, days[name], mode=ReadMode.INCREMENTAL, assets=assets)
+                continue
+            # The stage reads whole days, to validate old events again. Later assets read only new rows.
+            materialize_days(settings, instance, days[name], mode=ReadMode.WHOLE, assets=[name])
+            after = [each for each in _assets(catalog, {name}) if each != name]
+            materialize_days(settings, instance, days[name], mode=ReadMode.INCREMENTAL, assets=after)
 
 
-def _wait_until_settled(settle_seconds: float) -> None:
+def _assets(catalog: Catalog, names: Collection[str]) -> list[str]:
+    """Return some assets and all that are made from their tables."""
+    downstream = catalog.downstream_of(names)
+    return [stage.name for stage in catalog.stages if stage.name in downstream]
+
+
+def _wait_until_settled(settings: Settings, targets: Sequence[Stage]) -> None:
     """Wait until the submitted files, which are new, count as complete."""
+    from etl_assets.observability.pending import source_of
+
+    domain = settings.placement().reader()
+    settle_seconds = max(source_of(each, settings, domain).settle_seconds for each in targets)
     if settle_seconds > 5:
-        say(f"waiting {settle_seconds:g} s (landing.settle_seconds) until the new files count as complete")
+        say(f"waiting {settle_seconds:g} s (settle_seconds) until the new files count as complete")
     time.sleep(settle_seconds + 0.1)
 
 

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import sys
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -46,18 +45,12 @@ def run(as_json: bool, wait: bool) -> None:
         say(f"{follower} reads new files as they come: nothing to do here")
         _print({}, as_json)
         return
-    placement, settle_seconds = settings.placement(), settings.landing.settle_seconds
+    placement = settings.placement()
     found = look_until_settled(
-        lambda: once_led(
-            placement, lambda: unread(settings, now=dt.datetime.now(dt.UTC), settle_seconds=settle_seconds)
-        ),
-        settle_seconds=settle_seconds,
-        wait=wait,
+        lambda: once_led(placement, lambda: unread(settings, now=dt.datetime.now(dt.UTC))), wait=wait
     )
     unfinished = once_led(placement, lambda: find_unfinished(placement.reader(), settings.start_date))
-    remarks = list(
-        replace(found, unsettled=0).remarks(first_day=settings.start_date, settle_seconds=settle_seconds)
-    )
+    remarks = list(found.remarks(unsettled=False))
     for remark in remarks:
         say(remark)
     for undone, fix in unfinished.sentences():
@@ -77,7 +70,7 @@ def run(as_json: bool, wait: bool) -> None:
         _print(_by_table(figures_of(error.materializations)), as_json)
         raise
     if found.unsettled:
-        say_what_is_left(found.unsettled, settle_seconds=settle_seconds)
+        say_what_is_left(found.unsettled, settle_seconds=found.longest_settle_seconds)
     if found.unreadable or found.unsettled or unfinished.missing or unfinished.before_start:
         sys.exit(1)
 
@@ -91,11 +84,11 @@ def _print(figures: dict[str, dict[str, int]], as_json: bool) -> None:
 
 
 def _materialize(
-    settings: Settings, days: Collection[dt.date], replays: Collection[dt.date]
+    settings: Settings, days: Collection[dt.date], replays: Mapping[str, Collection[dt.date]]
 ) -> dict[str, dict[str, int]]:
     """Return the metrics by table and name.
 
-    Days of `replays` are first normalized as a whole, as `dead-letters replay` does.
+    Days of `replays` are first read as a whole by the tables that take replays, as `dead-letters replay` does.
     """
     from etl_assets.cli.demo import run_figures
     from etl_assets.instance import open_instance
@@ -104,8 +97,8 @@ def _materialize(
 
     totals: Counter[str] = Counter()
     with open_instance(settings) as instance:
-        if replays:
-            materialize_days(settings, instance, replays, mode=ReadMode.WHOLE, assets=["normalized_orders"])
+        for table, of_table in replays.items():
+            materialize_days(settings, instance, of_table, mode=ReadMode.WHOLE, assets=[table])
         for result in materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL):
             totals += run_figures(result)
     return _by_table(totals)

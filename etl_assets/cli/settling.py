@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING
 from etl_assets.cli.dead_letter_options import say
 
 if TYPE_CHECKING:
-    from etl_assets.sources.unread_days import Watched
+    from etl_assets.observability.pending import UnreadFiles
 
 _CLOCK_STEP_SECONDS = 0.1
 
 
-def look_until_settled(look: Callable[[], Watched], *, settle_seconds: float, wait: bool) -> Watched:
+def look_until_settled(look: Callable[[], UnreadFiles], *, wait: bool) -> UnreadFiles:
     """Search for unread files. If some have just changed, wait once until they settle, and search again.
 
     A file that changes in between is left unread: its writer may never end.
     """
     found = look()
     if found.unsettled and wait:
+        settle_seconds = found.longest_settle_seconds
         what = "it" if found.unsettled == 1 else "them"
         say(
             f"{_files(found.unsettled)} changed less than {settle_seconds:g} s ago: waiting for {what}"
-            " (landing.settle_seconds; --no-wait does not)"
+            " (settle_seconds; --no-wait does not)"
         )
         time.sleep(settle_seconds + _CLOCK_STEP_SECONDS)
         found = look()

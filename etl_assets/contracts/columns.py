@@ -19,6 +19,8 @@ from etl_assets.contracts.column_types import ColumnType
 from etl_assets.contracts.rules import NotNull, Rule
 from etl_assets.errors import ContractError
 
+PARTITION_DATE = "partition_date"
+"""Column of the day on which a record arrived."""
 _NAME = re.compile(r"_?[a-z][a-z0-9_]*")
 """A leading underscore marks a column of the platform's own in a table whose other columns a user names."""
 
@@ -161,6 +163,11 @@ class TableContract:
     def is_partitioned(self) -> bool:
         """Whether its files are partitioned, by day or by another column."""
         return bool(self.delta_partition)
+
+    @property
+    def is_daily(self) -> bool:
+        """Whether its files are partitioned by the day on which records arrived."""
+        return PARTITION_DATE in self.delta_partition
 
     def column(self, name: str) -> Column:
         """Return the column of a name.

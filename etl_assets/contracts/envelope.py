@@ -115,7 +115,7 @@ def judge(line: bytes, *, latest_micros: int, limits: Limits) -> ValidatedLine:
         return _event(value, fast, latest_micros, limits)
     except Refused as refused:
         event_id = value.get("event_id") if isinstance(value, dict) else None
-        record, encoding = _keep(line)
+        record, encoding = kept_text(line)
         return ValidatedLine(
             event_id=event_id if isinstance(event_id, str) and event_id else None,
             reason=refused.reason.value,
@@ -132,7 +132,7 @@ def too_large(line: CutLine, *, limits: Limits) -> ValidatedLine:
         line: The line's beginning, at least `KEPT_RECORD_BYTES` of it.
         limits: The platform's limits.
     """
-    record, encoding = _keep(line.start[:KEPT_RECORD_BYTES])
+    record, encoding = kept_text(line.start[:KEPT_RECORD_BYTES])
     return ValidatedLine(
         reason=DeadLetterReason.RECORD_TOO_LARGE.value,
         error=f"the record has {line.size:,} bytes, at most {limits.max_record_bytes:,} are taken;"
@@ -249,7 +249,8 @@ def _show(micros: int) -> str:
     return (_EPOCH + dt.timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _keep(kept: bytes) -> tuple[str, str]:
+def kept_text(kept: bytes) -> tuple[str, str]:
+    """Return what is kept of a record as text, and how the text is written."""
     try:
         return kept.decode("utf-8"), RecordEncoding.UTF8.value
     except UnicodeDecodeError:

@@ -157,15 +157,15 @@ class StepRunner:
                 report = step.run([dt.date.fromisoformat(key) for key in keys])
                 return replace(report, domain=domain.name)
 
-        keys = tuple(day.isoformat() for day in days) if self._is_partitioned(table) else ()
+        keys = tuple(day.isoformat() for day in days) if self._is_daily(table) else ()
         result = run_partitions(run, keys)
         failed: dict[dt.date | None, Exception] = {
             dt.date.fromisoformat(key): error for key, error in result.failed.items()
         }
         return StepOutcome(began=began, report=result.report, failed=failed)
 
-    def _is_partitioned(self, table: str) -> bool:
-        return self.settings.catalog().table(table).is_partitioned
+    def _is_daily(self, table: str) -> bool:
+        return self.settings.catalog().table(table).is_daily
 
     def _turns(self) -> TableQueue:
         def waiting() -> None:

@@ -1,9 +1,9 @@
-"""The loop: find new files, carry them to the warehouse, update the derived tables, report to Dagster.
+"""The loop: find new files, carry them along their pipelines, update the derived tables, report to Dagster.
 
 Each of three threads has one task, so that none waits for another:
 
-- the main thread takes events from the landing folder to the warehouse, one micro-batch after another;
-- "derived" brings order_status_view, dead_letters and audit_log up to date, in a Spark session of its own;
+- the main thread takes the records of each source along the path of its pipeline, one micro-batch after another;
+- "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "reports" reports to Dagster.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -30,21 +30,19 @@ from etl_assets.follow.crew import StepOutcome, StepRunner
 from etl_assets.follow.lease import Lease, lease
 from etl_assets.follow.pauses import Backoffs, WorkItem
 from etl_assets.follow.reports import Reports
-from etl_assets.observability.pending import days_behind
-from etl_assets.orders.build_steps import source_folders
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.observability.pending import days_behind, watch_source
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
-from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.unread_days import WatchCursor, Watched, watch
-from etl_assets.steps.placing import once_led, place
-from etl_assets.steps.step import StepReport, logger, platform_table
+from etl_assets.sources.unread_days import WatchCursor
+from etl_assets.steps.placing import once_led
+from etl_assets.steps.step import StepReport, logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl_assets.follow.reports import Event
+    from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
 
 MAX_DAYS_PER_LOOK = 1_000
@@ -76,8 +74,30 @@ class Session:
                 self.made.interruptAll()
 
 
+@dataclass(slots=True)
+class Feed:
+    """A pipeline whose source is followed.
+
+    Attributes:
+        pipeline: The pipeline.
+        cursor: How far its files have been listed.
+        unreadable: Errors of days whose folder could not be listed.
+        left_behind: Days that are unfinished on its path.
+    """
+
+    pipeline: Pipeline
+    cursor: WatchCursor = field(default_factory=WatchCursor)
+    unreadable: Mapping[dt.date, str] = field(default_factory=dict)
+    left_behind: frozenset[dt.date] = frozenset()
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names of the tables of its data path."""
+        return tuple(stage.name for stage in self.pipeline.path)
+
+
 class Follower:
-    """Follow the landing folder until the process gets a signal to leave.
+    """Follow the sources of all pipelines until the process gets a signal to leave.
 
     Args:
         settings: The platform file.
@@ -93,8 +113,8 @@ class Follower:
         heard: Callable[[str, StepReport], None] = lambda table, report: None,
     ) -> None:
         self._settings, self._pace = settings, settings.follow
-        (self._pipeline,) = settings.catalog().pipelines
-        self._path = tuple(stage.name for stage in self._pipeline.path)
+        self._pipelines = settings.catalog().pipelines
+        self._feeds = tuple(Feed(pipeline) for pipeline in self._pipelines if pipeline.path)
         self._heard = heard
         self._reports = Reports(settings, tell, follower=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
@@ -105,9 +125,6 @@ class Follower:
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
         self._pauses_lock = threading.Lock()
-        self._left_behind: frozenset[dt.date] = frozenset()
-        self._cursor = WatchCursor()
-        self._unreadable: Mapping[dt.date, str] = {}
         self._check_at = 0.0
         self._broken: dict[tuple[str, str], int] = {}
 
@@ -122,7 +139,9 @@ class Follower:
             threads: list[threading.Thread] = []
             try:
                 self._sessions["path"]()
-                logger.warning("following %s", self._settings.landing_path)
+                logger.warning(
+                    "following the sources of %s", ", ".join(feed.pipeline.name for feed in self._feeds)
+                )
                 threads = [
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
@@ -139,55 +158,53 @@ class Follower:
         while self._lost is None:
             began = time.monotonic()
             held.alive()
-            if days := self._days_to_carry():
-                self._carry(crew, days, held)
+            for feed in self._feeds:
+                if days := self._days_to_carry(feed):
+                    self._carry(crew, feed, days, held)
             self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
 
-    def _days_to_carry(self) -> tuple[dt.date, ...]:
-        """Return the days with unread files, and the days left unfinished on the path."""
-        looking: WorkItem = (self._path[0], None)
+    def _days_to_carry(self, feed: Feed) -> tuple[dt.date, ...]:
+        """Return the days with unread files of a pipeline, and the days left unfinished on its path."""
+        source = feed.pipeline.path[0]
+        looking: WorkItem = (source.name, None)
         if not self._ready([looking]):
             return ()
         try:
-            found = once_led(self._settings.placement(), self._watch)
+            found = once_led(
+                self._settings.placement(),
+                lambda: watch_source(
+                    source,
+                    self._settings,
+                    feed.cursor,
+                    now=dt.datetime.now(dt.UTC),
+                    most_days=MAX_DAYS_PER_LOOK,
+                ),
+            )
         except (EtlAssetsError, OSError) as error:
-            self._failed(RAW_EVENTS.name, (), {None: error})
+            self._failed(source.name, (), {None: error})
             return ()
         self._succeeded([looking])
-        self._cursor = found.cursor
+        feed.cursor = found.cursor
         for day, why in found.unreadable.items():
-            if self._unreadable.get(day) != why:
-                logger.warning("%s: %s", day, why)
+            if feed.unreadable.get(day) != why:
+                logger.warning("%s: %s: %s", source.name, day, why)
         for name in found.changed:
             logger.warning("%s changed after being read and is read again", name)
-        self._unreadable = found.unreadable
-        self._left_behind, behind = frozenset(), self._left_behind
+        feed.unreadable = found.unreadable
+        feed.left_behind, behind = frozenset(), feed.left_behind
         days = sorted({*found.ready, *behind})
-        return tuple(day for day in days if self._ready([(self._path[0], day)]))
+        return tuple(day for day in days if self._ready([(source.name, day)]))
 
-    def _watch(self) -> Watched:
-        settings = self._settings
-        domain = place(settings.placement(), RAW_EVENTS.name)
-        return watch(
-            source_folders(settings, domain),
-            Ledger.of(platform_table(RAW_EVENTS.name, domain)),
-            self._cursor,
-            first_day=settings.start_date,
-            now=dt.datetime.now(dt.UTC),
-            settle_seconds=settings.landing.settle_seconds,
-            most_days=MAX_DAYS_PER_LOOK,
-        )
-
-    def _carry(self, crew: StepRunner, days: Sequence[dt.date], held: Lease) -> None:
-        """Carry days from the landing folder to the warehouse, each as far as it gets."""
+    def _carry(self, crew: StepRunner, feed: Feed, days: Sequence[dt.date], held: Lease) -> None:
+        """Carry days of a source along its pipeline's path, each as far as it gets."""
         # If a reference table cannot be updated, no stage may look rows up in it: only read the source.
         whole = all(
             self._ready([(stage.name, None)]) and not self._run(crew, stage.name, days).failed
-            for stage in self._pipeline.reference
+            for stage in feed.pipeline.reference
         )
         left = list(days)
-        for table in self._path if whole else self._path[:1]:
+        for table in feed.path if whole else feed.path[:1]:
             held.alive()  # for each step: a large backlog makes all of them together slow
             done = self._run(crew, table, left)
             left = [] if None in done.failed else [day for day in left if day not in done.failed]
@@ -195,7 +212,7 @@ class Follower:
                 return
         if whole:
             self._check(time.monotonic())
-        for table in self._path:
+        for table in feed.path:
             held.alive()
             crew.tidy(table)
 
@@ -203,26 +220,25 @@ class Follower:
         """Bring the derived tables up to date, and find unfinished work on the path."""
         behind = self._behind()
         crew = self._crew("derived")
-        for stage in self._pipeline.derived:
+        for stage in (stage for pipeline in self._pipelines for stage in pipeline.derived):
             table = stage.name
             things: list[WorkItem] = (
-                [(table, day) for day in behind.get(table, ())]
-                if stage.table.is_partitioned
-                else [(table, None)]
+                [(table, day) for day in behind.get(table, ())] if stage.table.is_daily else [(table, None)]
             )
             if table in behind and self._ready([(table, None)]) and (ready := self._ready(things)):
                 self._run(crew, table, [day for _, day in ready if day is not None])
                 crew.tidy(table)
 
     def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
-        """Return the days that each table is behind; store those on the path for the main thread."""
+        """Return the days that each table is behind; store those on paths for the main thread."""
         try:
             placement = self._settings.placement()
             behind = once_led(placement, lambda: days_behind(placement.reader(), self._settings.start_date))
         except (EtlAssetsError, OSError) as error:
             logger.warning("what is left undone cannot be told now: %s", error)
             return {}
-        self._left_behind = frozenset(day for table in self._path for day in behind.get(table, ()))
+        for feed in self._feeds:
+            feed.left_behind = frozenset(day for table in feed.path for day in behind.get(table, ()))
         return behind
 
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
@@ -231,7 +247,9 @@ class Follower:
             self._heard(table, done.report)
             kept = [day for day in days if day not in done.failed]
             self._reports.add(table, kept, done.report, done.began)
-            if table not in self._path[:-1]:  # a day has succeeded once it reaches the end of the path
+            if all(
+                table not in feed.path[:-1] for feed in self._feeds
+            ):  # a day has succeeded once it reaches the end of the path
                 self._succeeded([(self._entry(table), day) for day in (None, *kept)])
         if done.failed and not self._is_leaving():
             self._failed(table, days, done.failed)
@@ -247,7 +265,7 @@ class Follower:
             logger.error("%s: %s", table, text)
             partition = f"{blamed[0]}..{blamed[-1]}" if blamed else ""
             self._alert({"partition": partition, "step": table, "error": text[:2_000]})
-            whole = day is None and (table not in self._path or not blamed)
+            whole = day is None and (self._feed_of(table) is None or not blamed)
             things: list[WorkItem] = [(self._entry(table), each) for each in ([None] if whole else blamed)]
             with self._pauses_lock:
                 self._pauses = self._pauses.failed(things, error, time.monotonic())
@@ -262,7 +280,7 @@ class Follower:
             return
         self._check_at = now + self._pace.report_interval_seconds
         behind = self._behind()
-        if any(table in behind for table in self._path):
+        if any(table in behind for feed in self._feeds for table in feed.path):
             return
         try:
             broken = self._reports.check()
@@ -293,7 +311,12 @@ class Follower:
 
         Days of the path enter at its first table and wait there.
         """
-        return self._path[0] if table in self._path else table
+        feed = self._feed_of(table)
+        return table if feed is None else feed.path[0]
+
+    def _feed_of(self, table: str) -> Feed | None:
+        """Return the feed whose path has a table."""
+        return next((feed for feed in self._feeds if table in feed.path), None)
 
     def _crew(self, name: str, alive: Callable[[], object] = lambda: None) -> StepRunner:
         session = self._sessions[name]

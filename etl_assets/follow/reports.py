@@ -162,8 +162,8 @@ class Reports:
     ) -> Iterator[tuple[dt.date | None, dg.AssetMaterialization]]:
         """Yield the materializations by day; under None for a table without days."""
         written = platform_table(table, self._settings.placement().reader())
-        is_partitioned = self._settings.catalog().table(table).is_partitioned
-        keys = [day.isoformat() for day in sorted(news.days)] if is_partitioned else []
+        is_daily = self._settings.catalog().table(table).is_daily
+        keys = [day.isoformat() for day in sorted(news.days)] if is_daily else []
         whole = run_metadata(written, news.report, of=max(1, len(keys))) | {"follower": self._follower}
         if not keys:
             yield None, dg.AssetMaterialization(table, metadata=whole)

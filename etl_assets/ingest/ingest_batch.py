@@ -1,4 +1,4 @@
-"""One batch of source files into raw_events: validate its lines, find repeats, assign offsets.
+"""One batch of source files into the source's table: validate its records, find repeats, assign offsets.
 
 A batch is one plan (`sources.batch_plan`), one commit of exceptions and one commit of rows. It counts once
 its rows are committed.
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.commit import Commit, Transaction, Write, commit
@@ -37,8 +36,6 @@ from etl_assets.ingest.pending_plan import FILES
 from etl_assets.ingest.raw_exceptions import RawExceptions, exceptions_tasks
 from etl_assets.ingest.raw_rows import RawRows, repeated_ordinals, rows_tasks
 from etl_assets.ingest.stage_lines import Staged, StagedBlock, stage_lines
-from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, verify
 from etl_assets.sources.ledger import FILES as FILES_READ
@@ -57,13 +54,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from etl_assets.contracts.columns import TableContract
+    from etl_assets.ingest.records import Records
+    from etl_assets.sources.landing import InputFile
+
 MAX_EVENTS_IN_PROCESS = 100_000
 """Repeats among up to this many events are found in this process; beyond that Spark is as fast."""
 _NO_ORDINALS = np.empty(0, dtype=np.int64)
-_LOOKED_AT = ("event_id", "fingerprint", *RUN_KEY, "block_line")
-"""Columns read of an event that may be a repeat."""
-_KNOWN_COLUMNS = ("event_id", "fingerprint", "offset", "source", "source_position")
-"""Columns read of an event that was accepted before."""
+_LOOKED_AT = ("fingerprint", *RUN_KEY, "block_line")
+"""Columns read of an event that may be a repeat, besides its id."""
+_KNOWN_COLUMNS = ("fingerprint", "offset", "source", "source_position")
+"""Columns read of an event that was accepted before, besides its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,17 +117,21 @@ class IngestBatch:
 
     Attributes:
         context: The step's context.
-        table: raw_events.
+        table: The source's table.
+        rejects: The contract of the table of exceptions.
+        stage: Name of the stage in exceptions.
         folders: Folders of the plan's files.
-        limits: Limits of a record.
+        records: What records must be.
         plan: The files and the version they become.
         staging: Folder for temporary files.
     """
 
     context: StepContext
     table: Table
+    rejects: TableContract
+    stage: str
     folders: tuple[Folders, ...]
-    limits: Limits
+    records: Records
     plan: BatchPlan
     staging: Path
 
@@ -153,12 +158,15 @@ class IngestBatch:
 
     def _stage(self) -> Staged:
         """Validate every line once and stage the result: the later phases read columns of it."""
-        by_source = {folders.source: folders for folders in self.folders}
-        files = [(str(by_source[file.source].path_of(file)), file.size, file.day) for file in self.plan.files]
+        files = self._input_files()
         folder = self.staging / "lines"
         folder.mkdir()
         with self._files_named():
-            return stage_lines(self.context.spark, files, self.limits, folder)
+            return stage_lines(self.context.spark, files, self.records, folder)
+
+    def _input_files(self) -> list[InputFile]:
+        by_source = {folders.source: folders for folders in self.folders}
+        return [by_source[file.source].input_file(file) for file in self.plan.files]
 
     @contextmanager
     def _files_named(self) -> Generator[None]:
@@ -183,6 +191,10 @@ class IngestBatch:
                 folders.verify_compression(of_folder)
                 folders.refuse_named(of_folder, error)
             raise
+
+    @property
+    def _id(self) -> str:
+        return self.records.id_column
 
     def _lines_before(self, staged: Staged) -> Iterator[tuple[StagedBlock, int]]:
         """Yield each block with the number of lines before it in its file."""
@@ -211,18 +223,22 @@ class IngestBatch:
         If history may have an id of the batch, these are all events; else only those that share their id's
         hash with another event of the batch.
         """
+        from pyspark.sql import functions as F
+
         hashes, folder = staged.id_hashes(), self.staging / "repeats"
-        days = KeyIndex(self.table, "event_id").days_of(hashes, self.plan.batch_id - 1)
+        days = KeyIndex(self.table, self._id).days_of(hashes, self.plan.batch_id - 1)
         twice, suspects = (None, len(hashes)) if days else _twice(hashes)
         if not suspects:
             return Repeats(folder=None)
         if suspects <= MAX_EVENTS_IN_PROCESS and (known := self._known_in_process(staged, days)) is not None:
-            return self._find_duplicates_in_process(staged.columns(_LOOKED_AT, twice), staged, known, folder)
+            return self._find_duplicates_in_process(
+                staged.columns((self._id, *_LOOKED_AT), twice), staged, known, folder
+            )
         events = staged.events(self.context.spark)
         if twice is not None:
             events = events.join(self._hashes_for_spark(twice), "id_hash", "left_semi")
         located = events.join(self._positions(staged), list(RUN_KEY)).select(
-            "event_id", "fingerprint", ordinal(), "source", source_position()
+            F.col(self._id).alias("event_id"), "fingerprint", ordinal(), "source", source_position()
         )
         find_duplicates(located, self._history(staged, days)).write.parquet(str(folder))
         return Repeats(folder=folder)
@@ -236,11 +252,16 @@ class IngestBatch:
         """
         if not days:
             return {}
-        ids = {name for piece in staged.columns(["event_id"]) for name in piece.column(0).to_pylist()}
+        ids = {name for piece in staged.columns([self._id]) for name in piece.column(0).to_pylist()}
         history = rows_in_process(
-            self.table, self.plan.batch_id - 1, days, key="event_id", values=ids, columns=_KNOWN_COLUMNS
+            self.table,
+            self.plan.batch_id - 1,
+            days,
+            key=self._id,
+            values=ids,
+            columns=(self._id, *_KNOWN_COLUMNS),
         )
-        return None if history is None else {row["event_id"]: row for row in history.to_pylist()}
+        return None if history is None else {row[self._id]: row for row in history.to_pylist()}
 
     def _find_duplicates_in_process(
         self,
@@ -263,6 +284,7 @@ class IngestBatch:
                 index, start, line = event["file_index"], event["block_start"], event["block_line"]
                 file = self.plan.files[index]
                 event["ordinal"] = first_ordinal(index, start) + line
+                event["event_id"] = event[self._id]
                 event["source"] = file.source
                 event["source_position"] = f"{file.position}:{before[index, start] + line + 1}"
                 events.append(event)
@@ -305,7 +327,8 @@ class IngestBatch:
             return None
         ids = [name for block in staged.blocks for name in (block.lowest_id, block.highest_id) if name]
         history = self.table.read(self.context.spark, self.plan.batch_id - 1, whole_days(days))
-        return history.where(F.col("event_id").between(min(ids), max(ids))).select(*_KNOWN_COLUMNS)
+        known = history.where(F.col(self._id).between(min(ids), max(ids)))
+        return known.select(F.col(self._id).alias("event_id"), *_KNOWN_COLUMNS)
 
     def _count_outcomes(self, staged: Staged, repeats: Repeats) -> dict[dt.date | None, Counter[str]]:
         """Count the outcomes of the batch by day. An event is accepted unless it is rejected or a repeat."""
@@ -334,11 +357,13 @@ class IngestBatch:
         def make(stamps: Stamps) -> Exceptions:
             rows = RawExceptions(
                 spark=self.context.spark,
+                contract=self.rejects,
+                stage=self.stage,
+                records=self.records,
                 tasks=tasks,
                 staging=staging,
                 repeats=repeats.files,
                 originals=originals,
-                limits=self.limits,
                 stamps=stamps,
             )
             return Exceptions(frame=rows.frame(), files=rows.write)
@@ -346,7 +371,7 @@ class IngestBatch:
         with self._files_named():
             commit_exceptions(
                 self.context,
-                RAW_EVENTS_EXCEPTIONS,
+                self.rejects,
                 make,
                 output=self.table.name,
                 days=self.plan.days,
@@ -375,8 +400,12 @@ class IngestBatch:
 
     def _commit_rows(self, staging: Path, blocks: tuple[LocatedBlock, ...], repeats: Repeats) -> Commit:
         """Append the events that the table does not have yet, with their offsets."""
+        contract = self.table.contract
+        assert contract is not None
         rows = RawRows(
             spark=self.context.spark,
+            contract=contract,
+            repeating=self.records.repeating,
             tasks=tuple(rows_tasks(blocks, self._first_offset())),
             staging=staging,
             repeats=repeats.files,
@@ -385,7 +414,7 @@ class IngestBatch:
             batch_id=self.plan.batch_id,
         )
         frame = rows.frame()
-        check_schema(RAW_EVENTS, frame.schema)
+        check_schema(contract, frame.schema)
         done = commit(
             self.table,
             Write(
@@ -407,19 +436,15 @@ class IngestBatch:
 
     def _placed(self, staged: Staged, repeats: Repeats) -> Iterator[LocatedBlock]:
         """Yield the blocks with their source and the outcomes of their events."""
-        by_source = {folders.source: folders for folders in self.folders}
+        files = self._input_files()
         first = [first_ordinal(block.file_index, block.block_start) for block in staged.blocks]
         bounds = [*first, np.iinfo(np.int64).max]
         old = np.diff(np.searchsorted(repeats.ordinals(), bounds))
         repeated = np.diff(np.searchsorted(repeats.exceptional_ordinals(), bounds))
         for (block, before), not_new, again in zip(self._lines_before(staged), old, repeated, strict=True):
-            file = self.plan.files[block.file_index]
             yield LocatedBlock(
                 staged=block,
-                day=file.day,
-                source=file.source,
-                path=str(by_source[file.source].path_of(file)),
-                file_position=file.position,
+                input_file=files[block.file_index],
                 lines_before=before,
                 new=block.events - int(not_new),
                 repeated=int(again),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from etl_assets.sources.landing import InputFile
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedBlock:
@@ -29,10 +31,7 @@ class LocatedBlock:
 
     Attributes:
         staged: The block.
-        day: The day of its file.
-        source: The source of its file.
-        path: Path of its file.
-        file_position: Source position of its file, without a line number.
+        input_file: Its file.
         lines_before: Number of lines before it in its file.
         new: Events that become rows.
         repeated: Events that are duplicates or conflicts. Events that are neither new nor repeated are rows
@@ -40,13 +39,30 @@ class LocatedBlock:
     """
 
     staged: StagedBlock
-    day: dt.date
-    source: str
-    path: str
-    file_position: str
+    input_file: InputFile
     lines_before: int
     new: int
     repeated: int
+
+    @property
+    def day(self) -> dt.date:
+        """The day of its file."""
+        return self.input_file.file.day
+
+    @property
+    def source(self) -> str:
+        """The source of its file."""
+        return self.input_file.file.source
+
+    @property
+    def path(self) -> str:
+        """Path of its file."""
+        return self.input_file.path
+
+    @property
+    def file_position(self) -> str:
+        """Source position of its file, without a line number."""
+        return self.input_file.file.position
 
     @property
     def exceptions(self) -> int:

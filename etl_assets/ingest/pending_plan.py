@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Table
 
 FILES = "files"
-"""Transaction id under which raw_events commits batches of files; the version is the batch id."""
+"""Transaction id under which a source's table commits batches of files; the version is the batch id."""
 REMEMBERED_COMMITS = 100
 """Number of recent commits that are searched for a plan: compactions may have come after it."""
 _TAKEN_BACK = "plan_taken_back"
@@ -49,20 +49,20 @@ class PendingPlan:
 
 
 def committed_batch(table: Table) -> int:
-    """Return the last batch of files in raw_events, from its log, without Spark. -1 if there is none."""
+    """Return the last batch of files in a source's table, from its log, without Spark. -1 if there is none."""
     snapshot = table.snapshot()
     return -1 if snapshot is None else snapshot.transaction_version(FILES)
 
 
-def pending_plan(exceptions: Table, raw_events: Table) -> PendingPlan | None:
+def pending_plan(exceptions: Table, table: Table) -> PendingPlan | None:
     """Return the plan of the most recent rejects, if its rows are not committed. Reads the logs only."""
-    committed = committed_batch(raw_events)
+    committed = committed_batch(table)
     return _pending(exceptions, exceptions.version(), committed)
 
 
-def settled_version(exceptions: Table, raw_events: Table) -> int:
+def settled_version(exceptions: Table, table: Table) -> int:
     """Return the newest version of the exceptions table whose rejects all count. -1 if there is none."""
-    committed = committed_batch(raw_events)
+    committed = committed_batch(table)
     version = exceptions.version()
     pending = _pending(exceptions, version, committed)
     return version if pending is None else pending.first_version - 1
@@ -87,7 +87,7 @@ def take_back(
 ) -> None:
     """Take the rejects of a pending plan out of the exceptions table, in one commit. No Spark.
 
-    Only the process that ingests may call this, in the domain that leads raw_events. Otherwise rejects of a
+    Only the process that ingests may call this, in the domain that leads the source's table. Otherwise rejects of a
     plan that is still carried out are lost.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Lines of a batch that do not become rows of raw_events: as a frame, or written by workers as data files.
+"""Records of a batch that do not become rows of the source's table: as a frame, or written by workers as data files.
 
 They are written like the rows (`raw_rows.py`). Each task reads only the columns it needs of its blocks'
 staged lines, holds a bounded part of them, and checks that it yields as many exceptions as were counted.
@@ -7,7 +7,7 @@ staged lines, holds a bounded part of them, and checks that it yields as many ex
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -18,7 +18,6 @@ import numpy as np
 
 from etl_assets.compute.worker_tasks import Written, attempt_name, in_workers, write_in_workers
 from etl_assets.contracts.arrow_types import data_file_schema
-from etl_assets.contracts.envelope import Limits
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.delta.data_files import new_data_file
 from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
@@ -26,7 +25,6 @@ from etl_assets.ingest.located_blocks import Lines, LocatedBlock, RowGroup, row_
 from etl_assets.ingest.original_offsets import read_offsets
 from etl_assets.ingest.source_lines import SourceLines
 from etl_assets.ingest.stage_lines import Kind
-from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
 from etl_assets.steps.exceptions import Stamps
 from etl_assets.transforms.exceptions import rejected_lines, repeated_events
 from etl_assets.transforms.line_positions import first_ordinal
@@ -35,6 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame, SparkSession
+
+    from etl_assets.contracts.columns import TableContract
+    from etl_assets.ingest.records import Records
 
 LINES_PER_TASK = 100_000
 """Lines in blocks with exceptions after which a task ends with its day.
@@ -93,35 +94,39 @@ class RawExceptions:
 
     Attributes:
         spark: The session.
+        contract: The table of the exceptions.
+        stage: Name of the stage in them.
+        records: What the records had to be.
         tasks: The tasks that write them.
         staging: Folder of the staged lines.
         repeats: Parquet files with the result of `find_duplicates`; empty if it found nothing.
         originals: The file of `write_offsets`, for events that later lines of the batch repeat; None if there
             are none.
-        limits: Limits of a record.
         stamps: Columns with one value for all exceptions.
     """
 
     spark: SparkSession
+    contract: TableContract
+    stage: str
+    records: Records
     tasks: tuple[ExceptionsTask, ...]
     staging: Path
     repeats: tuple[str, ...]
     originals: str | None
-    limits: Limits
     stamps: Stamps
 
     def frame(self) -> DataFrame:
-        """Return the exceptions with the columns of raw_events_exceptions, for a table that Delta writes."""
+        """Return the exceptions with the columns of their table, for a table that Delta writes."""
         import pyarrow as pa
 
         def work(task: ExceptionsTask) -> Iterator[pa.RecordBatch]:
             for day, rows in make.rows_of(task):
                 days = pa.array([day] * rows.num_rows, pa.date32())
-                whole = rows.append_column(DAY_COLUMN, days).select(RAW_EVENTS_EXCEPTIONS.names)
+                whole = rows.append_column(DAY_COLUMN, days).select(self.contract.names)
                 yield from whole.combine_chunks().to_batches()
 
         make = self._maker()
-        columns = ", ".join(f"{column.name} {column.type}" for column in RAW_EVENTS_EXCEPTIONS.columns)
+        columns = ", ".join(f"{column.name} {column.type}" for column in self.contract.columns)
         return in_workers(self.spark, self.tasks, work, columns)
 
     def write(self, folder: Path, known: KnownFiles) -> int:
@@ -138,10 +143,12 @@ class RawExceptions:
 
     def _maker(self) -> _ExceptionMaker:
         return _ExceptionMaker(
+            contract=self.contract,
+            stage=self.stage,
+            records=self.records,
             staging=self.staging,
             repeats=self.repeats,
             originals=self.originals,
-            limits=self.limits,
             stamps=asdict(self.stamps),
         )
 
@@ -150,10 +157,12 @@ class RawExceptions:
 class _ExceptionMaker:
     """Writes the exceptions of a task, in a worker. `stamps` are columns with one value for all rows."""
 
+    contract: TableContract
+    stage: str
+    records: Records
     staging: Path
     repeats: tuple[str, ...]
     originals: str | None
-    limits: Limits
     stamps: Mapping[str, Any]
 
     def write(self, task: ExceptionsTask, folder: Path, known: KnownFiles) -> Iterator[Written]:
@@ -207,7 +216,7 @@ class _ExceptionMaker:
         for group in row_groups(self.staging, Kind.REJECTED, with_rejected):
             yield self._rejected(group)
         with_repeats = (block for block in blocks if block.repeated)
-        with closing(SourceLines(self.limits)) as source:
+        with closing(SourceLines(self.records)) as source:
             for group in row_groups(self.staging, Kind.EVENTS, with_repeats):
                 found = self._repeated(group, repeats, source)
                 if found.num_rows:
@@ -219,7 +228,8 @@ class _ExceptionMaker:
         staged = group.read()
         lines = group.lines(staged.column("block_line"))
         taken = staged.take(pa.array(lines.row))
-        return self._table(rejected_lines(taken, lines.sources(), lines.source_positions()), taken.num_rows)
+        made = rejected_lines(taken, lines.sources(), lines.source_positions(), self.stage)
+        return self._table(made, taken.num_rows)
 
     def _repeated(self, group: RowGroup, repeats: _Repeats, source: SourceLines) -> pa.Table:
         """Return the duplicates and conflicts of a row group.
@@ -231,15 +241,19 @@ class _ExceptionMaker:
         lines = group.lines(group.read(["block_line"]).column(0))
         lines = lines.where(np.isin(lines.ordinals(), repeats.ordinals))
         if not len(lines.row):
-            return _schema().empty_table()
+            return self._schema().empty_table()
         place = np.searchsorted(repeats.ordinals, lines.ordinals())
-        events = group.read(["event_id", "fingerprint", "trace_id"]).take(pa.array(lines.row))
+        id_column = self.records.id_column
+        wanted = [name for name in (id_column, "fingerprint", "trace_id") if name in self._staged]
+        events = group.read(wanted).take(pa.array(lines.row))
+        events = events.rename_columns({id_column: "event_id"})
         made = repeated_events(
             events,
             lines.sources(),
             lines.source_positions(),
             repeats.original_offset.take(pa.array(place)),
             _records(events, lines, np.flatnonzero(repeats.conflict[place]), source),
+            self.stage,
         )
         return self._table(made, events.num_rows)
 
@@ -251,8 +265,16 @@ class _ExceptionMaker:
                 return pa.repeat(pa.scalar(self.stamps[field.name], field.type), rows)
             return made[field.name] if field.name in made else pa.nulls(rows, field.type)
 
-        schema = _schema()
+        schema = self._schema()
         return pa.Table.from_arrays([column(field) for field in schema], names=schema.names).cast(schema)
+
+    @property
+    def _staged(self) -> Collection[str]:
+        return self.records.staged.keys()
+
+    def _schema(self) -> pa.Schema:
+        """Return the schema of a data file: the columns of the table without the day."""
+        return data_file_schema(self.contract, without=[DAY_COLUMN])
 
     def _repeats_of(self, task: ExceptionsTask) -> _Repeats:
         """Return the duplicates and conflicts that may be in a task. Rows that the table has are left out."""
@@ -367,8 +389,3 @@ def _unknown(rows: pa.Table, known: Sequence[str]) -> pa.Table:
         columns=[key], filter=pyarrow.dataset.field(key).isin(ids), batch_readahead=1, fragment_readahead=1
     )
     return rows.filter(~pc.field(key).isin(found.column(key).combine_chunks()))
-
-
-def _schema() -> pa.Schema:
-    """Return the schema of a data file: the columns of raw_events_exceptions without the day."""
-    return data_file_schema(RAW_EVENTS_EXCEPTIONS, without=[DAY_COLUMN])

@@ -1,4 +1,4 @@
-"""Events of a batch that become rows of raw_events, with their offsets.
+"""Records of a batch that become rows of the source's table, with their offsets.
 
 They are returned as a frame, or written by workers as data files.
 
@@ -23,27 +23,21 @@ from etl_assets.delta.data_files import new_data_file
 from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
 from etl_assets.ingest.located_blocks import LocatedBlock, RowGroup, row_groups
 from etl_assets.ingest.stage_lines import Kind
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.transforms.line_positions import first_ordinal
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from etl_assets.contracts.columns import TableContract
+
 ROWS_PER_FILE = 500_000
 """About how many rows a data file has; each day has at least one file of its own."""
 _ROWS_AT_ONCE = 100_000
 _BYTES_AT_ONCE = 64 << 20
 """About how many rows, or bytes of rows, a worker holds before it writes them: records may be long."""
-_REPEATING = (
-    "tenant_id",
-    "event_type",
-    "schema_version",
-    "source",
-    "ingest_domain",
-    "ingested_at",
-    "batch_id",
-)
+_REPEATING = ("source", "ingest_domain", "ingested_at", "batch_id")
+"""Columns with few values, beside those of the records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +86,8 @@ class RawRows:
 
     Attributes:
         spark: The session.
+        contract: The table.
+        repeating: Columns of the records that have few values.
         tasks: The tasks that write them.
         staging: Folder of the staged events.
         repeats: Parquet files with the `ordinal` of each event that does not become a row; empty if there are
@@ -102,6 +98,8 @@ class RawRows:
     """
 
     spark: SparkSession
+    contract: TableContract
+    repeating: tuple[str, ...]
     tasks: tuple[RowsTask, ...]
     staging: Path
     repeats: tuple[str, ...]
@@ -110,17 +108,17 @@ class RawRows:
     batch_id: int
 
     def frame(self) -> DataFrame:
-        """Return the rows with the columns of raw_events."""
+        """Return the rows with the columns of the table."""
         import pyarrow as pa
 
         def work(task: RowsTask) -> Iterator[pa.RecordBatch]:
             for rows in make.rows_of(task):
                 day = pa.array([task.day] * rows.num_rows, pa.date32())
-                whole = rows.append_column(DAY_COLUMN, day).select(RAW_EVENTS.names)
+                whole = rows.append_column(DAY_COLUMN, day).select(self.contract.names)
                 yield from whole.combine_chunks().to_batches()
 
         make = self._maker()
-        columns = ", ".join(f"{column.name} {column.type}" for column in RAW_EVENTS.columns)
+        columns = ", ".join(f"{column.name} {column.type}" for column in self.contract.columns)
         return in_workers(self.spark, self.tasks, work, columns)
 
     def write(self, folder: Path, known: KnownFiles) -> int:
@@ -139,6 +137,8 @@ class RawRows:
 
     def _maker(self) -> _RowMaker:
         return _RowMaker(
+            contract=self.contract,
+            repeating=(*self.repeating, *_REPEATING),
             staging=self.staging,
             repeats=self.repeats,
             stamps={
@@ -153,6 +153,8 @@ class RawRows:
 class _RowMaker:
     """Writes the rows of a task, in a worker. `stamps` are columns with one value for all rows."""
 
+    contract: TableContract
+    repeating: tuple[str, ...]
     staging: Path
     repeats: tuple[str, ...]
     stamps: Mapping[str, Any]
@@ -160,7 +162,7 @@ class _RowMaker:
     def write(self, task: RowsTask, folder: Path) -> str:
         """Write the rows of a task into a file of this attempt's own, and return its name."""
         name = f"part-{attempt_name()}.zstd.parquet"
-        with new_data_file(folder / name, _data_schema(), repeating=_REPEATING) as writer:
+        with new_data_file(folder / name, self._data_schema(), repeating=self.repeating) as writer:
             for rows in self.rows_of(task):
                 writer.write_table(rows)
         return name
@@ -208,14 +210,14 @@ class _RowMaker:
             **{name: pa.repeat(value, len(lines.row)) for name, value in self._scalars().items()},
         }
         kept = staged.take(pa.array(lines.row)) if len(lines.row) < staged.num_rows else staged
-        schema = _data_schema()
+        schema = self._data_schema()
         columns = [made[name] if name in made else kept.column(name) for name in schema.names]
         return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
 
     def _scalars(self) -> dict[str, pa.Scalar]:
         import pyarrow as pa
 
-        schema = _data_schema()
+        schema = self._data_schema()
         return {name: pa.scalar(value, schema.field(name).type) for name, value in self.stamps.items()}
 
     def _repeated(self, blocks: Sequence[LocatedBlock]) -> np.ndarray:
@@ -225,6 +227,10 @@ class _RowMaker:
         end = np.searchsorted(ordinals, first_ordinal(blocks[-1].staged.file_index + 1, 0))
         return ordinals[begin:end]
 
+    def _data_schema(self) -> pa.Schema:
+        """Return the schema of a data file: the columns of the table without the day."""
+        return data_file_schema(self.contract, without=[DAY_COLUMN])
+
 
 @lru_cache(maxsize=1)
 def repeated_ordinals(files: tuple[str, ...]) -> np.ndarray:
@@ -233,8 +239,3 @@ def repeated_ordinals(files: tuple[str, ...]) -> np.ndarray:
 
     parts = [pq.read_table(file, columns=["ordinal"]).column(0).to_numpy() for file in files]
     return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
-
-
-def _data_schema() -> pa.Schema:
-    """Return the schema of a data file: the columns of raw_events without the day."""
-    return data_file_schema(RAW_EVENTS, without=[DAY_COLUMN])

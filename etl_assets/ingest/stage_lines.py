@@ -9,48 +9,42 @@ tables are.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.compute.worker_tasks import attempt_name, figures_of
-from etl_assets.contracts.envelope import Limits
 from etl_assets.delta.key_index import hashes_of
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.sorted_runs import Hashes
-from etl_assets.sources.lines import Block, blocks_of, read_lines
-from etl_assets.transforms.parse_events import (
-    EVENTS_SCHEMA,
+from etl_assets.ingest.validated_records import (
     JudgedLines,
     events_to_arrow,
     judge_lines,
     rejected_to_arrow,
 )
+from etl_assets.sources.lines import Block
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame, SparkSession
 
+    from etl_assets.contracts.envelope import Record
+    from etl_assets.ingest.records import Records
+    from etl_assets.sources.landing import InputFile
+
 TASK_BYTES = 8 << 20
 """Input of one task; a larger file that is not compressed is cut into blocks of that size."""
-STAGED_EVENTS_SCHEMA = f"{EVENTS_SCHEMA}, id_hash BIGINT"
-"""`id_hash` is `hashes_of` the event id, its bits read as a signed number."""
+ID_HASH = "id_hash"
+"""Staged column: `hashes_of` the id of a record, its bits read as a signed number."""
 _PIECE_BYTES = 4 << 20
 _PIECE_LINES = 1 << 16
 """About how many bytes, or lines, a worker holds as Python objects. They become one row group."""
-_REPEATING = [
-    "file_index",
-    "block_start",
-    "partition_date",
-    "tenant_id",
-    "event_type",
-    "schema_version",
-    "reason",
-]
+_REPEATING = ("file_index", "block_start", "partition_date", "reason")
 """Columns with few values, for which a dictionary pays."""
 
 
@@ -63,10 +57,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceBlock:
-    """A block of a file, with the file's place in source order and its day."""
+    """A block of a file, with the file's place in source order."""
 
     file_index: int
-    day: dt.date
+    input_file: InputFile
     block: Block
 
 
@@ -113,10 +107,17 @@ _TEXTS = ("part", "lowest_id", "highest_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """The validated lines of a batch. `blocks` are in source order."""
+    """The validated lines of a batch.
+
+    Attributes:
+        folder: Folder of the staged files.
+        blocks: The blocks, in source order.
+        id_column: The column of the records' ids.
+    """
 
     folder: Path
     blocks: tuple[StagedBlock, ...]
+    id_column: str
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -124,16 +125,19 @@ class Staged:
         return tuple(dict.fromkeys(each.part for each in self.blocks))
 
     def events(self, spark: SparkSession) -> DataFrame:
-        """Return the events as a frame of `STAGED_EVENTS_SCHEMA`."""
+        """Return place, id, fingerprint and `id_hash` of the events as a frame."""
         files = [str(staged_file(self.folder, Kind.EVENTS, part)) for part in self.parts]
-        reader = spark.read.schema(STAGED_EVENTS_SCHEMA)
-        return reader.parquet(*files) if files else frame_of(spark, [], STAGED_EVENTS_SCHEMA)
+        schema = (
+            "file_index INT, block_start BIGINT, block_line BIGINT,"
+            f" {self.id_column} STRING, fingerprint STRING, {ID_HASH} BIGINT"
+        )
+        return spark.read.schema(schema).parquet(*files) if files else frame_of(spark, [], schema)
 
     def id_hashes(self) -> Hashes:
         """Return `hashes_of` the ids of the events, without Spark."""
         import numpy as np
 
-        signed = (piece.column(0).to_numpy() for piece in self.columns(["id_hash"]))
+        signed = (piece.column(0).to_numpy() for piece in self.columns([ID_HASH]))
         return np.concatenate([np.empty(0, dtype=np.int64), *signed]).view(np.uint64)
 
     def columns(self, names: Sequence[str], among: Hashes | None = None) -> Iterator[pa.RecordBatch]:
@@ -146,11 +150,16 @@ class Staged:
             return
         files = [str(staged_file(self.folder, Kind.EVENTS, part)) for part in self.parts]
         wanted = (
-            None if among is None else pyarrow.dataset.field("id_hash").isin(pa.array(among.view(np.int64)))
+            None if among is None else pyarrow.dataset.field(ID_HASH).isin(pa.array(among.view(np.int64)))
         )
         yield from pyarrow.dataset.dataset(files, format="parquet").to_batches(
             columns=list(names), filter=wanted
         )
+
+
+def _size(record: Record) -> int:
+    """Return about how many bytes a record holds."""
+    return sum(len(str(value)) for value in record.values()) if isinstance(record, dict) else len(record)
 
 
 def staged_file(folder: Path, kind: Kind, part: str) -> Path:
@@ -158,50 +167,50 @@ def staged_file(folder: Path, kind: Kind, part: str) -> Path:
     return folder / f"{kind}-{part}.parquet"
 
 
-def stage_lines(
-    spark: SparkSession, files: Iterable[tuple[str, int, dt.date]], limits: Limits, folder: Path
-) -> Staged:
+def stage_lines(spark: SparkSession, files: Iterable[InputFile], records: Records, folder: Path) -> Staged:
     """Validate every line of files and stage the result.
 
     Args:
         spark: The session.
-        files: Path, size in bytes and day of each file, in source order.
-        limits: Limits of a record.
+        files: The files, in source order.
+        records: What their records must be.
         folder: An existing, empty folder for the staged files.
     """
     tasks = list(_tasks(files))
 
     def work(task: Sequence[SourceBlock]) -> Iterator[pa.RecordBatch]:
-        yield from _stage(task, limits, folder)
+        yield from _stage(task, records, folder)
 
     schema = ", ".join(f"{name} {'STRING' if name in _TEXTS else 'BIGINT'}" for name in _FIGURES)
     blocks = (StagedBlock(**figures) for figures in figures_of(spark, tasks, work, schema))
     return Staged(
         folder=folder,
         blocks=tuple(sorted(blocks, key=lambda block: (block.file_index, block.block_start))),
+        id_column=records.id_column,
     )
 
 
-def _tasks(files: Iterable[tuple[str, int, dt.date]]) -> Iterator[list[SourceBlock]]:
+def _tasks(files: Iterable[InputFile]) -> Iterator[list[SourceBlock]]:
     """Yield blocks in source order, grouped into tasks of up to `TASK_BYTES`."""
     task: list[SourceBlock] = []
     held = 0
-    for index, (path, size, day) in enumerate(files):
-        for block in blocks_of(path, size, TASK_BYTES):
+    for index, input_file in enumerate(files):
+        size = input_file.file.size
+        for block in input_file.format.blocks(input_file.path, size, TASK_BYTES):
             block_bytes = size if block.end is None else block.end - block.start
             if task and held + block_bytes > TASK_BYTES:
                 yield task
                 task, held = [], 0
-            task.append(SourceBlock(file_index=index, day=day, block=block))
+            task.append(SourceBlock(file_index=index, input_file=input_file, block=block))
             held += block_bytes
     if task:
         yield task
 
 
-def _stage(task: Sequence[SourceBlock], limits: Limits, folder: Path) -> Iterator[pa.RecordBatch]:
+def _stage(task: Sequence[SourceBlock], records: Records, folder: Path) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    part = _Part(folder, limits)
+    part = _Part(folder, records)
     blocks = [part.add(source) for source in task]
     part.close()
     types = {name: pa.string() if name in _TEXTS else pa.int64() for name in _FIGURES}
@@ -211,8 +220,8 @@ def _stage(task: Sequence[SourceBlock], limits: Limits, folder: Path) -> Iterato
 class _Part:
     """The staged files that one attempt writes. Events are in the order of their lines."""
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
-        self._folder, self._limits, self._name = folder, limits, attempt_name()
+    def __init__(self, folder: Path, records: Records) -> None:
+        self._folder, self._records, self._name = folder, records, attempt_name()
         self._writers: dict[Kind, pq.ParquetWriter] = {}
         self._held: list[JudgedLines] = []
         self._held_lines = self._held_bytes = 0
@@ -223,21 +232,23 @@ class _Part:
         first_row, first_rejected = self._events, self._rejected
         lines = blank = 0
         lowest, highest = [], []
-        for some in read_lines(source.block, self._limits.held_bytes):
+        records, format_ = self._records, source.input_file.format
+        for position, some in format_.read(source.block, records.held_bytes):
             judged = judge_lines(
                 some,
                 first=lines,
                 file_index=source.file_index,
                 block_start=source.block.start,
-                day=source.day,
-                limits=self._limits,
+                input_file=source.input_file,
+                positions=format_.positions(position, some) if records.uses_positions else repeat(0),
+                records=records,
             )
             lines += len(some)
             blank += len(some) - len(judged.rejected) - len(judged.events)
-            if ids := [event.event_id or "" for event in judged.events]:
+            if ids := [getattr(event, records.id_column) for event in judged.events]:
                 lowest.append(min(ids))
                 highest.append(max(ids))
-            self._hold(judged, len(some), sum(map(len, some)))
+            self._hold(judged, len(some), sum(map(_size, some)))
         return StagedBlock(
             file_index=source.file_index,
             block_start=source.block.start,
@@ -270,11 +281,12 @@ class _Part:
     def _write(self) -> None:
         import pyarrow as pa
 
-        events, rejected = events_to_arrow(self._held), rejected_to_arrow(self._held)
-        id_hash = hashes_of(events.column("event_id")).view("int64")
+        events = events_to_arrow(self._held, self._records)
+        rejected = rejected_to_arrow(self._held, self._records)
+        id_hash = hashes_of(events.column(self._records.id_column)).view("int64")
         # The file of events exists even without any.
         if events.num_rows or Kind.EVENTS not in self._writers:
-            self._append(Kind.EVENTS, events.append_column("id_hash", pa.array(id_hash, pa.int64())))
+            self._append(Kind.EVENTS, events.append_column(ID_HASH, pa.array(id_hash, pa.int64())))
         if rejected.num_rows:
             self._append(Kind.REJECTED, rejected)
         self._held = []
@@ -286,6 +298,9 @@ class _Part:
         if kind not in self._writers:
             file = staged_file(self._folder, kind, self._name)
             self._writers[kind] = pq.ParquetWriter(
-                file, rows.schema, use_dictionary=_REPEATING, store_schema=False
+                file, rows.schema, use_dictionary=self._repeating(rows), store_schema=False
             )
         self._writers[kind].write_table(rows)
+
+    def _repeating(self, rows: pa.Table) -> list[str]:
+        return [name for name in (*_REPEATING, *self._records.repeating) if name in rows.column_names]

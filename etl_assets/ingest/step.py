@@ -1,6 +1,6 @@
-"""The step from landing files to raw_events.
+"""The step from files of a source to its table.
 
-Every line is validated, and each event is stored once, in order of acceptance.
+Every record is validated, and each is stored once, in order of acceptance.
 
 Belongs here: which files to read, cut into planned batches that are each carried out once. Does not belong
 here: the work on one batch (`ingest_batch.py`).
@@ -13,19 +13,22 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from etl_assets.contracts.envelope import Limits
 from etl_assets.delta.create import ensure_table
 from etl_assets.delta.table import Table
 from etl_assets.ingest.ingest_batch import IngestBatch
 from etl_assets.ingest.pending_plan import PendingPlan, pending_plan, take_back
-from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources.batch_plan import BatchPlan
-from etl_assets.sources.landing import Folders, Listing, SourceFile, verify
+from etl_assets.sources.landing import Listing, SourceFile, verify
 from etl_assets.sources.ledger import Ledger
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, logger, staging_folder
 from etl_assets.steps.table_queue import give_way
+
+if TYPE_CHECKING:
+    from etl_assets.contracts.columns import TableContract
+    from etl_assets.ingest.file_source import FileSource
+    from etl_assets.pipelines.stage import Stage
 
 MAX_FILES_PER_BATCH = 10_000
 """A commit names the files it read, at a cost of up to a hundred bytes each."""
@@ -37,26 +40,24 @@ class Ingest:
 
     Attributes:
         context: The step's context.
-        folders: Folders of the files: the landing folder and the replays of dead letters.
-        limits: Limits of a record.
+        stage: The stage, which names its tables.
+        source: The files, and what their records must be.
         mode: Whether to read unread files only, or all files of a day.
-        settle_seconds: How long a file must have been unchanged.
         max_batch_bytes: Input of one batch; a larger file is a batch of its own.
         most_batches: End after this many batches, whatever is left; None: read all files.
-        table: raw_events.
+        table: The source's table.
     """
 
     context: StepContext
-    folders: tuple[Folders, ...]
-    limits: Limits
+    stage: Stage
+    source: FileSource
     mode: ReadMode
-    settle_seconds: float
     max_batch_bytes: int
     most_batches: int | None = None
     table: Table = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "table", self.context.table(RAW_EVENTS.name))
+        object.__setattr__(self, "table", self.context.table(self.stage.name))
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
         """Read the days' files, batch by batch, until none is left or `most_batches` are done.
@@ -78,7 +79,7 @@ class Ingest:
         batches = list(batches_of(files, self.max_batch_bytes))[: self.most_batches]
         # 3. Carry out one batch after the other, each planned on the table's newest version.
         for number, batch in enumerate(batches, start=1):
-            logger.info("raw_events: batch %d of %d, %d files", number, len(batches), len(batch))
+            logger.info("%s: batch %d of %d, %d files", self.table.name, number, len(batches), len(batch))
             if report.commits:
                 # files that another process reads meanwhile are read again here, which changes nothing
                 give_way()
@@ -118,7 +119,7 @@ class Ingest:
         return replace(plan, batch_id=version + 1) if there.issuperset(plan.files) else None
 
     def _left(self) -> PendingPlan | None:
-        return pending_plan(self.context.table(RAW_EVENTS_EXCEPTIONS.name), self.table)
+        return pending_plan(self._rejects, self.table)
 
     def _take_back(self) -> None:
         """Take back the rejects of a plan that is not carried out.
@@ -127,12 +128,21 @@ class Ingest:
         """
         if (left := self._left()) is None:
             return
-        exceptions = self.context.table(RAW_EVENTS_EXCEPTIONS.name)
-        take_back(exceptions, left, wait_seconds=self.context.lock_wait_seconds)
+        take_back(self._rejects, left, wait_seconds=self.context.lock_wait_seconds)
         logger.warning(
-            "raw_events: a run ended before the rows of its batch of %d files; what it refused was taken back",
+            "%s: a run ended before the rows of its batch of %d files; what it rejected was taken back",
+            self.table.name,
             len(left.plan.files),
         )
+
+    @property
+    def _rejects_contract(self) -> TableContract:
+        assert self.stage.rejects is not None  # a source always may reject records
+        return self.stage.rejects
+
+    @property
+    def _rejects(self) -> Table:
+        return self.context.table(self._rejects_contract.name)
 
     def _files(self, days: Sequence[dt.date]) -> tuple[list[SourceFile], tuple[str, ...]]:
         ledger = Ledger.of(self.table)
@@ -152,24 +162,31 @@ class Ingest:
     def _listings(self, days: Iterable[dt.date]) -> Iterator[tuple[dt.date, Listing]]:
         now_ns = time.time_ns()
         for day in sorted(days):
-            for folders in self.folders:
-                yield day, folders.list_day(day, now_ns=now_ns, settle_seconds=self.settle_seconds)
+            for folders in self.source.folders:
+                yield (
+                    day,
+                    folders.list_day(day, now_ns=now_ns, settle_seconds=self.source.settle_seconds),
+                )
 
     def _carry_out(self, plan: BatchPlan) -> StepReport:
         started = time.monotonic()
-        verify(self.folders, plan.files)
+        verify(self.source.folders, plan.files)
         with staging_folder(self.table, plan.batch_id) as folder:
             batch = IngestBatch(
                 context=self.context,
                 table=self.table,
-                folders=self.folders,
-                limits=self.limits,
+                rejects=self._rejects_contract,
+                stage=self.stage.name_in_rejects,
+                folders=self.source.folders,
+                records=self.source.records,
                 plan=plan,
                 staging=folder,
             )
             report = batch.write()
         Ledger.of(self.table).keep()
-        logger.info("raw_events: batch %d committed in %.1f s", plan.batch_id, time.monotonic() - started)
+        logger.info(
+            "%s: batch %d committed in %.1f s", self.table.name, plan.batch_id, time.monotonic() - started
+        )
         return report
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import DeadLetterReason, DeadLetterState, RecordEncoding
+from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
 from etl_assets.errors import NotFound
 from etl_assets.observability.rows import find_rows
-from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:

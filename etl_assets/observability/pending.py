@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.cursor import read_cursors
 from etl_assets.ingest.pending_plan import pending_plan
 from etl_assets.observability.dead_letters import read_dead_letters
-from etl_assets.orders.build_steps import source_folders
-from etl_assets.orders.missing_rows import not_committed, not_normalized
-from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
-from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.replays import NORMALIZE, replay_attempts
+from etl_assets.sources.replays import replay_attempts
 from etl_assets.sources.unread_days import WatchCursor, Watched, watch
 from etl_assets.steps.changes import read_changes
 from etl_assets.steps.placing import place
@@ -24,6 +19,7 @@ from etl_assets.steps.step import ReadMode, platform_table
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
+    from etl_assets.ingest.file_source import FileSource
     from etl_assets.pipelines.stage import Stage
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
@@ -35,23 +31,105 @@ RUN_COMPLETES = "`etl-assets run` completes it"
 _DAY_COLUMN = "partition_date"
 
 
-def unread(settings: Settings, *, now: dt.datetime, settle_seconds: float) -> Watched:
-    """Return every partition with closed, unread files, and the other findings in the landing folder."""
-    domain = place(settings.placement(), RAW_EVENTS.name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadFiles:
+    """Files of all sources that no run has read.
+
+    Attributes:
+        by_source: What was found in each source, by the name of its table.
+        settle_seconds: Settling time of each.
+        first_day: The first partition.
+    """
+
+    by_source: Mapping[str, Watched]
+    settle_seconds: Mapping[str, float]
+    first_day: dt.date
+
+    @property
+    def ready(self) -> tuple[dt.date, ...]:
+        """Days with closed, unread files."""
+        return tuple(sorted({day for found in self.by_source.values() for day in found.ready}))
+
+    @property
+    def unsettled(self) -> int:
+        """Number of files that are still being written."""
+        return sum(found.unsettled for found in self.by_source.values())
+
+    @property
+    def longest_settle_seconds(self) -> float:
+        """Longest settling time of a source with files that are still being written."""
+        waiting = [self.settle_seconds[name] for name, found in self.by_source.items() if found.unsettled]
+        return max(waiting, default=0.0)
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether a folder cannot be listed."""
+        return any(found.unreadable for found in self.by_source.values())
+
+    def remarks(self, *, unsettled: bool = True) -> Iterator[str]:
+        """Yield sentences about files that are not ready, with the source's name if there are several.
+
+        Args:
+            unsettled: Whether to include files that are still being written.
+        """
+        for name, found in self.by_source.items():
+            shown = found if unsettled else replace(found, unsettled=0)
+            for remark in shown.remarks(first_day=self.first_day, settle_seconds=self.settle_seconds[name]):
+                yield remark if len(self.by_source) == 1 else f"{name}: {remark}"
+
+
+def unread(settings: Settings, *, now: dt.datetime, settle_seconds: float | None = None) -> UnreadFiles:
+    """Return every partition with closed, unread files, and the other findings in the folders of all sources.
+
+    Args:
+        settings: The platform file.
+        now: The time.
+        settle_seconds: How long a file must have been unchanged; by default what its source says.
+    """
+    placement = settings.placement()
+    found, settling = {}, {}
+    for stage in settings.catalog().sources:
+        domain = place(placement, stage.name)
+        seconds = source_of(stage, settings, domain).settle_seconds
+        settling[stage.name] = seconds if settle_seconds is None else settle_seconds
+        found[stage.name] = watch_source(
+            stage,
+            settings,
+            WatchCursor(),
+            now=now,
+            settle_seconds=settling[stage.name],
+            most_days=_EVERY_DAY,
+        )
+    return UnreadFiles(by_source=found, settle_seconds=settling, first_day=settings.start_date)
+
+
+def source_of(stage: Stage, settings: Settings, domain: FailureDomain) -> FileSource:
+    """Return the files that a stage reads."""
+    assert stage.source is not None  # asked of stages that have one
+    return stage.source(settings, domain)
+
+
+def watch_source(
+    stage: Stage,
+    settings: Settings,
+    cursor: WatchCursor,
+    *,
+    now: dt.datetime,
+    most_days: int,
+    settle_seconds: float | None = None,
+) -> Watched:
+    """Find the unread files of one source."""
+    domain = place(settings.placement(), stage.name)
+    source = source_of(stage, settings, domain)
     return watch(
-        source_folders(settings, domain),
-        Ledger.of(platform_table(RAW_EVENTS.name, domain)),
-        WatchCursor(),
+        source.folders,
+        Ledger.of(platform_table(stage.name, domain)),
+        cursor,
         first_day=settings.start_date,
         now=now,
-        settle_seconds=settle_seconds,
-        most_days=_EVERY_DAY,
+        settle_seconds=source.settle_seconds if settle_seconds is None else settle_seconds,
+        most_days=most_days,
     )
-
-
-def unread_days(settings: Settings, *, now: dt.datetime, settle_seconds: float) -> tuple[dt.date, ...]:
-    """Return every partition with closed, unread files."""
-    return unread(settings, now=now, settle_seconds=settle_seconds).ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +138,8 @@ class Unfinished:
 
     Attributes:
         behind: Days of its inputs that each table has not consumed, from the first partition on.
-        replays: Days of dead letters submitted to normalize that it has not processed since.
+        replays: Days of dead letters submitted to a stage that takes them itself, and has not processed them since, by
+            the stage's table.
         before_start: Days not consumed that have no partition, because they precede the platform file's
             `start_date`.
         missing: Rows that each table lacks by day although it has consumed its input: another program removed
@@ -68,20 +147,23 @@ class Unfinished:
     """
 
     behind: Mapping[str, tuple[dt.date, ...]]
-    replays: tuple[dt.date, ...] = ()
+    replays: Mapping[str, tuple[dt.date, ...]] = field(default_factory=dict)
     before_start: tuple[dt.date, ...] = ()
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def days(self) -> tuple[dt.date, ...]:
         """Days that a run completes."""
-        return tuple(sorted({*self.replays, *(day for of_table in self.behind.values() for day in of_table)}))
+        return tuple(
+            sorted({day for of in (self.replays, self.behind) for days in of.values() for day in days})
+        )
 
     def sentences(self) -> Iterator[tuple[str, str]]:
         """Yield what is unfinished and how to complete it; nothing if all is complete."""
         tables = [f"{name} ({_counted(len(of), 'day')})" for name, of in self.behind.items()]
         if self.replays:
-            tables.append(f"dead letters that were handed in ({_counted(len(self.replays), 'day')})")
+            days = {day for of_table in self.replays.values() for day in of_table}
+            tables.append(f"dead letters that were handed in ({_counted(len(days), 'day')})")
         if tables:
             yield f"left undone: {', '.join(tables)}", RUN_COMPLETES
         if self.before_start:
@@ -107,11 +189,15 @@ def find_unfinished(domain: FailureDomain, first_day: dt.date) -> Unfinished:
     """
     behind = days_behind(domain, dt.date.min)
     early = {day for days in behind.values() for day in days if day < first_day}
-    replays = tuple(day for day in _days_with_replays(domain) if day >= first_day)
-    missing = {NORMALIZED_ORDERS.name: not_normalized(domain), WAREHOUSE_ROWS.name: not_committed(domain)}
+    missing = {
+        table: rows
+        for pipeline in domain.catalog.pipelines
+        if pipeline.missing_rows is not None
+        for table, rows in pipeline.missing_rows(domain).items()
+    }
     return Unfinished(
         behind=_not_before(behind, first_day),
-        replays=replays,
+        replays=_not_before(_days_with_replays(domain), first_day),
         before_start=tuple(sorted(early)),
         missing={table: rows for table, rows in missing.items() if rows},
     )
@@ -124,15 +210,22 @@ def _not_before(
     return {name: days for name, days in kept.items() if days}
 
 
-def _days_with_replays(domain: FailureDomain) -> tuple[dt.date, ...]:
-    """Return the days of dead letters submitted to normalize more often than it has processed them."""
-    attempts = replay_attempts(domain, NORMALIZE)
-    waiting = (
-        letter.partition_date
-        for letter in (read_dead_letters(domain, dead_letter_id=list(attempts)) if attempts else ())
-        if letter.is_open and letter.attempts < attempts[letter.dead_letter_id]
-    )
-    return tuple(sorted(set(waiting)))
+def _days_with_replays(domain: FailureDomain) -> dict[str, tuple[dt.date, ...]]:
+    """Return the days of dead letters submitted to a stage more often than it has processed them, by its table."""
+    found = {}
+    for stage in domain.catalog.stages:
+        attempts = replay_attempts(domain, stage.name_in_rejects) if stage.takes_replays else {}
+        letters = read_dead_letters(domain, dead_letter_id=list(attempts)) if attempts else ()
+        found[stage.name] = tuple(
+            sorted(
+                {
+                    letter.partition_date
+                    for letter in letters
+                    if letter.is_open and letter.attempts < attempts[letter.dead_letter_id]
+                }
+            )
+        )
+    return found
 
 
 def _counted(number: int, thing: str) -> str:
@@ -175,7 +268,7 @@ def _days_of_plan(stage: Stage, domain: FailureDomain) -> tuple[dt.date, ...]:
 
 
 def _behind(stage: Stage, table: Table, inputs: dict[str, Table], days: list[dt.date]) -> tuple[dt.date, ...]:
-    if not stage.table.is_partitioned:
+    if not stage.table.is_daily:
         behind = {day for name in stage.inputs for day in _behind_as_a_whole(table, inputs[name])}
         return tuple(sorted(behind.intersection(days)))
     news = {name: read_changes(inputs[name], table, days, ReadMode.INCREMENTAL).days for name in stage.inputs}

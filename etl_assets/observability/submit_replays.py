@@ -16,18 +16,17 @@ from etl_assets.contracts.reasons import DeadLetterState, Outcome
 from etl_assets.errors import InputError
 from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters
 from etl_assets.observability.rows import find_rows
-from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
-from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources import replays
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.replays import INGEST, NORMALIZE, Replay, source_position
+from etl_assets.sources.replays import Replay, source_position
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Sequence
 
+    from etl_assets.pipelines.catalog import Catalog
+    from etl_assets.pipelines.stage import Stage
     from etl_assets.placement.domains import FailureDomain
 
 
@@ -50,17 +49,22 @@ class ReplayResult(StrEnum):
 class HandedIn:
     """A submitted replay.
 
-    `is_new` is False if a stage had already processed that attempt and only dead_letters lacked it.
+    Attributes:
+        letter: The dead letter.
+        attempt: Number of the attempt.
+        is_new: False if a stage had already processed that attempt and only dead_letters lacked it.
+        target: The stage that validates it: the one that rejected the record, or the one that reads its source.
     """
 
     letter: DeadLetter
     attempt: int
     is_new: bool
+    target: Stage
 
     @property
     def stage(self) -> str:
-        """Stage that the replay was submitted to."""
-        return self.letter.stage
+        """Name of the stage that the replay was submitted to."""
+        return self.target.name_in_rejects
 
     @property
     def day(self) -> dt.date:
@@ -102,21 +106,35 @@ def check_open(letter: DeadLetter) -> None:
         )
 
 
-def check_letter(letter: DeadLetter, *, corrected: bool) -> None:
+def target_of(letter: DeadLetter, catalog: Catalog) -> Stage:
+    """Return the stage that validates a dead letter again.
+
+    Raises:
+        InputError: no pipeline of the installation has the stage that rejected it.
+    """
+    stage = next((each for each in catalog.stages if each.name_in_rejects == letter.stage), None)
+    pipeline = None if stage is None else catalog.pipeline_of(stage.name)
+    if stage is not None and (stage.takes_replays or stage.source is not None):
+        return stage
+    for each in () if pipeline is None else pipeline.stages:
+        if each.source is not None:
+            return each
+    raise InputError(
+        f"the dead letter {letter.dead_letter_id[:12]} is of the stage {letter.stage}, which takes no replays",
+        fix="see `etl-assets pipelines list` for the pipelines of this installation, or run the partition again instead",
+        dead_letter_id=letter.dead_letter_id,
+    )
+
+
+def check_letter(letter: DeadLetter, target: Stage, *, corrected: bool) -> None:
     """Reject a dead letter that cannot be replayed.
 
     Raises:
-        InputError: the dead letter is not open, its record was not kept whole, or its stage takes no replays.
+        InputError: the dead letter is not open, or its record was not kept whole.
     """
     check_open(letter)
     short = letter.dead_letter_id[:12]
-    if letter.stage not in (INGEST, NORMALIZE):
-        raise InputError(
-            f"the dead letter {short} is of the stage {letter.stage}, which takes no replays",
-            fix="run the partition again instead",
-            dead_letter_id=letter.dead_letter_id,
-        )
-    if letter.stage == INGEST and letter.is_cut_off and not corrected:
+    if target.source is not None and letter.is_cut_off and not corrected:
         raise InputError(
             f"the dead letter {short} holds only the beginning of a record that was too large",
             fix="put the whole record, made smaller, into a file and give it by --record FILE; it came from"
@@ -141,11 +159,14 @@ def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: by
         InputError: a dead letter or the correction cannot be submitted; none was.
         MirrorError: the commit was not acknowledged. Submit again.
     """
-    for letter in letters:
-        check_letter(letter, corrected=correction is not None)
+    targets = [target_of(letter, domain.catalog) for letter in letters]
+    for letter, target in zip(letters, targets, strict=True):
+        check_letter(letter, target, corrected=correction is not None)
     handed_in = [
-        HandedIn(letter=each, attempt=attempt, is_new=not _was_judged(domain, each, attempt))
-        for each in letters
+        HandedIn(
+            letter=each, attempt=attempt, is_new=not _was_judged(domain, each, attempt, target), target=target
+        )
+        for each, target in zip(letters, targets, strict=True)
         for attempt in [each.attempts + 1]
     ]
     replays.submit_replays(domain, [_replay(each, correction) for each in handed_in if each.is_new])
@@ -155,13 +176,15 @@ def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: by
 def _replay(handed_in: HandedIn, correction: bytes | None) -> Replay:
     letter, attempt = handed_in.letter, handed_in.attempt
     day, letter_id = letter.partition_date, letter.dead_letter_id
-    if letter.stage == INGEST:
+    if handed_in.target.source is not None:
         record = letter.record_bytes() if correction is None else correction
         _check_not_empty(record, letter)
-        return replays.record_again(day, letter_id, attempt, record)
+        return replays.record_again(day, letter_id, attempt, record, stage=handed_in.stage)
     if correction is not None:
         _check_payload(correction)
-    return replays.event_again(day, letter_id, attempt, letter.event_id or "", correction)
+    return replays.event_again(
+        day, letter_id, attempt, letter.event_id or "", correction, stage=handed_in.stage
+    )
 
 
 def _check_not_empty(record: bytes, letter: DeadLetter) -> None:
@@ -203,14 +226,14 @@ def _outcome(domain: FailureDomain, handed_in: HandedIn, now: DeadLetter) -> Rep
     }
     duplicate = _duplicate(domain, handed_in)
     if now.state == DeadLetterState.REPLAYED and duplicate is None:
-        found = _accepted(domain, now, handed_in.attempt)
-        event_id = found[0]["event_id"] if found else now.event_id
+        found = _accepted(domain, now, handed_in.attempt, handed_in.target)
+        event_id = found[0] if found else now.event_id
         return Replayed(**common, result=ReplayResult.REPLAYED, stage=handed_in.stage, event_id=event_id)
     if duplicate is not None:
         return Replayed(
             **common,
             result=ReplayResult.DUPLICATE,
-            stage=INGEST,
+            stage=handed_in.stage,
             event_id=duplicate["event_id"],
             error=f"the same event was accepted before, under offset {duplicate['original_offset']}",
         )
@@ -220,30 +243,37 @@ def _outcome(domain: FailureDomain, handed_in: HandedIn, now: DeadLetter) -> Rep
 
 def _duplicate(domain: FailureDomain, handed_in: HandedIn) -> dict[str, Any] | None:
     """Return the exception of an attempt at ingest that was a duplicate."""
-    if handed_in.stage != INGEST:
+    if handed_in.target.source is None:
         return None
-    found = _exceptions(domain, handed_in.letter, handed_in.attempt)
+    found = _exceptions(domain, handed_in.letter, handed_in.attempt, handed_in.target)
     return next((row for row in found if row["outcome"] == Outcome.DUPLICATE), None)
 
 
-def _was_judged(domain: FailureDomain, letter: DeadLetter, attempt: int) -> bool:
-    if letter.stage == NORMALIZE:
+def _was_judged(domain: FailureDomain, letter: DeadLetter, attempt: int, target: Stage) -> bool:
+    if target.takes_replays:
         where = {"partition_date": [letter.partition_date], "event_id": [letter.event_id]}
-        table = platform_table(NORMALIZED_ORDERS.name, domain)
+        table = platform_table(target.name, domain)
         if any(True for _ in find_rows(table, columns=("event_id",), where=where)):
             return True
-    return bool(_accepted(domain, letter, attempt) or _exceptions(domain, letter, attempt))
+    return bool(_accepted(domain, letter, attempt, target) or _exceptions(domain, letter, attempt, target))
 
 
-def _accepted(domain: FailureDomain, letter: DeadLetter, attempt: int) -> list[dict[str, Any]]:
-    table = platform_table(RAW_EVENTS.name, domain)
-    return list(find_rows(table, columns=("event_id", "offset"), where=_position(letter, attempt)))
+def _accepted(domain: FailureDomain, letter: DeadLetter, attempt: int, target: Stage) -> list[str]:
+    """Return the id of the record that a source accepted of an attempt, if it did."""
+    pipeline = domain.catalog.pipeline_of(target.name)
+    source = next(each for each in (() if pipeline is None else pipeline.stages) if each.source is not None)
+    (id_column, *_) = source.table.merge_key
+    table = platform_table(source.name, domain)
+    rows = find_rows(table, columns=(id_column,), where=_position(letter, attempt))
+    return [row[id_column] for row in rows]
 
 
-def _exceptions(domain: FailureDomain, letter: DeadLetter, attempt: int) -> list[dict[str, Any]]:
+def _exceptions(
+    domain: FailureDomain, letter: DeadLetter, attempt: int, target: Stage
+) -> list[dict[str, Any]]:
     """Return the exceptions that the replay's stage recorded for an attempt."""
-    refused_by = {INGEST: RAW_EVENTS_EXCEPTIONS, NORMALIZE: NORMALIZED_ORDERS_EXCEPTIONS}
-    table = platform_table(refused_by[letter.stage].name, domain)
+    assert target.rejects is not None  # a stage that takes replays may reject them
+    table = platform_table(target.rejects.name, domain)
     columns = ("outcome", "event_id", "original_offset")
     return list(find_rows(table, columns=columns, where=_position(letter, attempt)))
 

@@ -122,7 +122,7 @@ def _days(consumer: Table, source: Table) -> list[dt.date | None]:
     """Return the days a consumer keeps cursors on; [None], for the whole source, if the consumer has no days
     itself.
     """
-    if consumer.contract is not None and not consumer.contract.is_partitioned:
+    if consumer.contract is not None and not consumer.contract.is_daily:
         return [None]
     snapshot = source.snapshot()
     rows = {} if snapshot is None else snapshot.rows_by("partition_date")

@@ -14,22 +14,29 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.envelope import Limits
 
 if TYPE_CHECKING:
+    from etl_assets.ingest.file_source import FileSource
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import LandingSettings, Settings
-    from etl_assets.sources.landing import Folders
     from etl_assets.steps.step import Step, StepArguments
 
 _MICROS_PER_HOUR = 3_600_000_000
 
 
-def source_folders(settings: Settings, domain: FailureDomain) -> tuple[Folders, ...]:
-    """Return the folders that ingest reads: landing files, and replayed dead letters."""
+def order_events(settings: Settings, domain: FailureDomain) -> FileSource:
+    """Return the files that ingest reads: landing files, and replayed dead letters."""
+    from etl_assets.ingest.envelope_records import EnvelopeRecords
+    from etl_assets.ingest.file_source import FileSource
     from etl_assets.sources.landing import LANDING, REPLAYS, Folders
     from etl_assets.sources.replays import INGEST, replays_folder
 
-    return (
-        Folders(source=LANDING, path=settings.landing_path),
-        Folders(source=REPLAYS, path=replays_folder(domain, INGEST)),
+    return FileSource(
+        folders=(
+            Folders(source=LANDING, path=settings.landing_path),
+            Folders(source=REPLAYS, path=replays_folder(domain, INGEST)),
+        ),
+        records=EnvelopeRecords(limits=record_limits(settings.landing)),
+        settle_seconds=settings.landing.settle_seconds,
+        max_batch_bytes=settings.landing.max_batch_bytes,
     )
 
 
@@ -48,22 +55,6 @@ def load_customers(arguments: StepArguments) -> Step:
     from etl_assets.orders.steps.load_customers import LoadCustomers
 
     return LoadCustomers(context=arguments.context, file=arguments.settings.customers_file)
-
-
-def ingest(arguments: StepArguments) -> Step:
-    """Build the step that ingests events from the landing folder."""
-    from etl_assets.ingest.step import Ingest
-
-    settings = arguments.settings
-    return Ingest(
-        context=arguments.context,
-        folders=source_folders(settings, arguments.context.domain),
-        limits=record_limits(settings.landing),
-        mode=arguments.mode,
-        settle_seconds=settings.landing.settle_seconds,
-        max_batch_bytes=arguments.max_batch_bytes or settings.landing.max_batch_bytes,
-        most_batches=arguments.max_batches,
-    )
 
 
 def normalize(arguments: StepArguments) -> Step:
@@ -85,13 +76,6 @@ def fold_status(arguments: StepArguments) -> Step:
     from etl_assets.orders.steps.fold_status import FoldStatus
 
     return FoldStatus(context=arguments.context, mode=arguments.mode)
-
-
-def collect_dead_letters(arguments: StepArguments) -> Step:
-    """Build the step that collects the rejected records of all stages as dead letters."""
-    from etl_assets.steps.collect_dead_letters import CollectDeadLetters
-
-    return CollectDeadLetters(context=arguments.context, mode=arguments.mode)
 
 
 def audit(arguments: StepArguments) -> Step:

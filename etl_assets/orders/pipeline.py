@@ -10,16 +10,15 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.reasons import DeadLetterState
 from etl_assets.orders import build_steps as steps
 from etl_assets.orders.tables.audit_log import AUDIT_LOG
 from etl_assets.orders.tables.customers import CUSTOMERS
-from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
 from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
+from etl_assets.pipelines.build_steps import ingest_files
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.stage import Stage
@@ -35,11 +34,6 @@ _ACKNOWLEDGED = UndoPolicy(
     " so; to go back to a backup see docs/operations.md",
 )
 _REJECTS = tuple(contract.name for contract in (RAW_EVENTS_EXCEPTIONS, NORMALIZED_ORDERS_EXCEPTIONS))
-
-
-def _discarded(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
-    """Return the rows that an undo leaves: dead letters that an operator discarded stay discarded."""
-    return KeptValues(column="state", values=frozenset({DeadLetterState.DISCARDED.value}))
 
 
 def _replayed(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
@@ -64,6 +58,13 @@ def _file_read_last(table: Table, version: int) -> Mapping[str, Any]:
     return {} if seen is None else {FILE: seen}
 
 
+def _missing_rows(domain: FailureDomain) -> Mapping[str, Mapping[str, int]]:
+    """Return the rows that tables lack although they have read their input."""
+    from etl_assets.orders.missing_rows import not_committed, not_normalized
+
+    return {NORMALIZED_ORDERS.name: not_normalized(domain), WAREHOUSE_ROWS.name: not_committed(domain)}
+
+
 ORDERS = Pipeline(
     name="orders",
     reference=(
@@ -77,8 +78,10 @@ ORDERS = Pipeline(
     path=(
         Stage(
             table=RAW_EVENTS,
-            build_step=steps.ingest,
+            build_step=ingest_files(RAW_EVENTS.name),
             group="ingest",
+            source=steps.order_events,
+            label="ingest",
             placement=PlacementClass.INGEST,
             rejects=RAW_EVENTS_EXCEPTIONS,
             undo=_ACKNOWLEDGED,
@@ -90,6 +93,8 @@ ORDERS = Pipeline(
             group="transform",
             inputs=(RAW_EVENTS.name,),
             lookups=(CUSTOMERS.name,),
+            label="normalize",
+            takes_replays=True,
             rejects=NORMALIZED_ORDERS_EXCEPTIONS,
             undo_of_rejects=UndoPolicy(
                 refusal=f"it belongs to the rows of {NORMALIZED_ORDERS.name}",
@@ -114,16 +119,6 @@ ORDERS = Pipeline(
             inputs=(WAREHOUSE_ROWS.name,),
         ),
         Stage(
-            table=DEAD_LETTERS,
-            build_step=steps.collect_dead_letters,
-            group="observe",
-            # What the stages accept closes a dead letter, so this table follows their tables as well. A day
-            # without rejects has no dead letters, and leaves no cursor.
-            inputs=(*_REJECTS, RAW_EVENTS.name, NORMALIZED_ORDERS.name),
-            driving_inputs=_REJECTS,
-            undo=UndoPolicy(keep_rows=_discarded),
-        ),
-        Stage(
             table=AUDIT_LOG,
             build_step=steps.audit,
             group="observe",
@@ -131,4 +126,6 @@ ORDERS = Pipeline(
         ),
     ),
     counted=(RAW_EVENTS.name, WAREHOUSE_ROWS.name),
+    sensor="landing_files",
+    missing_rows=_missing_rows,
 )

@@ -53,6 +53,11 @@ class Catalog:
         return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
 
     @cached_property
+    def sources(self) -> tuple[Stage, ...]:
+        """The stages that read files, in the order of their pipelines."""
+        return tuple(stage for stage in self.stages if stage.source is not None)
+
+    @cached_property
     def tables(self) -> tuple[TableContract, ...]:
         """All tables: those of stages, data path first, those of rejected rows, and the platform's own."""
         rejects = (stage.rejects for stage in self.stages)
@@ -95,6 +100,11 @@ class Catalog:
         if name not in self._contracts:
             raise NotFound(f"there is no table {name!r}", fix=_near(name, self.names), table=name)
         return self._contracts[name]
+
+    def pipeline_of(self, name: str) -> Pipeline | None:
+        """The pipeline whose stage writes a table; None if no stage does."""
+        stage = self._stages.get(name)
+        return next((each for each in self.pipelines if stage in each.stages), None)
 
     def stage_of(self, name: str) -> Stage | None:
         """The stage that writes a table, also as the table of its rejected rows; None if no stage does."""

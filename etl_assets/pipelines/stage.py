@@ -14,9 +14,13 @@ from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.undo_policy import UndoPolicy
 
 if TYPE_CHECKING:
+    from etl_assets.ingest.file_source import FileSource
+    from etl_assets.placement.domains import FailureDomain
+    from etl_assets.settings import Settings
     from etl_assets.steps.step import Step, StepArguments
 
 BuildStep = Callable[["StepArguments"], "Step"]
+OpenSource = Callable[["Settings", "FailureDomain"], "FileSource"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,12 @@ class Stage:
         rejects: The table of the rows it rejects; None if it rejects none.
         undo: How its table takes part in an undo.
         undo_of_rejects: How the table of its rejected rows does.
+        source: Returns the files that it reads, of an installation and the domain it is placed in; None: it reads
+            tables, or something else.
+        label: Its name in the table of its rejected rows, and in dead letters. Empty: the name of its table.
+        takes_replays: Whether a record that it rejected is replayed to it, with its input row. Otherwise the
+            record is replayed to the source of its pipeline, as a new one.
+        owners: Owners of its asset. Empty: the platform file's.
     """
 
     table: TableContract
@@ -47,6 +57,10 @@ class Stage:
     rejects: TableContract | None = None
     undo: UndoPolicy = field(default_factory=UndoPolicy)
     undo_of_rejects: UndoPolicy = field(default_factory=UndoPolicy)
+    source: OpenSource | None = None
+    label: str = ""
+    takes_replays: bool = False
+    owners: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -57,6 +71,11 @@ class Stage:
     def tables(self) -> tuple[TableContract, ...]:
         """The tables that it writes: its own, and the one of its rejected rows."""
         return (self.table,) if self.rejects is None else (self.table, self.rejects)
+
+    @property
+    def name_in_rejects(self) -> str:
+        """What the rows that it rejects call it."""
+        return self.label or self.name
 
     @property
     def can_be_made_again(self) -> bool:

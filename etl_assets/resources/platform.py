@@ -10,7 +10,6 @@ import dagster as dg
 
 from etl_assets import tags
 from etl_assets.errors import SourceUnreadable
-from etl_assets.orders.build_steps import source_folders
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.resources.failures import as_failure
@@ -38,15 +37,15 @@ class PlatformResource(dg.ConfigurableResource):
         Raises:
             dagster.Failure: no domain may run the stage, or none can.
         """
-        settings = self.settings
+        settings, name = self.settings, context.asset_key.to_user_string()
         try:
-            domain = place(settings.placement(), context.asset_key.to_user_string())
+            domain = place(settings.placement(), name)
         except Exception as error:
             raise as_failure(error) from error
         placed = {tags.DOMAIN: domain.name, tags.domain_of(stage): domain.name}
         context.instance.add_run_tags(context.run.run_id, placed)
         return StepContext(
-            session=lambda: self.spark.session_for(input_bytes(settings, domain, _days(context))),
+            session=lambda: self.spark.session_for(input_bytes(settings, domain, _days(context), name)),
             domain=domain,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
             domain_problem=lambda: settings.placement().problem(domain),
@@ -60,14 +59,26 @@ def _days(context: dg.AssetExecutionContext) -> list[dt.date]:
     return [dt.date.fromisoformat(key) for key in context.partition_keys] if partitioned else []
 
 
-def input_bytes(settings: Settings, domain: FailureDomain, days: Sequence[dt.date]) -> int | None:
-    """Return the size of the days' landing files, an upper bound of a run's work; None if it is unknown."""
-    if not days:
+def input_bytes(
+    settings: Settings, domain: FailureDomain, days: Sequence[dt.date], table: str | None = None
+) -> int | None:
+    """Return the size of the days' source files, an upper bound of a run's work; None if it is unknown.
+
+    Args:
+        settings: The platform file.
+        domain: The failure domain that the run was placed in.
+        days: The days.
+        table: A table, for the files of its pipeline only.
+    """
+    pipelines = [each for each in domain.catalog.pipelines if table in (None, *each.names)]
+    sources = [source for each in pipelines for source in each.sources]
+    if not days or not sources:
         return None
     try:
         listings = [
             folders.list_day(day, now_ns=time.time_ns(), settle_seconds=0)
-            for folders in source_folders(settings, domain)
+            for source in sources
+            for folders in source(settings, domain).folders
             for day in days
         ]
     except SourceUnreadable:

@@ -14,9 +14,10 @@ import base64
 import csv
 import datetime as dt
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, Protocol
 
 from etl_assets.contracts.envelope import BadRecord, CutLine, Record
@@ -52,6 +53,10 @@ class FileFormat(Protocol):
         """
         ...
 
+    def positions(self, first: int, records: Sequence[Record]) -> Iterable[int]:
+        """Return the positions of consecutive records, the first of which is at `first`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
@@ -70,6 +75,10 @@ class JsonLines:
         """Yield the lines of a block."""
         for position, lines in read_lines(block, held_bytes):
             yield position, [*lines]
+
+    def positions(self, first: int, records: Sequence[Record]) -> Iterable[int]:
+        """Return the first byte of each line."""
+        return accumulate((len(line) + 1 for line in records), initial=first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +119,10 @@ class Csv:
                 position, held = position + len(held), []
         if held:
             yield position, held
+
+    def positions(self, first: int, records: Sequence[Record]) -> Iterable[int]:
+        """Return the line of each record."""
+        return range(first, first + len(records))
 
     def _names(self, header: bytes | CutLine | BadRecord, path: str) -> list[str]:
         """Return the names of the header.
@@ -161,7 +174,9 @@ class Csv:
             )
         except (csv.Error, ValueError) as error:
             return BadRecord(
-                start=row, reason=DeadLetterReason.MALFORMED_CSV, error=f"a value is not quoted as CSV has it: {error}"
+                start=row,
+                reason=DeadLetterReason.MALFORMED_CSV,
+                error=f"a value is not quoted as CSV has it: {error}",
             )
         return values
 
@@ -239,6 +254,10 @@ class Parquet:
                 fix="write the file again as a whole, or move it out of the folder",
                 file=block.path,
             ) from error
+
+    def positions(self, first: int, records: Sequence[Record]) -> Iterable[int]:
+        """Return the row of each record."""
+        return range(first, first + len(records))
 
 
 def _as_json(value: Any) -> Any:

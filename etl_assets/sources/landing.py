@@ -1,7 +1,7 @@
-"""The landing folder: the closed, readable files of each day.
+"""Folders of source files: the closed, readable files of each day.
 
-Files are `<landing>/<YYYY-MM-DD>/<name>.jsonl[.gz]`, where the day is the day of arrival (UTC). A file is
-closed when its name neither starts with `.` or `_` nor ends in `.tmp`, `.part` or `.inprogress`, and when it
+Files are `<folder>/<YYYY-MM-DD>/<name>.jsonl[.gz]`, where the day is the day of arrival (UTC), or
+`<folder>/<name>`, where it is the day of the last change (UTC). A file is closed when its name neither starts with `.` or `_` nor ends in `.tmp`, `.part` or `.inprogress`, and when it
 has not changed for `settle_seconds`. Writers that rename a finished file into place are safe, whatever the
 file's size. For writers that write in place, only the settling time keeps a half-written file from being
 read. Files never change once closed.
@@ -16,13 +16,14 @@ import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from etl_assets.errors import SourceChanged, SourceUnreadable
+from etl_assets.sources.formats import JSON_LINES, FileFormat
 
 LANDING = "landing"
 REPLAYS = "dead_letters"
-SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
 _OPEN_SUFFIXES = (".tmp", ".part", ".inprogress")
 _OPEN_PREFIXES = (".", "_")
 _PIECE_BYTES = 1 << 20
@@ -50,6 +51,23 @@ class SourceFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """A file to read.
+
+    Attributes:
+        file: The file as it was listed.
+        path: Its path.
+        format: How it is read.
+        identity: What identifies the file among all files of its source, whenever it is read.
+    """
+
+    file: SourceFile
+    path: str
+    format: FileFormat = JSON_LINES
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """Entries of a day's folder, by name.
 
@@ -68,16 +86,31 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    """A folder of day folders, and the name of its files as a source."""
+    """A folder with files, and the name of its files as a source.
+
+    Attributes:
+        source: Name of the source.
+        path: The folder.
+        format: How files are read.
+        pattern: Shell pattern of the names of files to read.
+        by_day: Whether it has a folder for each day; otherwise files lie in it, and a file belongs to the day on
+            which it was last changed.
+    """
 
     source: str
     path: Path
+    format: FileFormat = JSON_LINES
+    pattern: str = "*"
+    by_day: bool = True
 
     def days(self) -> Iterator[tuple[dt.date, int]]:
         """Yield each day folder with its modification time in nanoseconds.
 
-        Costs one `stat` per day, and lists no day folder.
+        Costs one `stat` per day, and lists no day folder. Without day folders it costs one `stat` per file.
         """
+        if not self.by_day:
+            yield from self._days_of_files()
+            return
         for entry in self._entries():
             day = parse_day(entry.name)
             if day is None or not _is_folder(entry):
@@ -93,6 +126,8 @@ class Folders:
 
         Nothing in them is read.
         """
+        if not self.by_day:
+            return ()
         return tuple(
             sorted(
                 shown(entry.name)
@@ -110,13 +145,7 @@ class Folders:
                 UTF-8.
         """
         files, unsettled, ignored, set_aside = [], [], [], []
-        try:
-            entries = sorted(os.scandir(self.path / day.isoformat()), key=lambda entry: entry.name)
-        except FileNotFoundError:
-            entries = []
-        except OSError as error:
-            raise _unreadable(self.path / day.isoformat(), error) from error
-        for entry in entries:
+        for entry in self._entries_of(day):
             if entry.name.startswith(_OPEN_PREFIXES) or entry.name.endswith(_OPEN_SUFFIXES):
                 set_aside.append(shown(entry.name))
                 continue
@@ -125,7 +154,9 @@ class Folders:
             except FileNotFoundError:
                 # Renamed or removed since the listing. The next listing has the new state.
                 continue
-            if not stat.S_ISREG(status.st_mode) or not entry.name.endswith(SUFFIXES):
+            if not self.by_day and _day_of(status) != day:
+                continue
+            if not stat.S_ISREG(status.st_mode) or not self._is_wanted(entry.name):
                 ignored.append(shown(entry.name))
             elif shown(entry.name) != entry.name:
                 raise self._unnameable(day, entry.name)
@@ -142,7 +173,16 @@ class Folders:
 
     def path_of(self, file: SourceFile) -> Path:
         """Return the path of a file."""
-        return self.path / file.day.isoformat() / file.name
+        return self._folder_of(file.day) / file.name
+
+    def input_file(self, file: SourceFile) -> InputFile:
+        """Return a file with what is needed to read it."""
+        return InputFile(
+            file=file,
+            path=str(self.path_of(file)),
+            format=self.format,
+            identity=file.position if self.by_day else file.name,
+        )
 
     def verify(self, files: Iterable[SourceFile]) -> None:
         """Check that files can be opened and are as they were listed.
@@ -212,7 +252,7 @@ class Folders:
 
     def _unnameable(self, day: dt.date, name: str) -> SourceUnreadable:
         """Return the error for a file without source positions: these are text, and its name is not."""
-        file = f"{shown(str(self.path))}/{day.isoformat()}/{shown(name)}"
+        file = f"{shown(str(self._folder_of(day)))}/{shown(name)}"
         return SourceUnreadable(
             f"{file} has a name that is not UTF-8, so nothing of its day is read",
             fix="rename it, or move it out of the landing folder",
@@ -225,13 +265,46 @@ class Folders:
             day=day, source=self.source, name=name, size=status.st_size, mtime_ns=status.st_mtime_ns
         )
 
+    def _is_wanted(self, name: str) -> bool:
+        return name.endswith(self.format.suffixes) and fnmatchcase(name, self.pattern)
+
+    def _days_of_files(self) -> Iterator[tuple[dt.date, int]]:
+        """Yield each day on which a file was last changed, with the time of its last change in nanoseconds."""
+        newest: dict[dt.date, int] = {}
+        for entry in self._entries():
+            if entry.name.startswith(_OPEN_PREFIXES) or not self._is_wanted(entry.name):
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # removed since the listing
+            day = _day_of(status)
+            newest[day] = max(newest.get(day, 0), status.st_mtime_ns)
+        yield from newest.items()
+
+    def _folder_of(self, day: dt.date) -> Path:
+        return self.path / day.isoformat() if self.by_day else self.path
+
+    def _entries_of(self, day: dt.date) -> list[os.DirEntry[str]]:
+        return sorted(_entries(self._folder_of(day)), key=lambda entry: entry.name)
+
     def _entries(self) -> list[os.DirEntry[str]]:
-        try:
-            return list(os.scandir(self.path))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
+        return _entries(self.path)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a folder; a missing one is empty."""
+    try:
+        return list(os.scandir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+
+
+def _day_of(status: os.stat_result) -> dt.date:
+    """Return the day (UTC) on which a file was last changed."""
+    return dt.datetime.fromtimestamp(status.st_mtime_ns // 1_000_000_000, dt.UTC).date()
 
 
 def shown(name: str) -> str:

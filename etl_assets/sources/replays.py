@@ -84,8 +84,8 @@ def source_position(day: dt.date, letter_id: str, attempt: int) -> str:
     return f"{day.isoformat()}/{letter_id}.{attempt}.jsonl:1"
 
 
-def record_again(day: dt.date, letter_id: str, attempt: int, record: bytes) -> Replay:
-    """Return the replay of a record for ingest, original or corrected.
+def record_again(day: dt.date, letter_id: str, attempt: int, record: bytes, *, stage: str = INGEST) -> Replay:
+    """Return the replay of a record for a stage that reads a source, original or corrected.
 
     Raises:
         InputError: the record is more than one line.
@@ -93,11 +93,19 @@ def record_again(day: dt.date, letter_id: str, attempt: int, record: bytes) -> R
     if b"\n" in record.strip():
         raise InputError("a record is one line of JSON", fix="write the corrected record without line breaks")
     content = record.strip() + b"\n"
-    return Replay(stage=INGEST, day=day, letter_id=letter_id, attempt=attempt, content=content)
+    return Replay(stage=stage, day=day, letter_id=letter_id, attempt=attempt, content=content)
 
 
-def event_again(day: dt.date, letter_id: str, attempt: int, event_id: str, payload: bytes | None) -> Replay:
-    """Return the replay of an event for normalize, with a corrected payload if one is given.
+def event_again(
+    day: dt.date,
+    letter_id: str,
+    attempt: int,
+    event_id: str,
+    payload: bytes | None,
+    *,
+    stage: str = NORMALIZE,
+) -> Replay:
+    """Return the replay of an event for a stage that reads its table, with a corrected payload if one is given.
 
     Raises:
         InputError: the payload is not a JSON object with a canonical form.
@@ -115,7 +123,7 @@ def event_again(day: dt.date, letter_id: str, attempt: int, event_id: str, paylo
         write = canonical_json.write_fast if fast else canonical_json.write
         values["payload"] = write(value).decode()
     content = json.dumps(values).encode() + b"\n"
-    return Replay(stage=NORMALIZE, day=day, letter_id=letter_id, attempt=attempt, content=content)
+    return Replay(stage=stage, day=day, letter_id=letter_id, attempt=attempt, content=content)
 
 
 def submit_replays(

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from etl_assets.errors import SourceUnreadable
-from etl_assets.sources.landing import SUFFIXES, Folders, shown
+from etl_assets.sources.formats import JSON_LINES
+from etl_assets.sources.landing import Folders, shown
 from etl_assets.sources.ledger import Ledger
 
 MAX_NAMES = 5
@@ -130,7 +131,7 @@ class Watched:
             names = [f"{day}/{name}" for day in sorted(unread) for name in unread[day].names]
             number = sum(of_day.number for of_day in unread.values())
             yield (
-                f"{_some(names, number)} are no event files ({', '.join(f'*{suffix}' for suffix in SUFFIXES)}; no links, no"
+                f"{_some(names, number)} are no event files ({', '.join(f'*{suffix}' for suffix in JSON_LINES.suffixes)}; no links, no"
                 " folders) and are never read"
             )
         for day, error in self.unreadable.items():

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
+from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
 from etl_assets.delta.commit import Write, commit
 from etl_assets.delta.create import base_of
 from etl_assets.delta.rows import After, whole_days
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.upsert import UpsertSpec
-from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
-from etl_assets.orders.tables.exceptions import EXCEPTIONS_TABLES, RAW_EVENTS_EXCEPTIONS
-from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts
@@ -32,6 +29,8 @@ from etl_assets.transforms.dead_letters import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from etl_assets.pipelines.stage import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +45,15 @@ class CollectDeadLetters:
         table = self.context.table(DEAD_LETTERS.name)
         seen = table.version()
         counts: dict[dt.date | None, Counter[str]] = {day: Counter() for day in days}
-        readings = {
-            name: read_changes(self.context.table(name), table, days, self.mode)
-            for name in table.domain.catalog.inputs_of(table.name)
-        }
+        inputs = table.domain.catalog.inputs_of(table.name)
+        readings = {name: read_changes(self.context.table(name), table, days, self.mode) for name in inputs}
         news = sorted({day for reading in readings.values() for day in reading.days})
         snapshot = table.snapshot()
         has_letters = (
             {day for (day,) in snapshot.rows_by("partition_date")} if snapshot is not None else set()
         )
         # Only days with new rejects, or with dead letters that new rows may close, have to be written.
-        refused = {day for contract in EXCEPTIONS_TABLES for day in readings[contract.name].days}
+        refused = {day for name in self._rejects for day in readings[name].days}
         concerned = [day for day in news if day in refused or day.isoformat() in has_letters]
         if not concerned:
             return StepReport(table=table.name, version=table.version(), counts=counts)
@@ -91,26 +88,55 @@ class CollectDeadLetters:
         table = self.context.table(DEAD_LETTERS.name)
         stored = table.read(spark, base, whole)
         refused = [
-            dead_letters_of(readings[contract.name].rows(spark))
-            for contract in EXCEPTIONS_TABLES
-            if readings[contract.name].days
+            dead_letters_of(readings[name].rows(spark)) for name in self._rejects if readings[name].days
         ]
-        incoming = reduce(
-            lambda one, other: one.unionByName(other), refused, stored.drop("batch_id").limit(0)
+        incoming = _union(refused, stored.drop("batch_id").limit(0))
+        replayed = _union(
+            [self._accepted(readings, stage, whole) for stage in self._stages if stage.source is not None],
+            frame_of(spark, [], "dead_letter_id STRING, attempts INT"),
         )
-        raw = self._whole(readings[RAW_EVENTS.name], whole, ("source", "source_position"))
-        # Duplicates count as replayed too: another copy was accepted first.
-        again = self._whole(
-            readings[RAW_EVENTS_EXCEPTIONS.name], whole, ("source", "source_position", "outcome")
-        ).where(F.col("outcome") == Outcome.DUPLICATE.value)
-        replayed = raw.unionByName(again.drop("outcome")).where(F.col("source") == REPLAYS)
-        replayed = replayed.select(
+        takes_replays = [stage for stage in self._stages if stage.takes_replays]
+        done = _union(
+            [
+                self._whole(readings[stage.name], whole, ("event_id",)).select(
+                    F.lit(stage.name_in_rejects).alias("stage"), "event_id"
+                )
+                for stage in takes_replays
+            ],
+            frame_of(spark, [], "stage STRING, event_id STRING"),
+        )
+        stages = frame_of(spark, [(stage.name_in_rejects,) for stage in takes_replays], "stage STRING")
+        letters = current_letters(incoming, stored, replayed, stages, done)
+        return letters.withColumn("batch_id", F.lit(base + 1).cast("bigint"))
+
+    @property
+    def _stages(self) -> tuple[Stage, ...]:
+        """The stages that reject records."""
+        return tuple(stage for stage in self.context.domain.catalog.stages if stage.rejects is not None)
+
+    @property
+    def _rejects(self) -> tuple[str, ...]:
+        """Names of their tables of rejected records."""
+        return tuple(stage.rejects.name for stage in self._stages if stage.rejects is not None)
+
+    def _accepted(self, readings: dict[str, Changes], stage: Stage, after: After) -> DataFrame:
+        """Return the dead letters and attempts whose records a source accepted.
+
+        Duplicates count too: another copy was accepted first.
+        """
+        from pyspark.sql import functions as F
+
+        assert stage.rejects is not None  # a source may reject records
+        columns = ("source", "source_position")
+        rows = self._whole(readings[stage.name], after, columns)
+        again = self._whole(readings[stage.rejects.name], after, (*columns, "outcome")).where(
+            F.col("outcome") == Outcome.DUPLICATE.value
+        )
+        found = rows.unionByName(again.drop("outcome")).where(F.col("source") == REPLAYS)
+        return found.select(
             replayed_letter("source_position").alias("dead_letter_id"),
             replay_attempt("source_position").alias("attempts"),
         )
-        normalized = self._whole(readings[NORMALIZED_ORDERS.name], whole, ("event_id",))
-        letters = current_letters(incoming, stored, replayed, normalized)
-        return letters.withColumn("batch_id", F.lit(base + 1).cast("bigint"))
 
     def _whole(self, reading: Changes, after: After, columns: Sequence[str]) -> DataFrame:
         """Return all rows of the days in a stage's table, new or not; none if the table is missing."""
@@ -118,3 +144,7 @@ class CollectDeadLetters:
         if reading.version < 0:
             return frame_of(spark, [], ", ".join(f"{name} STRING" for name in columns))
         return reading.source.read(spark, reading.version, after).select(*columns)
+
+
+def _union(frames: Sequence[DataFrame], empty: DataFrame) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), frames) if frames else empty

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import DeadLetterState, Outcome
-from etl_assets.orders.tables.dead_letters import DEAD_LETTERS
+from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
 from etl_assets.sources.landing import REPLAYS
 
 if TYPE_CHECKING:
@@ -66,15 +66,20 @@ def replay_attempt(position: str):  # noqa: ANN201
 
 
 def current_letters(
-    incoming: DataFrame, stored: DataFrame, replayed: DataFrame, normalized: DataFrame
+    incoming: DataFrame, stored: DataFrame, replayed: DataFrame, stages: DataFrame, done: DataFrame
 ) -> DataFrame:
     """Return the dead letters that have to be written, in their current state.
+
+    A dead letter is closed once its record was accepted. A record is replayed to a source as a new one, and
+    accepted under the number of its attempt; a later stage may still reject it, under the same number. A stage
+    that takes replays itself has accepted the record when its table has its event.
 
     Args:
         incoming: `dead_letters_of` the exceptions read.
         stored: dead_letters' columns: the dead letters that exist.
-        replayed: `dead_letter_id, attempts` of replayed records that were accepted.
-        normalized: `event_id` of events that are in normalized_orders.
+        replayed: `dead_letter_id, attempts` of replayed records that sources accepted.
+        stages: `stage` of those stages that take replays themselves.
+        done: `stage, event_id` of the events in the tables of these stages.
 
     Returns:
         dead_letters' columns without `batch_id`, one row for each dead letter that is new, superseded or
@@ -88,18 +93,24 @@ def current_letters(
         stored.select(*columns, F.lit(True).alias("__stored"))
     )
     # For one dead letter the last attempt counts. At the same attempt the stored row wins, as it may be
-    # discarded.
-    last = Window.partitionBy("dead_letter_id").orderBy(F.desc("attempts"), F.desc("__stored"))
+    # discarded, unless it was closed by a source: then a later stage has rejected that attempt since.
+    by_source = F.col("__stored") & (F.col("state") == DeadLetterState.REPLAYED.value)
+    last = Window.partitionBy("dead_letter_id").orderBy(
+        F.desc("attempts"), by_source, F.desc("__stored"), "stage"
+    )
     latest = both.withColumn("__rank", F.row_number().over(last)).where("__rank = 1").drop("__rank")
     accepted = replayed.groupBy("dead_letter_id").agg(F.max("attempts").alias("__accepted"))
-    done = normalized.select("event_id", F.lit(True).alias("__normalized")).distinct()
-    judged = latest.join(accepted, "dead_letter_id", "left").join(done, "event_id", "left")
+    judged = (
+        latest.join(accepted, "dead_letter_id", "left")
+        .join(F.broadcast(stages.withColumn("__takes_replays", F.lit(True))), "stage", "left")
+        .join(done.distinct().withColumn("__done", F.lit(True)), ["stage", "event_id"], "left")
+    )
     is_open = F.col("state") == DeadLetterState.OPEN.value
-    succeeded = F.when(F.col("stage") == "ingest", F.col("__accepted").isNotNull()).otherwise(
-        F.col("__normalized").isNotNull()
+    succeeded = F.when(F.col("__takes_replays"), F.col("__done").isNotNull()).otherwise(
+        F.coalesce(F.col("__accepted") > F.col("attempts"), F.lit(False))
     )
     closed = is_open & succeeded
-    at_ingest = F.when(F.col("stage") == "ingest", F.col("__accepted"))
+    accepted_attempt = F.when(F.col("__takes_replays").isNull(), F.col("__accepted"))
     return (
         judged.withColumn("__closed", closed)
         .where(~F.col("__stored") | F.col("__closed"))
@@ -109,7 +120,7 @@ def current_letters(
         )
         .withColumn(
             "attempts",
-            F.when(F.col("__closed"), F.coalesce(at_ingest, F.col("attempts") + 1)).otherwise(
+            F.when(F.col("__closed"), F.coalesce(accepted_attempt, F.col("attempts") + 1)).otherwise(
                 F.col("attempts")
             ),
         )

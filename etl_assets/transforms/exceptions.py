@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
+INGEST = "ingest"
+"""Name of the stage that accepts events."""
 _CONFLICT = "an event with this id and other content was accepted before; the first one stands"
 
 
-def rejected_lines(lines: pa.Table, sources: pa.Array, positions: pa.Array) -> dict[str, pa.Array]:
+def rejected_lines(
+    lines: pa.Table, sources: pa.Array, positions: pa.Array, stage: str = INGEST
+) -> dict[str, pa.Array]:
     """Return exceptions for lines that are not events.
 
     Args:
         lines: `event_id, reason, error, record, record_encoding` of each line.
         sources: The source of each line.
         positions: The source position of each line.
+        stage: Name of the stage.
 
     Returns:
         The columns of an exceptions table that are not null, without domain, time, batch and day.
@@ -33,7 +38,7 @@ def rejected_lines(lines: pa.Table, sources: pa.Array, positions: pa.Array) -> d
 
     told = ("event_id", "reason", "error", "record", "record_encoding")
     return {
-        **_met(sources, positions, lines.column("record")),
+        **_met(stage, sources, positions, lines.column("record")),
         "outcome": pa.repeat(Outcome.REJECTED.value, lines.num_rows),
         **{name: lines.column(name) for name in told},
     }
@@ -45,16 +50,18 @@ def repeated_events(
     positions: pa.Array,
     original_offsets: pa.Array,
     conflicts: Mapping[int, str],
+    stage: str = INGEST,
 ) -> dict[str, pa.Array]:
     """Return exceptions for events whose id has been accepted before.
 
     Args:
-        events: `event_id, fingerprint, trace_id` of each event.
+        events: `event_id, fingerprint` of each event, and `trace_id` if events have one.
         sources: The source of each event.
         positions: The source position of each event.
         original_offsets: For each event, the offset of the accepted event with its id.
         conflicts: The original records of events whose content differs from the accepted event, by row of
             `events`.
+        stage: Name of the stage.
 
     Returns:
         The columns of an exceptions table, without domain, time, batch and day.
@@ -69,7 +76,7 @@ def repeated_events(
     outcomes = [Outcome.CONFLICT.value if row in conflicts else Outcome.DUPLICATE.value for row in rows]
     records = [conflicts.get(row) for row in rows]
     return {
-        **_met(sources, positions, events.column("fingerprint")),
+        **_met(stage, sources, positions, events.column("fingerprint")),
         "outcome": pa.array(outcomes, pa.string()),
         "reason": of_conflicts(DeadLetterReason.FINGERPRINT_CONFLICT.value),
         "error": of_conflicts(_CONFLICT),
@@ -77,7 +84,7 @@ def repeated_events(
         "record_encoding": of_conflicts(RecordEncoding.UTF8.value),
         "event_id": events.column("event_id"),
         "original_offset": original_offsets,
-        "trace_id": events.column("trace_id"),
+        **({"trace_id": events.column("trace_id")} if "trace_id" in events.column_names else {}),
     }
 
 
@@ -116,7 +123,9 @@ def _exception_id(stage: str) -> Column:
     return F.sha2(F.concat_ws("|", F.lit(stage), "source", "source_position"), 256).alias("exception_id")
 
 
-def _met(sources: pa.Array, positions: pa.Array, contents: pa.ChunkedArray) -> dict[str, pa.Array]:
+def _met(
+    stage: str, sources: pa.Array, positions: pa.Array, contents: pa.ChunkedArray
+) -> dict[str, pa.Array]:
     """Return the columns that place some records of ingest, with the ids of their exceptions.
 
     An id depends on the content at the position as well. A landing file that was changed after it had been
@@ -125,10 +134,10 @@ def _met(sources: pa.Array, positions: pa.Array, contents: pa.ChunkedArray) -> d
     import pyarrow as pa
 
     columns = (sources.to_pylist(), positions.to_pylist(), contents.to_pylist())
-    ids = [_sha256(["ingest", *record]) for record in zip(*columns, strict=True)]
+    ids = [_sha256([stage, *record]) for record in zip(*columns, strict=True)]
     return {
         "exception_id": pa.array(ids, pa.string()),
-        "stage": pa.repeat("ingest", len(ids)),
+        "stage": pa.repeat(stage, len(ids)),
         "source": sources,
         "source_position": positions,
     }

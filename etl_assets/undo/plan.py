@@ -327,7 +327,7 @@ def _facts(table: Table, version: int) -> Mapping[str, Any]:
 
 
 def _has_days(table: Table) -> bool:
-    return table.contract is not None and table.contract.is_partitioned
+    return table.contract is not None and table.contract.is_daily
 
 
 def _time(at: dt.datetime) -> str:

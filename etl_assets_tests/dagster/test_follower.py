@@ -22,7 +22,7 @@ from etl_assets.errors import CommitConflict, DomainUnavailable, EngineLost, Inp
 from etl_assets.follow import crew as crews
 from etl_assets.follow import pauses
 from etl_assets.follow.crew import StepOutcome, StepRunner
-from etl_assets.follow.follower import Follower, Session
+from etl_assets.follow.follower import Feed, Follower, Session
 from etl_assets.follow.lease import Lease
 from etl_assets.resources.cancellation import cancel_on_interrupt
 from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
@@ -64,12 +64,12 @@ def follow(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
             report = StepReport(table=table, version=1, counts={day: Counter() for day in days}, commits=1)
             return StepOutcome(began=0.0, report=None if None in failed else report, failed=failed)
 
-        def look(follower: Follower) -> tuple[dt.date, ...]:
+        def look(follower: Follower, feed: Feed) -> tuple[dt.date, ...]:
             failures.update({thing: pause.failures for thing, pause in follower._pauses.by_thing.items()})
             if left[0] == 0:
                 raise KeyboardInterrupt
             left[0] -= 1
-            return days_to_carry(follower)
+            return days_to_carry(follower, feed)
 
         days_to_carry = Follower._days_to_carry
         monkeypatch.setattr(StepRunner, "run", run)

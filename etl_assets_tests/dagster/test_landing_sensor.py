@@ -17,7 +17,7 @@ from etl_assets import tags
 from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.follow.lease import lease
 from etl_assets.placement.domain_registry import AdminState
-from etl_assets.sensors.landing import MAX_ATTEMPTS_LOOKED_AT, landing_sensor
+from etl_assets.sensors.sources import MAX_ATTEMPTS_LOOKED_AT, source_sensors
 from etl_assets.settings import LandingSettings, RunSettings, Settings
 
 TODAY = dt.datetime.now(dt.UTC).date()
@@ -44,7 +44,9 @@ def instance() -> Iterator[dg.DagsterInstance]:
 @pytest.fixture
 def tick(settings, instance):
     """One evaluation: the answer, or the skip reason's text; the cursor goes on from tick to tick."""
-    sensor = landing_sensor(settings, [stage_asset(stage, settings) for stage in settings.catalog().stages])
+    (sensor,) = source_sensors(
+        settings, [stage_asset(stage, settings) for stage in settings.catalog().stages]
+    )
     definitions = dg.Definitions(sensors=[sensor])
     cursor: list[str | None] = [None]
 
@@ -120,7 +122,7 @@ def test_a_failed_run_is_asked_for_again_under_a_new_key_after_a_pause(settings,
     lose(instance, tick(), dg.DagsterRunStatus.FAILURE)
     assert "1 runs for it failed lately, the next one starts in" in reason(tick())
     later = time.time() + 60
-    monkeypatch.setattr("etl_assets.sensors.landing.time.time", lambda: later)
+    monkeypatch.setattr("etl_assets.sensors.sources.time.time", lambda: later)
     assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#1"]
     assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#1"]
 
@@ -177,7 +179,7 @@ def test_a_day_that_was_in_the_future_is_read_once_it_has_come(settings, tick, m
         def now(cls, tz=None):
             return super().now(tz) + dt.timedelta(days=1)
 
-    monkeypatch.setattr("etl_assets.sensors.landing.dt.datetime", Tomorrow)
+    monkeypatch.setattr("etl_assets.sensors.sources.dt.datetime", Tomorrow)
     assert keys(tick()) == [f"{tomorrow}..{tomorrow}@-1#0"]
 
 

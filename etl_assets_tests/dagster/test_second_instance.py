@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from etl_assets import tags
 from etl_assets.instance import open_instance
-from etl_assets.observability.pending import unread_days
+from etl_assets.observability.pending import unread
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.runs import materialize_days
 from etl_assets.settings import Settings, load_settings
@@ -53,7 +53,7 @@ def use(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 def run(settings: Settings) -> list[dt.date]:
     """What the landing sensor's run does: the days that have unread files, taken as far as the warehouse."""
-    days = unread_days(settings, now=dt.datetime.now(dt.UTC), settle_seconds=0)
+    days = unread(settings, now=dt.datetime.now(dt.UTC), settle_seconds=0).ready
     with open_instance(settings) as instance:
         for result in materialize_days(
             settings, instance, days, mode=ReadMode.INCREMENTAL, assets=PATH, max_days=31

@@ -19,8 +19,9 @@ from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.failpoints import Failpoint
 from etl_assets.follow.lease import following
 from etl_assets.instance import open_instance
-from etl_assets.observability.pending import days_behind, unread_days
-from etl_assets.sensors.landing import landing_sensor
+from etl_assets.observability.pending import days_behind
+from etl_assets.observability.pending import unread as find_unread
+from etl_assets.sensors.sources import source_sensors
 from etl_assets.settings import Settings, load_settings
 from etl_assets_tests.kill.dying_run import Gateway
 from etl_assets_tests.kill.follower_process import follow
@@ -82,7 +83,7 @@ def test_whatever_becomes_of_followers_the_tables_are_those_of_a_run(settings, s
     killed.join(120)
     assert killed.exitcode == -9, (tmp_path / "log").read_text()
     assert following(settings.home) is None
-    assert unread_days(settings, now=dt.datetime.now(dt.UTC), settle_seconds=0) == ()
+    assert find_unread(settings, now=dt.datetime.now(dt.UTC), settle_seconds=0).ready == ()
     assert asked(settings) == {(DAY, NEXT_DAY)}, "the sensor goes on where it was, though every file is read"
 
     follower = start()
@@ -117,7 +118,7 @@ def until(reached: Callable[[], bool], what: str, seconds: float = 120.0) -> Non
 
 
 def waiting(settings: Settings) -> bool:
-    unread = unread_days(settings, now=dt.datetime.now(dt.UTC), settle_seconds=0)
+    unread = find_unread(settings, now=dt.datetime.now(dt.UTC), settle_seconds=0).ready
     return bool(unread or days_behind(settings.placement().reader(), settings.start_date))
 
 
@@ -131,7 +132,9 @@ def reported(settings: Settings) -> int:
 
 
 def tick(settings: Settings) -> dg.SensorResult:
-    sensor = landing_sensor(settings, [stage_asset(stage, settings) for stage in settings.catalog().stages])
+    (sensor,) = source_sensors(
+        settings, [stage_asset(stage, settings) for stage in settings.catalog().stages]
+    )
     with dg.DagsterInstance.ephemeral() as instance:
         context = dg.build_sensor_context(instance=instance, definitions=dg.Definitions(sensors=[sensor]))
         result = sensor(context)

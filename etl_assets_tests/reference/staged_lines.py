@@ -14,8 +14,9 @@ from etl_assets.ingest import stage_lines
 from etl_assets.ingest.located_blocks import LocatedBlock
 from etl_assets.ingest.stage_lines import StagedBlock, _stage, _tasks
 from etl_assets.sources import lines
+from etl_assets.sources.landing import InputFile, SourceFile
 from etl_assets.transforms.line_positions import first_ordinal
-from etl_assets_tests.pipeline import DAY, LIMITS, event
+from etl_assets_tests.pipeline import DAY, RECORDS, event
 
 KINDS = ("event", "duplicate", "conflict", "row again", "bad", "blank")
 """Lines: a new event, events whose id has been accepted, no event, nothing."""
@@ -34,8 +35,14 @@ def write_lines(path: Path, index: int, day: dt.date, kinds: list[str]) -> Path:
     return path
 
 
+def input_file(path: str, size: int, day: dt.date, *, name: str = "") -> InputFile:
+    file = SourceFile(day=day, source="landing", name=name or Path(path).name, size=size, mtime_ns=0)
+    return InputFile(file=file, path=path, identity=file.position)
+
+
 def stage(files: list[tuple[str, int, dt.date]], folder: Path) -> list[StagedBlock]:
-    batches = [batch for task in _tasks(files) for batch in _stage(task, LIMITS, folder)]
+    inputs = [input_file(*file) for file in files]
+    batches = [batch for task in _tasks(inputs) for batch in _stage(task, RECORDS, folder)]
     return [StagedBlock(**row) for batch in batches for row in batch.to_pylist()]
 
 
@@ -62,10 +69,7 @@ def placed_block(
 ) -> LocatedBlock:
     return LocatedBlock(
         staged=block,
-        day=day,
-        source="landing",
-        path=path,
-        file_position=str(block.file_index),
+        input_file=input_file(path, 0, day, name=str(block.file_index)),
         lines_before=lines_before,
         new=new,
         repeated=repeated,

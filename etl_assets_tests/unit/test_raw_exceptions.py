@@ -23,7 +23,7 @@ from etl_assets.ingest.raw_exceptions import _ExceptionMaker, exceptions_tasks
 from etl_assets.ingest.raw_rows import repeated_ordinals
 from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
 from etl_assets.sources import lines
-from etl_assets_tests.pipeline import DAY, LIMITS, NEXT_DAY
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, RECORDS
 from etl_assets_tests.reference.staged_lines import (
     KINDS,
     OFFSET_OF_ORIGINAL,
@@ -162,7 +162,15 @@ def maker_of(folder: Path, repeats: tuple[str, ...], blocks: list[LocatedBlock])
             originals = write_offsets(folder, ordinals, offsets)
     read_offsets.cache_clear()
     repeated_ordinals.cache_clear()
-    return _ExceptionMaker(staging=folder, repeats=repeats, originals=originals, limits=LIMITS, stamps=STAMPS)
+    return _ExceptionMaker(
+        contract=RAW_EVENTS_EXCEPTIONS,
+        stage="ingest",
+        records=RECORDS,
+        staging=folder,
+        repeats=repeats,
+        originals=originals,
+        stamps=STAMPS,
+    )
 
 
 def expected_offsets(files: list[tuple[dt.date, list[str]]]) -> dict[str, int | None]:

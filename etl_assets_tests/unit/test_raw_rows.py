@@ -20,8 +20,9 @@ from etl_assets.compute import worker_tasks
 from etl_assets.delta.append import _data_files, _Footer
 from etl_assets.ingest import raw_rows, stage_lines
 from etl_assets.ingest.raw_rows import RawRows, RowsTask, _RowMaker, rows_tasks
+from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources import lines
-from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
+from etl_assets_tests.pipeline import DAY, NEXT_DAY, RECORDS, event
 from etl_assets_tests.reference.staged_lines import (
     KINDS,
     cut_and_place,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOW = dt.datetime(2026, 1, 7, tzinfo=dt.UTC)
+OF_TABLE: dict[str, Any] = {"contract": RAW_EVENTS, "repeating": RECORDS.repeating}
 STAMPS: dict[str, Any] = {"ingest_domain": "local", "ingested_at": NOW, "batch_id": 7}
 LINE = st.sampled_from(("event", *KINDS))
 FILES = st.lists(st.tuples(st.sampled_from([DAY, NEXT_DAY]), st.lists(LINE, max_size=12)), max_size=5)
@@ -56,6 +58,7 @@ def test_rows_are_dense_and_in_source_order_however_files_are_cut(
         placed, repeats = cut_and_place(patch, files, folder, task=task_bytes, piece=piece_bytes)
         patch.setattr(raw_rows, "_ROWS_AT_ONCE", 3)
         maker = _RowMaker(
+            **OF_TABLE,
             staging=folder,
             repeats=repeats,
             stamps=STAMPS,
@@ -92,7 +95,7 @@ def test_a_file_that_ends_in_repeats_only_has_bounds(tmp_path, monkeypatch):
         stage([(str(path), path.stat().st_size, DAY)], tmp_path), [(DAY, kinds)], tmp_path
     )
     (task,) = rows_tasks(placed, 100)
-    maker = _RowMaker(staging=tmp_path, repeats=repeats, stamps=STAMPS)
+    maker = _RowMaker(**OF_TABLE, staging=tmp_path, repeats=repeats, stamps=STAMPS)
     assert _bounds(tmp_path / maker.write(task, tmp_path)) == (100, 101)
 
 
@@ -112,7 +115,7 @@ def test_a_worker_holds_no_more_long_records_than_so_many_bytes(tmp_path, monkey
     path.write_text("".join(json.dumps(each) + "\n" for each in long), "utf-8")
     (block,) = stage([(str(path), path.stat().st_size, DAY)], tmp_path)
     (task,) = rows_tasks([placed_block(block, new=12)], 0)
-    maker = _RowMaker(staging=tmp_path, repeats=(), stamps=STAMPS)
+    maker = _RowMaker(**OF_TABLE, staging=tmp_path, repeats=(), stamps=STAMPS)
     assert [table.num_rows for table in maker.rows_of(task)] == [12]
     monkeypatch.setattr(raw_rows, "_BYTES_AT_ONCE", 8_000)
     tables = list(maker.rows_of(task))
@@ -136,7 +139,7 @@ def test_rows_that_are_not_as_many_as_were_counted_stop_the_task(tmp_path):
     (block,) = stage([(str(path), path.stat().st_size, DAY)], tmp_path)
     (task,) = rows_tasks([placed_block(block, new=1)], 0)
     with pytest.raises(RuntimeError, match="came to 2 rows, not the 1 counted"):
-        list(_RowMaker(staging=tmp_path, repeats=(), stamps=STAMPS).rows_of(task))
+        list(_RowMaker(**OF_TABLE, staging=tmp_path, repeats=(), stamps=STAMPS).rows_of(task))
 
 
 def test_what_an_attempt_that_failed_has_written_is_not_among_the_files_of_another(tmp_path):
@@ -171,6 +174,7 @@ def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp
     placed, _ = place(staged, files, tmp_path)
     rows = RawRows(
         spark=cast("SparkSession", None),
+        **OF_TABLE,
         tasks=tuple(rows_tasks(placed, 0)),
         staging=tmp_path,
         repeats=(),

@@ -17,7 +17,8 @@ from etl_assets.ingest.ingest_batch import IngestBatch
 from etl_assets.sources import lines
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import LANDING, Folders
-from etl_assets_tests.pipeline import DAY, LIMITS, Pipeline, event
+from etl_assets_tests.pipeline import DAY, RECORDS, Pipeline, event
+from etl_assets_tests.reference.tables import CATALOG
 
 
 @pytest.fixture
@@ -31,8 +32,10 @@ def batch(tmp_path) -> IngestBatch:
     return IngestBatch(
         context=pipeline.context,
         table=pipeline.context.table("raw_events"),
+        rejects=CATALOG.table("raw_events_exceptions"),
+        stage="ingest",
         folders=(folders,),
-        limits=LIMITS,
+        records=RECORDS,
         plan=BatchPlan(batch_id=1, files=files),
         staging=tmp_path / "staging",
     )

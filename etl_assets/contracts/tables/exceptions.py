@@ -18,7 +18,7 @@ from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, TRACE_I
 _CARRIED_OVER = ("source", "source_position", "event_id", "trace_id")
 """Columns that an exception copies from its input row, if the input table has them."""
 
-_COLUMNS: tuple[Column, ...] = (
+EXCEPTION_COLUMNS: tuple[Column, ...] = (
     identifier("exception_id", "Deterministic id: a batch that runs again gives the same ones."),
     label("stage", "Stage that met the record."),
     Column("outcome", "STRING", "What became of the record.", rules=(OneOf(EXCEPTIONAL_OUTCOMES),)),
@@ -71,7 +71,7 @@ def exceptions_of(
             f"Records that the stage which writes {output.name} found to be a duplicate, a conflict or"
             " unusable. Written before the stage's rows; a batch that runs again adds nothing."
         ),
-        columns=tuple(_carried_over(column, read_from) for column in _COLUMNS),
+        columns=tuple(_carried_over(column, read_from) for column in EXCEPTION_COLUMNS),
         merge_key=("exception_id",),
         delta_partition=("partition_date", "outcome"),
         append_only=True,

@@ -98,7 +98,7 @@ def _first_line(file: Path) -> str:
     """Return the first line of a file. Checks that no line is too long for Spark, which holds whole lines."""
     header, before = b"", 0
     try:
-        for lines in read_lines(Block(path=str(file), start=0, end=None), _MAX_LINE_BYTES):
+        for _, lines in read_lines(Block(path=str(file), start=0, end=None), _MAX_LINE_BYTES):
             for number, line in enumerate(lines, start=before + 1):
                 if isinstance(line, CutLine):
                     raise SourceUnreadable(

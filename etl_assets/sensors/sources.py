@@ -1,7 +1,8 @@
-"""The landing sensor: requests runs of the data path, up to the order status, for days with unread files."""
+"""The sensors of sources: each requests runs of its pipeline for days with unread files."""
 
 import datetime as dt
 import time
+from collections.abc import Sequence
 
 import dagster as dg
 
@@ -10,15 +11,13 @@ from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PA
 from etl_assets.errors import EtlAssetsError
 from etl_assets.follow.lease import following, found_done, left_undone
 from etl_assets.ingest.pending_plan import committed_batch
-from etl_assets.observability.pending import days_behind
-from etl_assets.orders.build_steps import source_folders
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
+from etl_assets.observability.pending import days_behind, source_of, watch_source
 from etl_assets.partitions import ranges
+from etl_assets.pipelines.stage import Stage
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.sensors.attempts import Attempt, next_attempt
 from etl_assets.settings import Settings
-from etl_assets.sources.ledger import Ledger
-from etl_assets.sources.unread_days import WatchCursor, watch
+from etl_assets.sources.unread_days import WatchCursor
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 
@@ -30,51 +29,68 @@ More runs would not lengthen the pause.
 """
 
 
-def landing_sensor(settings: Settings, path: list[dg.AssetsDefinition]) -> dg.SensorDefinition:
-    """Build the sensor.
+def source_sensors(settings: Settings, assets: Sequence[dg.AssetsDefinition]) -> list[dg.SensorDefinition]:
+    """Build a sensor for each source. Its runs materialize its pipeline, and what is made from that."""
+    catalog = settings.catalog()
+    sensors = []
+    for pipeline in catalog.pipelines:
+        names = set(catalog.downstream_of(pipeline.names))
+        path = [each for each in assets if each.key.to_user_string() in names]
+        sensors += [
+            source_sensor(settings, stage, path, name=pipeline.sensor or f"{pipeline.name}_files")
+            for stage in pipeline.stages
+            if stage.source is not None
+        ]
+    return sensors
+
+
+def source_sensor(
+    settings: Settings, stage: Stage, path: list[dg.AssetsDefinition], *, name: str
+) -> dg.SensorDefinition:
+    """Build the sensor of a source.
 
     Args:
         settings: The platform file.
+        stage: The stage that reads the source.
         path: The assets its runs materialize; all their checks are evaluated.
+        name: Name of the sensor.
     """
 
     @dg.sensor(
-        name="landing_files",
+        name=name,
         # By name: Dagster shows any other selection as Python code.
         target=dg.AssetSelection.assets(*path),
         minimum_interval_seconds=settings.runs.sensor_interval_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Starts a run for the days of the landing folder that have unread files. On by default.",
+        description=f"Starts a run for the days that have files unread by {stage.name}. On by default.",
     )
-    def landing_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    def look_for_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         # 1. Leave the files to a follower that is alive.
         follower = following(settings.home)
         if follower is not None and not follower.is_silent:
             return dg.SensorResult(skip_reason=f"{follower} reads new files as they come")
         # 2. Find the days with unread files, and those that an ended follower left unfinished.
         try:
-            domain = place(settings.placement(), RAW_EVENTS.name)
-            raw_events = platform_table(RAW_EVENTS.name, domain)
-            batch_id = committed_batch(raw_events)
-            found = watch(
-                source_folders(settings, domain),
-                Ledger.of(raw_events),
+            domain = place(settings.placement(), stage.name)
+            source = source_of(stage, settings, domain)
+            batch_id = committed_batch(platform_table(stage.name, domain))
+            found = watch_source(
+                stage,
+                settings,
                 WatchCursor.load(context.cursor),
-                first_day=settings.start_date,
                 now=dt.datetime.now(dt.UTC),
-                settle_seconds=settings.landing.settle_seconds,
                 most_days=MAX_DAYS_PER_TICK,
             )
             undone = _left_undone(settings, domain)
         except EtlAssetsError as error:
             return dg.SensorResult(skip_reason=str(error))
-        remarks = found.remarks(first_day=settings.start_date, settle_seconds=settings.landing.settle_seconds)
+        remarks = found.remarks(first_day=settings.start_date, settle_seconds=source.settle_seconds)
         requests, reasons = [], list(remarks)
         if follower is not None:
             reasons.append(f"{follower} has given no sign of life for {follower.silent_seconds:.0f} s")
         # 3. Request a run per range of days, unless one is under way or has failed too recently.
         for first, last in ranges({*found.ready, *undone}, settings.runs.max_days_per_run):
-            request = f"{first}..{last}@{batch_id}"
+            request = f"{stage.name}:{first}..{last}@{batch_id}"
             decision = next_attempt(*_earlier(context.instance, request))
             if decision.number is None:
                 reasons.append(f"{first} to {last}: {decision.reason}")
@@ -84,10 +100,10 @@ def landing_sensor(settings: Settings, path: list[dg.AssetsDefinition]) -> dg.Se
             for reason in reasons:
                 context.log.warning(reason)
             return dg.SensorResult(run_requests=requests, cursor=found.cursor.dump())
-        reason = "; ".join(reasons) or f"no unread files in {settings.landing_path}"
+        reason = "; ".join(reasons) or f"no unread files in {source.path}"
         return dg.SensorResult(skip_reason=reason, cursor=found.cursor.dump())
 
-    return landing_files
+    return look_for_files
 
 
 def _left_undone(settings: Settings, domain: FailureDomain) -> set[dt.date]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.reasons import DeadLetterReason, DeadLetterState
 from etl_assets.contracts.rules import AtLeast, OneOf
+from etl_assets.contracts.tables.exceptions import EXCEPTION_COLUMNS
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, identifier
-from etl_assets.orders.tables.exceptions import EXCEPTIONS_TABLES
 
-
-def _from_exceptions(name: str) -> tuple[str, ...]:
-    return tuple(f"{contract.name}.{name}" for contract in EXCEPTIONS_TABLES)
-
-
-def _as_in_exceptions(name: str) -> Column:
-    return replace(EXCEPTIONS_TABLES[0].column(name), derived_from=_from_exceptions(name))
-
+_COLUMNS = {column.name: column for column in EXCEPTION_COLUMNS}
+_TAKEN_FROM = {"dead_letter_id": "exception_id"}
+"""Columns that have another name in exceptions."""
 
 DEAD_LETTERS = TableContract(
     name="dead_letters",
@@ -26,26 +22,21 @@ DEAD_LETTERS = TableContract(
         " discarded. A conflict is a dead letter, a duplicate is not."
     ),
     columns=(
-        identifier(
-            "dead_letter_id",
-            "Id of the dead letter; a replay keeps it.",
-            derived_from=_from_exceptions("exception_id"),
-        ),
-        _as_in_exceptions("stage"),
+        identifier("dead_letter_id", "Id of the dead letter; a replay keeps it."),
+        _COLUMNS["stage"],
         Column(
             "reason",
             "STRING",
             "Why the record was refused.",
             rules=(OneOf(tuple(DeadLetterReason)),),
-            derived_from=_from_exceptions("reason"),
         ),
-        _as_in_exceptions("error"),
-        _as_in_exceptions("record"),
-        _as_in_exceptions("record_encoding"),
-        _as_in_exceptions("source"),
-        _as_in_exceptions("source_position"),
-        _as_in_exceptions("event_id"),
-        _as_in_exceptions("trace_id"),
+        _COLUMNS["error"],
+        _COLUMNS["record"],
+        _COLUMNS["record_encoding"],
+        _COLUMNS["source"],
+        _COLUMNS["source_position"],
+        _COLUMNS["event_id"],
+        _COLUMNS["trace_id"],
         Column(
             "attempts",
             "INT",
@@ -53,10 +44,22 @@ DEAD_LETTERS = TableContract(
             rules=(AtLeast(1),),
         ),
         Column("state", "STRING", "Where it is in its life.", rules=(OneOf(tuple(DeadLetterState)),)),
-        _as_in_exceptions("failed_at"),
+        _COLUMNS["failed_at"],
         *COMMIT_STAMPS,
     ),
     merge_key=("dead_letter_id",),
     ordering="attempts",
     delta_partition=("partition_date",),
 )
+
+
+def dead_letters_table(rejects: Sequence[TableContract]) -> TableContract:
+    """Return the contract of dead_letters with its lineage: the tables of rejected rows it is made from."""
+
+    def traced(column: Column) -> Column:
+        name = _TAKEN_FROM.get(column.name, column.name)
+        if name not in _COLUMNS or column.name in ("batch_id", "partition_date"):
+            return column
+        return replace(column, derived_from=tuple(f"{each.name}.{name}" for each in rejects))
+
+    return replace(DEAD_LETTERS, columns=tuple(map(traced, DEAD_LETTERS.columns)))

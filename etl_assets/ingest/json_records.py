@@ -1,0 +1,179 @@
+"""Records that are JSON objects of any fields: the source of a declared pipeline.
+
+Which columns a record has, and of which types, is for the pipeline's table to say. Here a record is kept as it
+came, in canonical form, under an id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from etl_assets.contracts import canonical_json
+from etl_assets.contracts.canonical_json import Refused
+from etl_assets.contracts.envelope import KEPT_RECORD_BYTES, BadRecord, CutLine, Record, kept_text
+from etl_assets.contracts.reasons import DeadLetterReason
+from etl_assets.sources.landing import REPLAYS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from etl_assets.sources.landing import InputFile
+
+MAX_ID_CHARACTERS = 512
+"""A longer id is stood for by its SHA-256."""
+_SHOWN_OF_LETTER = 16
+
+
+class ValidatedRecord(NamedTuple):
+    """One record: its id and content, or the reason for rejecting it."""
+
+    record_id: str | None = None
+    content: str | None = None
+    fingerprint: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    record: str | None = None
+    record_encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonRecords:
+    """JSON objects, or values that a format reads as such.
+
+    A record's id is the values of its id fields. Without id fields it is the record's place, by file and position,
+    and its content, so that a file that is read again adds nothing but its new and its changed records. A
+    replayed dead letter has an id of its own: it corrects a record, and does not contradict it.
+
+    Attributes:
+        id_fields: Fields that identify a record.
+        max_record_bytes: Greatest size of a record.
+    """
+
+    id_fields: tuple[str, ...]
+    max_record_bytes: int
+
+    @property
+    def id_column(self) -> str:
+        """The id of a record."""
+        return "record_id"
+
+    @property
+    def row_type(self) -> type[ValidatedRecord]:
+        """A validated record."""
+        return ValidatedRecord
+
+    @property
+    def staged(self) -> Mapping[str, tuple[str, pa.DataType]]:
+        """Id, content and fingerprint."""
+        import pyarrow as pa
+
+        fields = {"record_id": "record_id", "record": "content", "fingerprint": "fingerprint"}
+        return {column: (field, pa.string()) for column, field in fields.items()}
+
+    @property
+    def repeating(self) -> tuple[str, ...]:
+        """None: records have little in common."""
+        return ()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a record to hold."""
+        return max(self.max_record_bytes, KEPT_RECORD_BYTES) + 5
+
+    @property
+    def uses_positions(self) -> bool:
+        """Yes, where records have no id of their own."""
+        return not self.id_fields
+
+    def validator(self, input_file: InputFile) -> Callable[[Record, int], ValidatedRecord]:
+        """Return the validation of a record of a file."""
+        file = input_file.file
+        place, again = f"{file.source}/{input_file.identity}", ""
+        if file.source == REPLAYS:
+            letter, _, attempt = file.name.removesuffix(".jsonl").partition(".")
+            again = f"@{letter[:_SHOWN_OF_LETTER]}.{attempt}"
+
+        def validate(line: Record, position: int) -> ValidatedRecord:
+            if isinstance(line, BadRecord):
+                return self._rejected(line.reason, line.error, line.start)
+            if isinstance(line, CutLine):
+                return self._too_large(line.start, line.size)
+            raw = line.removesuffix(b"\r") if isinstance(line, bytes) else b""
+            try:
+                content, value = self._content(raw, line)
+                if len(content) > self.max_record_bytes or len(raw) > self.max_record_bytes:
+                    return self._too_large(content, len(content))
+                fingerprint = hashlib.sha256(content).hexdigest()
+                record_id = (
+                    self._id_of(value) + again
+                    if self.id_fields
+                    else hashlib.sha256(f"{place}|{position}|{fingerprint}".encode()).hexdigest()
+                )
+            except Refused as refused:
+                kept = raw or (b"" if isinstance(line, bytes) else _text_of(line))
+                return self._rejected(refused.reason, refused.error, kept)
+            return ValidatedRecord(record_id=record_id, content=content.decode(), fingerprint=fingerprint)
+
+        return validate
+
+    def _content(self, raw: bytes, line: Record) -> tuple[bytes, dict[str, Any]]:
+        """Return the canonical form of a record, and its values.
+
+        Raises:
+            Refused: it has none, or is no object.
+        """
+        if isinstance(line, dict):
+            if all(type(item) is str or item is None for item in line.values()):
+                return canonical_json.write_fast(line), line
+            raw = canonical_json.write(line)
+        value, fast = canonical_json.parse(raw)
+        if type(value) is not dict:
+            raise Refused(DeadLetterReason.NOT_AN_OBJECT, "the line is JSON, but no object")
+        return (canonical_json.write_fast if fast else canonical_json.write)(value), value
+
+    def _id_of(self, value: Mapping[str, Any]) -> str:
+        """Return a record's id.
+
+        Raises:
+            Refused: a field of it is missing, or has more than one value.
+        """
+        values = [value.get(name) for name in self.id_fields]
+        for name, item in zip(self.id_fields, values, strict=True):
+            if item is None or item == "":
+                raise Refused(
+                    DeadLetterReason.MISSING_FIELD,
+                    f"{name} is missing, null or empty, and is the record's id",
+                )
+            if not isinstance(item, str | int | Decimal | bool):
+                raise Refused(
+                    DeadLetterReason.WRONG_TYPE, f"{name} is no single value, and is the record's id"
+                )
+        text = (
+            values[0]
+            if len(values) == 1 and type(values[0]) is str
+            else canonical_json.write(values[0] if len(values) == 1 else values).decode()
+        )
+        return text if len(text) <= MAX_ID_CHARACTERS else hashlib.sha256(text.encode()).hexdigest()
+
+    def _too_large(self, start: bytes, size: int) -> ValidatedRecord:
+        return self._rejected(
+            DeadLetterReason.RECORD_TOO_LARGE,
+            f"the record has {size:,} bytes, at most {self.max_record_bytes:,} are taken;"
+            f" its first {KEPT_RECORD_BYTES:,} are kept here",
+            start[:KEPT_RECORD_BYTES],
+        )
+
+    def _rejected(self, reason: DeadLetterReason, error: str, start: bytes) -> ValidatedRecord:
+        record, encoding = kept_text(start[: self.held_bytes])
+        return ValidatedRecord(reason=reason.value, error=error, record=record, record_encoding=encoding)
+
+
+def _text_of(value: dict[str, Any]) -> bytes:
+    """Return the values of a record without canonical form as text."""
+    import json
+
+    return json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace")

@@ -1,0 +1,33 @@
+"""Builders of the steps that any pipeline may have.
+
+A step's module is imported when the step is built: checking for work needs no numpy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etl_assets.pipelines.stage import BuildStep
+    from etl_assets.steps.step import Step, StepArguments
+
+
+def ingest_files(table: str) -> BuildStep:
+    """Return the builder of the step that ingests the files of a stage's source."""
+
+    def build(arguments: StepArguments) -> Step:
+        from etl_assets.ingest.step import Ingest
+
+        stage = arguments.context.domain.catalog.stage(table)
+        assert stage.source is not None  # it is built for stages that have one
+        source = stage.source(arguments.settings, arguments.context.domain)
+        return Ingest(
+            context=arguments.context,
+            stage=stage,
+            source=source,
+            mode=arguments.mode,
+            max_batch_bytes=arguments.max_batch_bytes or source.max_batch_bytes,
+            most_batches=arguments.max_batches,
+        )
+
+    return build
