@@ -6,8 +6,8 @@ import functools
 
 from etl_assets.orders.pipeline import ORDERS
 from etl_assets.pipelines.catalog import Catalog
-from etl_assets.pipelines.dead_letters import dead_letters_pipeline
 from etl_assets.pipelines.system_tables import SYSTEM_TABLES
+from etl_assets.steps.dead_letters_pipeline import dead_letters_pipeline
 
 
 @functools.cache

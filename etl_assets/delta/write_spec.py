@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.delta.upsert import METADATA_PREFIX, UpsertSpec
 from etl_assets.errors import ContractError
 
@@ -20,26 +21,6 @@ PARTITION_EXPR = "partition_expr"
 """Metadata key by which Dagster's own IO managers name the column of an asset's partition."""
 _ALIASES = {"merge_key": "keys", "ordering": "sequence_by"}
 """Earlier names of fields, which are still read."""
-
-
-class WriteMode(StrEnum):
-    """The effect of a run on the table.
-
-    UPSERT: the table keeps the newest row of each key.
-    INSERT: the table keeps the first row of each key.
-    APPEND: every row is added, once for each run.
-    REPLACE: afterwards the run's partitions hold exactly the run's rows.
-    """
-
-    UPSERT = "upsert"
-    INSERT = "insert"
-    APPEND = "append"
-    REPLACE = "replace"
-
-    @property
-    def by_key(self) -> bool:
-        """Whether keys identify rows."""
-        return self in (WriteMode.UPSERT, WriteMode.INSERT)
 
 
 class SchemaChanges(StrEnum):

@@ -10,6 +10,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.ingest.build_step import ingest_files
 from etl_assets.orders import build_steps as steps
 from etl_assets.orders.tables.audit_log import AUDIT_LOG
 from etl_assets.orders.tables.customers import CUSTOMERS
@@ -18,7 +19,6 @@ from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
-from etl_assets.pipelines.build_steps import ingest_files
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.stage import Stage

@@ -24,7 +24,7 @@ from etl_assets.contracts.rules import (
 )
 from etl_assets.contracts.tables.exceptions import exceptions_of
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, label, position
-from etl_assets.delta.write_spec import WriteMode
+from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.errors import ContractError
 from etl_assets.pipelines.spec import (
     ColumnSpec,

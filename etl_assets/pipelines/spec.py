@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from etl_assets.contracts import column_types
-from etl_assets.delta.write_spec import WriteMode
+from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.errors import ContractError
 
 NAME_PATTERN = r"[a-z][a-z0-9_]*"
@@ -35,9 +35,7 @@ def _column_type(value: str) -> str:
         raise ValueError(f"{error.message}; {error.fix}") from error
 
 
-Name = Annotated[
-    str, Field(pattern=f"^{NAME_PATTERN}$", max_length=MAX_NAME_CHARACTERS, examples=["customers"])
-]
+Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=MAX_NAME_CHARACTERS, examples=["visits"])]
 """A name of lower-case letters, digits and underscores that begins with a letter."""
 TypeName = Annotated[
     str, AfterValidator(_column_type), Field(examples=["string", "bigint", "decimal(18,2)", "timestamp"])
@@ -62,7 +60,7 @@ class FilesSource(Spec):
         str,
         Field(
             min_length=1,
-            examples=["landing/customers/*.csv", "/data/orders/{day}/*.jsonl.gz"],
+            examples=["landing/visits/*.csv", "/data/visits/{day}/*.jsonl.gz"],
             description=(
                 "Folder and file name pattern, relative to the home folder. `{day}` stands for a folder for"
                 " each day, named YYYY-MM-DD; without it a file belongs to the day on which it was last changed (UTC)."
@@ -167,7 +165,7 @@ class PythonTransform(Spec):
         str,
         Field(
             pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-            examples=["my_shop.customers:clean"],
+            examples=["my_shop.visits:clean"],
             description="`module:function`, importable where the platform runs",
         ),
     ]

@@ -28,7 +28,7 @@ from etl_assets.sources.lines import Block, blocks_of, read_lines
 _RECORDS_AT_ONCE = 8_192
 
 
-class FileFormat(Protocol):
+class RecordFormat(Protocol):
     """How files of a source are read."""
 
     @property

@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from etl_assets.errors import SourceChanged, SourceUnreadable
-from etl_assets.sources.formats import JSON_LINES, FileFormat
+from etl_assets.sources.formats import JSON_LINES, RecordFormat
 
 LANDING = "landing"
 REPLAYS = "dead_letters"
@@ -63,7 +63,7 @@ class InputFile:
 
     file: SourceFile
     path: str
-    format: FileFormat = JSON_LINES
+    format: RecordFormat = JSON_LINES
     identity: str = ""
 
 
@@ -99,7 +99,7 @@ class Folders:
 
     source: str
     path: Path
-    format: FileFormat = JSON_LINES
+    format: RecordFormat = JSON_LINES
     pattern: str = "*"
     by_day: bool = True
 

@@ -235,10 +235,10 @@ def test_a_letter_that_was_handed_in_to_normalize_and_not_judged_is_left_undone(
     monkeypatch.setattr(command, "_materialize", lambda settings, days, replays: asked.append(replays) or {})
     result = CliRunner().invoke(command.run, catch_exceptions=False)
     assert "dead letters that were handed in (1 day)" in result.output
-    assert asked == [(DAY,)]
+    assert asked == [{"normalized_orders": (DAY,)}]
     delete_rows(settings, "dead_letters")
     write_table(domain, "dead_letters", [{**letter, "attempts": 2}])
-    assert unfinished(settings).replays == (), "it was refused again"
+    assert unfinished(settings).replays == {}, "it was refused again"
 
 
 def delete_rows(settings: Settings, table: str) -> None:

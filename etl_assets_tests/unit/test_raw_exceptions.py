@@ -72,7 +72,7 @@ def test_each_line_that_is_no_row_is_written_once_however_files_are_cut(
         assert each.partition.partition("/")[0] in {day_folder(block.day) for block in task.blocks}
     assert len({partition for partition, _ in found.values()}) == len(written) or cut != (99, 99)
     expected = {
-        f"{index}:{number + 1}": (day, kind, f"event-{index}-{number}")
+        f"{day}/{index}:{number + 1}": (day, kind, f"event-{index}-{number}")
         for index, (day, kinds) in enumerate(files)
         for number, kind in enumerate(kinds)
         if kind in ("duplicate", "conflict", "bad")
@@ -86,7 +86,7 @@ def test_each_line_that_is_no_row_is_written_once_however_files_are_cut(
         assert partition == f"partition_date={day}/outcome={outcome}"
         _check(row, position, kind, event_id, offsets[position])
         if kind == "conflict":
-            index, number = (int(part) for part in position.split(":"))
+            index, number = (int(part) for part in position.rpartition("/")[2].split(":"))
             line = (folder / f"{index}.jsonl").read_text("utf-8").splitlines()[number - 1]
             assert (row["record"], row["record_encoding"]) == (line, RecordEncoding.UTF8.value)
     assert len({row["exception_id"] for _, row in found.values()}) == len(found)
@@ -181,7 +181,7 @@ def expected_offsets(files: list[tuple[dt.date, list[str]]]) -> dict[str, int | 
         for number, kind in enumerate(kinds):
             new += kind == "event"
             repeated = FIRST_OFFSET + new - 1 if kind == "duplicate" and new else OFFSET_OF_ORIGINAL
-            offsets[f"{index}:{number + 1}"] = None if kind == "bad" else repeated
+            offsets[f"{files[index][0]}/{index}:{number + 1}"] = None if kind == "bad" else repeated
     return offsets
 
 

@@ -72,7 +72,7 @@ def test_rows_are_dense_and_in_source_order_however_files_are_cut(
         offsets = range(task.first_offset, task.first_offset + task.rows)
         assert _bounds(folder / name) == (offsets[0], offsets[-1])
     expected = [
-        (day, f"event-{index}-{number}", f"{index}:{number + 1}")
+        (day, f"event-{index}-{number}", f"{day}/{index}:{number + 1}")
         for index, (day, kinds) in enumerate(files)
         for number, kind in enumerate(kinds)
         if kind == "event"

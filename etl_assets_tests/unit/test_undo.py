@@ -520,7 +520,7 @@ def test_days_without_events_and_tables_that_are_not_made_again_are_refused(doma
     call(reprocess, "--from", "2026-03-02", "--to", "2026-03-01", code=2)
 
 
-FOLLOWED = ["normalized_orders", "warehouse_rows", "order_status_view", "dead_letters", "audit_log"]
+FOLLOWED = ["normalized_orders", "warehouse_rows", "order_status_view", "audit_log", "dead_letters"]
 UNDONE = (
     (reprocess, ("--from", SECOND.isoformat(), "--to", SECOND.isoformat(), "--yes")),
     (restore, ("normalized_orders", "--to-version", "0", "--yes")),

@@ -44,7 +44,7 @@ EXCEPTION_COLUMNS: tuple[Column, ...] = (
     Column(
         "original_offset",
         "BIGINT",
-        "raw_events offset of the accepted event that it repeats or contradicts.",
+        "Offset of the accepted record that it is, repeats or contradicts.",
         nullable=True,
         rules=(AtLeast(0),),
     ),

@@ -1,4 +1,4 @@
-"""Builders of the steps that any pipeline may have.
+"""The builder of the step that ingests a source.
 
 A step's module is imported when the step is built: checking for work needs no numpy.
 """
