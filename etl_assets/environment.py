@@ -1,8 +1,8 @@
 """All environment variables of the platform, with meaning and default. No other module reads `os.environ`.
 
-Exceptions are `PATH`, `JAVA_HOME` and the locale, as for Java itself. Settings that belong to a platform
-(domains, folders, limits) are in the platform file (`settings/`). Variables hold only what differs between
-machines or is secret.
+Exceptions are `PATH`, `JAVA_HOME` and the locale, as for Java itself, and the variables that the declaration of
+a pipeline names. Settings that belong to a platform (domains, folders, limits) are in the platform file
+(`settings/`). Variables hold only what differs between machines or is secret.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ class Variable:
     def read(self, environ: Mapping[str, str] | None = None) -> str | None:
         """Return the value; None when it is unset or empty."""
         return (os.environ if environ is None else environ).get(self.name) or None
+
+
+def value_of(name: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the value of a variable that a declaration of the user's names; None when it is unset or empty."""
+    return (os.environ if environ is None else environ).get(name) or None
 
 
 def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str | None]:

@@ -21,6 +21,7 @@ COMMANDS = {
     "follow": "etl_assets.cli.follow:follow",
     "engine": "etl_assets.cli.engine:engine",
     "events": "etl_assets.cli.events:events",
+    "pipelines": "etl_assets.cli.pipelines:pipelines",
     "tables": "etl_assets.cli.tables:tables",
     "sql": "etl_assets.cli.sql:sql",
     "reprocess": "etl_assets.cli.reprocess:reprocess",

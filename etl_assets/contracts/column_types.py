@@ -110,6 +110,15 @@ def parse(ddl: str) -> ColumnType:
     return parsed
 
 
+def canonical(ddl: str) -> str:
+    """Return the only spelling of a type that is written in any case and with spaces anywhere.
+
+    Raises:
+        ContractError: the text is not a type of the closed set.
+    """
+    return _Parser(ddl).whole().ddl
+
+
 class _Parser:
     """Recursive descent over one type text."""
 

@@ -7,11 +7,21 @@ the stages that follow from a declaration.
 
 from __future__ import annotations
 
+import difflib
+import re
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
 from etl_assets.contracts import column_types
 from etl_assets.contracts.write_mode import WriteMode
@@ -28,14 +38,49 @@ class Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
+_MAX_TYPE_CHARACTERS = 1_000
+_TYPES = (
+    "use string, int, bigint, timestamp, date, boolean, decimal(18,2), array<…>, map<…, …> or struct<name: …>"
+)
+_OTHER_WORDS = {
+    "integer": "int",
+    "smallint": "int",
+    "long": "bigint",
+    "int64": "bigint",
+    "text": "string",
+    "str": "string",
+    "varchar": "string",
+    "uuid": "string",
+    "bool": "boolean",
+    "datetime": "timestamp",
+    "timestamptz": "timestamp",
+    "decimal": "decimal(18,2)",
+    "numeric": "decimal(18,2)",
+    "number": "decimal(18,2)",
+    "float": "decimal(18,2)",
+    "double": "decimal(18,2)",
+    "list": "array<string>",
+}
+"""What types are called elsewhere. Floating point is left out on purpose: see `contracts/column_types.py`."""
+
+
 def _column_type(value: str) -> str:
+    if len(value) > _MAX_TYPE_CHARACTERS:
+        raise ValueError(f"a type of more than {_MAX_TYPE_CHARACTERS:,} characters; make it simpler")
     try:
-        return column_types.parse(value.upper()).ddl
+        return column_types.canonical(value)
     except ContractError as error:
-        raise ValueError(f"{error.message}; {error.fix}") from error
+        word = re.split(r"[(<\s]", value.strip().lower())[0]
+        meant = _OTHER_WORDS.get(word) or next(
+            iter(difflib.get_close_matches(word, [each.lower() for each in column_types.SCALARS], n=1)), None
+        )
+        near = f"did you mean `{meant}`? " if meant else ""
+        raise ValueError(f"it is not a type of a column; {near}{_TYPES}") from error
 
 
-Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=MAX_NAME_CHARACTERS, examples=["visits"])]
+Name = Annotated[
+    str, Field(pattern=f"^{NAME_PATTERN}$", max_length=MAX_NAME_CHARACTERS, examples=["suppliers"])
+]
 """A name of lower-case letters, digits and underscores that begins with a letter."""
 TypeName = Annotated[
     str, AfterValidator(_column_type), Field(examples=["string", "bigint", "decimal(18,2)", "timestamp"])
@@ -60,7 +105,7 @@ class FilesSource(Spec):
         str,
         Field(
             min_length=1,
-            examples=["landing/visits/*.csv", "/data/visits/{day}/*.jsonl.gz"],
+            examples=["landing/suppliers/*.csv", "/data/suppliers/{day}/*.jsonl.gz"],
             description=(
                 "Folder and file name pattern, relative to the home folder. `{day}` stands for a folder for"
                 " each day, named YYYY-MM-DD; without it a file belongs to the day on which it was last changed (UTC)."
@@ -165,7 +210,7 @@ class PythonTransform(Spec):
         str,
         Field(
             pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-            examples=["my_shop.visits:clean"],
+            examples=["my_shop.suppliers:clean"],
             description="`module:function`, importable where the platform runs",
         ),
     ]
@@ -244,7 +289,14 @@ class TableSpec(Spec):
 
     name: Annotated[Name | None, Field(description="by default the pipeline's name")] = None
     description: str = ""
-    write_mode: Annotated[WriteMode, AfterValidator(_mode)] = WriteMode.UPSERT
+    write_mode: Annotated[
+        WriteMode,
+        AfterValidator(_mode),
+        WithJsonSchema(
+            {"type": "string", "enum": [each for each in WriteMode if each is not WriteMode.REPLACE]}
+        ),
+        Field(description="what a record does to the row of its keys, if there is one"),
+    ] = WriteMode.UPSERT
     keys: Annotated[tuple[Name, ...], Field(description="columns that identify a row")] = ()
     sequence_by: Annotated[
         Name | None,

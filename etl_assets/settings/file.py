@@ -14,7 +14,7 @@ from etl_assets import environment
 from etl_assets.errors import NoInstallation, SettingsError
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.refusal import refusal
-from etl_assets.settings.yaml_content import read_yaml
+from etl_assets.yaml_content import read_yaml
 
 
 def home_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -61,7 +61,7 @@ def load_installation(environ: Mapping[str, str] | None = None) -> Settings:
     """Load the platform file of an existing installation: for commands that must not create one.
 
     Raises:
-        NoInstallation: the home folder holds neither a platform file nor a landing folder nor tables.
+        NoInstallation: the home folder holds neither a platform file nor a landing folder, pipelines or tables.
         SettingsError: as `load_settings`.
     """
     settings = load_settings(environ)
@@ -69,6 +69,7 @@ def load_installation(environ: Mapping[str, str] | None = None) -> Settings:
         platform_file(environ),
         settings.landing_path,
         settings.dagster_home / "dagster.yaml",
+        settings.home / "pipelines",
         *(settings.home / each.root / "tables" for each in settings.domains),
     )
     if not any(mark.exists() for mark in marks):
@@ -82,7 +83,7 @@ def _no_installation(home: Path, environ: Mapping[str, str] | None) -> NoInstall
     meant = [name for name, near in environment.unknown(environ).items() if near == variable]
     hint = f"{meant[0]} is set: did you mean {variable}? " if meant else ""
     return NoInstallation(
-        f"there is no installation in {home}: neither a platform file nor a landing folder nor tables",
+        f"there is no installation in {home}: neither a platform file nor a landing folder, pipelines or tables",
         fix=f"{hint}set {variable} to the folder of the installation"
         + ("" if named else " (without it, it is `.etl-assets` in the current folder)")
         + ", or make one with `etl-assets demo` or `etl-assets dev`",

@@ -1,0 +1,255 @@
+"""`etl-assets pipelines`: declare pipelines in files, and see what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from etl_assets.pipelines.pipeline_file import PipelineFile
+
+
+@click.group(
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets pipelines new suppliers --from ~/suppliers.csv\n"
+        "  etl-assets pipelines validate\n"
+        "  etl-assets pipelines show suppliers\n"
+    )
+)
+def pipelines() -> None:
+    """Declare pipelines as YAML files in the home folder's `pipelines`, one in a file."""
+
+
+@pipelines.command()
+@click.argument("name")
+@click.option(
+    "--from",
+    "sample",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A .csv, .tsv, .jsonl or .ndjson (also .gz) or .parquet file: its first 1,000 records suggest the columns.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print an object with the file, for machines.")
+def new(name: str, sample: Path | None, as_json: bool) -> None:
+    """Write a declaration to begin with, `pipelines/NAME.yaml`. A file that exists is not touched."""
+    from etl_assets.errors import SettingsError
+    from etl_assets.installed import installed_catalog
+    from etl_assets.pipelines.cross_checks import checked
+    from etl_assets.pipelines.json_schema import schema_text
+    from etl_assets.pipelines.pipeline_file import parse_pipeline, pipelines_folder, read_pipeline_files
+    from etl_assets.pipelines.sample import read_sample
+    from etl_assets.pipelines.starting_file import SCHEMA_FILE, starting_file
+    from etl_assets.settings import load_settings
+
+    home = load_settings().home
+    folder = pipelines_folder(home)
+    content = starting_file(name, None if sample is None else read_sample(sample), home).encode()
+    path = folder / f"{name if os.sep not in name else 'NAME'}.yaml"
+    others = read_pipeline_files(folder)
+    *_, found = checked([*others, parse_pipeline(content, path)], installed_catalog())
+    for problem in found.problems:
+        raise SettingsError(
+            f"no pipeline can be made: {problem.message}", fix=problem.fix, field=problem.field
+        )
+    taken = next((each for each in (path, path.with_suffix(".yml")) if os.path.lexists(each)), None)
+    if taken is not None:
+        raise SettingsError(f"{taken} exists already", fix="edit it, or give the new pipeline another name")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / SCHEMA_FILE, schema_text().encode())
+    _write(path, content)
+    if as_json:
+        click.echo(json.dumps({"name": name, "file": str(path)}))
+    else:
+        click.echo(f"{path}\nedit it, then: etl-assets pipelines validate {name}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file as a whole. What is left of an interrupted attempt is hidden, and no pipeline file."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+@pipelines.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines.")
+def list_(as_json: bool) -> None:
+    """List the pipelines of the files: source, table, and whether the file can be used."""
+    found = _checked_files()
+    if as_json:
+        click.echo(json.dumps([_as_json(file) for file in found]))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from etl_assets.pipelines.problem import printable
+
+    table = Table()
+    for column in ("pipeline", "source", "table", "state", "file"):
+        table.add_column(column, no_wrap=column in ("pipeline", "state"))
+    for file in found:
+        row = _as_json(file) | {"file": printable(file.path.name)}
+        table.add_row(
+            *(f"{row[key] or ''}".replace("[", "\\[") for key in ("name", "source", "table", "state", "file"))
+        )
+    Console().print(table)
+    if any(file.spec is None for file in found):
+        click.echo("what is wrong: etl-assets pipelines validate")
+
+
+@pipelines.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+def show(name: str, as_json: bool) -> None:
+    """Show a declaration with its defaults, and its tables with their columns.
+
+    Values of environment variables are not shown.
+    """
+    import yaml
+
+    from etl_assets.pipelines.resolved import resolved
+
+    files = _checked_files()
+    file: PipelineFile = _named(name, files)
+    if file.spec is None:
+        _print_problems([file])
+        sys.exit(1)
+    shown = resolved(file, _contract_of(files))
+    if as_json:
+        click.echo(json.dumps(shown))
+        return
+    click.echo(yaml.safe_dump(shown["declaration"], sort_keys=False, allow_unicode=True, width=110), nl=False)
+    for table in shown["tables"]:
+        click.echo(f"\n{table['name']}: {table['description']}")
+        for column in table["columns"]:
+            required = ", required" if column["required"] else ""
+            click.echo(f"  {column['name']}: {column['type']}{required}")
+
+
+@pipelines.command()
+@click.argument("named", metavar="[FILE|NAME]...", nargs=-1)
+@click.option(
+    "--no-import", is_flag=True, help="Do not import the modules of Python functions, which runs their code."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a list of objects with all problems, for machines."
+)
+def validate(named: tuple[str, ...], no_import: bool, as_json: bool) -> None:
+    """Validate pipeline files, by default all: fields, columns, names, lookups and Python functions.
+
+    Imports the modules of Python functions, which runs their code. Every problem comes with its line, field and fix. Exit code 1 if
+    a file has problems. SQL is not looked at.
+    """
+    files = _checked_files(outside=[Path(each) for each in named if _is_path(each)])
+    chosen = [_named(each, files) for each in dict.fromkeys(named)] if named else files
+    if not no_import:
+        from etl_assets.pipelines.python_functions import function_problems
+
+        chosen = [file.with_problems(function_problems(file)) for file in chosen]
+    if as_json:
+        click.echo(json.dumps([_as_json(file) for file in chosen]))
+    else:
+        _print_problems(chosen)
+    if any(file.spec is None for file in chosen):
+        sys.exit(1)
+
+
+@pipelines.command()
+def schema() -> None:
+    """Print the JSON Schema of a pipeline file, for editors and other programs."""
+    from etl_assets.pipelines.json_schema import schema_text
+
+    click.echo(schema_text(), nl=False)
+
+
+def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
+    """Return the files of the installation and others, each with its problems.
+
+    A file from outside stands for the one of the same name in the folder. An installation is not needed for it.
+    """
+    from etl_assets.installed import installed_catalog
+    from etl_assets.pipelines.cross_checks import checked
+    from etl_assets.pipelines.pipeline_file import pipelines_folder, read_pipeline_file, read_pipeline_files
+    from etl_assets.settings import load_installation, load_settings
+
+    folder = pipelines_folder((load_settings() if outside else load_installation()).home)
+    read = {file.path.name: file for file in read_pipeline_files(folder)}
+    read |= {path.name: read_pipeline_file(path) for path in outside or () if not _is_same(path, folder)}
+    return [*checked([read[name] for name in sorted(read)], installed_catalog())]
+
+
+def _is_same(path: Path, folder: Path) -> bool:
+    return path.absolute().parent.resolve() == folder.resolve()
+
+
+def _is_path(named: str) -> bool:
+    return named.endswith((".yaml", ".yml")) or os.sep in named
+
+
+def _named(named: str, files: list[PipelineFile]) -> PipelineFile:
+    """Return the file that an argument names, by its path or the pipeline's name."""
+    from etl_assets.pipelines.problem import near
+
+    if _is_path(named):
+        if not Path(named).exists():
+            raise click.UsageError(f"there is no file {named}")
+        wanted = Path(named).absolute().parent.resolve() / Path(named).name
+        for file in files:
+            if file.path.absolute().parent.resolve() / file.path.name == wanted:
+                return file
+        raise click.UsageError(
+            f"{named} is not a pipeline file: its name should end with .yaml and not begin with a dot"
+        )
+    of_name = [file for file in files if file.name == named]
+    if not of_name:
+        names = [file.name for file in files]
+        raise click.UsageError(
+            f"there is no pipeline {named}: {near(named, names)}pipelines: {', '.join(names) or 'none'}"
+        )
+    return next((file for file in of_name if file.spec is not None), of_name[0])
+
+
+def _contract_of(files: list[PipelineFile]) -> Any:
+    """Return a function that returns the contract of a table, built-in or declared."""
+    from etl_assets.installed import installed_catalog
+    from etl_assets.pipelines.cross_checks import contracts_of
+
+    return contracts_of(files, installed_catalog()).__getitem__
+
+
+def _as_json(file: PipelineFile) -> dict[str, Any]:
+    spec = file.spec
+    return {
+        "name": file.name,
+        "source": None if spec is None else spec.source.type,
+        "table": None if spec is None else spec.table_name,
+        "state": "broken" if spec is None else "ok",
+        "file": _path(file),
+        "problems": [problem.as_json() for problem in file.problems],
+    }
+
+
+def _print_problems(files: list[PipelineFile]) -> None:
+    for file in files:
+        for line in _report(file):
+            click.echo(line)
+
+
+def _report(file: PipelineFile) -> Iterator[str]:
+    if file.spec is not None:
+        yield f"{_path(file)}: ok"
+    for problem in file.problems:
+        place = ":".join(str(part) for part in (_path(file), problem.line, problem.field) if part)
+        yield f"{place}: {problem.message}\n  fix: {problem.fix}"
+
+
+def _path(file: PipelineFile) -> str:
+    from etl_assets.pipelines.problem import printable
+
+    return printable(str(file.path))

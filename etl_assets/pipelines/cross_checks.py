@@ -1,0 +1,204 @@
+"""What pipeline files show only together: names that are taken, and tables that are looked up.
+
+A problem belongs to the file that causes it. Of two files that want one name, it is the later one by file
+name, so that the earlier one keeps working.
+
+Belongs here: rules about several declarations and the built-in catalog. Does not belong here: what one file
+shows by itself (`pipeline_file.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from etl_assets.contracts.columns import TableContract
+from etl_assets.errors import ContractError
+from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.pipeline_file import PipelineFile
+from etl_assets.pipelines.problem import Path, Problem, near
+from etl_assets.pipelines.spec import LookupTransform, PipelineSpec
+
+
+def checked(files: Sequence[PipelineFile], catalog_base: Catalog) -> tuple[PipelineFile, ...]:
+    """Return the files, with the problems that they have together.
+
+    Args:
+        files: Files that are read, in the order of their names.
+        catalog_base: The built-in pipelines and the platform's own tables.
+    """
+    found: dict[int, list[Problem]] = {index: [] for index, file in enumerate(files) if file.spec is None}
+    while True:
+        # A file that is broken takes no name and no table: repeat until no further one is found to be.
+        check = _Check(files, catalog_base, frozenset(found))
+        check.run()
+        if not check.broken:
+            break
+        found |= check.broken
+    found |= check.clashing | check.waiting
+    return tuple(
+        file.with_problems(found[index]) if found.get(index) else file for index, file in enumerate(files)
+    )
+
+
+def contracts_of(files: Sequence[PipelineFile], catalog_base: Catalog) -> dict[str, TableContract]:
+    """Return the contracts of the built-in tables and of those that checked files declare, by their names."""
+    check = _Check(files, catalog_base, frozenset())
+    check.run()
+    return check.contracts
+
+
+def table_names(spec: PipelineSpec) -> dict[str, Path]:
+    """Return the tables of a declared pipeline, each with the place of the declaration that names it."""
+    own: Path = ("table", "name") if spec.table.name else ("name",)
+    source, table = spec.source_table_name, spec.table_name
+    return {table: own, f"{table}_rejects": own, source: ("name",), f"{source}_rejects": ("name",)}
+
+
+def lookups(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:
+    """Yield the tables that a pipeline looks values up in, with their places in the declaration."""
+    for index, transform in enumerate(spec.transforms):
+        if isinstance(transform, LookupTransform):
+            yield ("transforms", index, "table"), transform.table
+
+
+@dataclass
+class _Check:
+    """One look at all files but those that are known to be broken.
+
+    Attributes:
+        broken: Problems of files that are wrong whatever becomes of the others.
+        clashing: Problems of files that want a name which is taken.
+        waiting: Problems of files that look up tables of files with problems.
+    """
+
+    files: Sequence[PipelineFile]
+    base: Catalog
+    excluded: frozenset[int]
+    broken: dict[int, list[Problem]] = field(default_factory=dict)
+    clashing: dict[int, list[Problem]] = field(default_factory=dict)
+    waiting: dict[int, list[Problem]] = field(default_factory=dict)
+    contracts: dict[str, TableContract] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.contracts = {contract.name: contract for contract in self.base.tables}
+
+    def run(self) -> None:
+        specs = {
+            index: file.spec
+            for index, file in enumerate(self.files)
+            if index not in self.excluded and file.spec is not None
+        }
+        self._clashes(specs)
+        open_ = {index: spec for index, spec in specs.items() if index not in {*self.clashing, *self.broken}}
+        owner = {name: index for index, spec in open_.items() for name in table_names(spec)}
+        while ready := [
+            index for index, spec in open_.items() if all(name in self.contracts for _, name in lookups(spec))
+        ]:
+            for index in ready:
+                self._resolve(index, open_.pop(index))
+        self._unresolved(open_, owner)
+
+    def _clashes(self, specs: Mapping[int, PipelineSpec]) -> None:
+        pipelines = {each.name: "a built-in pipeline" for each in self.base.pipelines}
+        tables = dict.fromkeys(self.base.names, "the platform")
+        for index, spec in specs.items():
+            file = self.files[index]
+            if own := _own_clash(file, spec):
+                self.broken[index] = [own]
+                continue
+            problems = []
+            if spec.name in pipelines:
+                message = f"the name `{spec.name}` is taken by {pipelines[spec.name]}"
+                problems = [file.problem(("name",), message, "give the pipeline another name")]
+            else:
+                for name, place in table_names(spec).items():
+                    if name in tables:
+                        message = f"its table `{name}` is already a table of {tables[name]}"
+                        problems.append(
+                            file.problem(place, message, "give one of the two tables another name")
+                        )
+            if problems:
+                self.clashing[index] = problems
+                continue
+            pipelines[spec.name] = file.path.name
+            tables |= dict.fromkeys(table_names(spec), file.path.name)
+
+    def _resolve(self, index: int, spec: PipelineSpec) -> None:
+        tables = DeclaredTables(spec=spec, contract_of=self.contracts.__getitem__)
+        try:
+            found = (tables.source, tables.source_rejects, tables.table, tables.rejects)
+        except ContractError as error:
+            self.broken[index] = [self.files[index].contract_problem(error)]
+        else:
+            self.contracts |= {contract.name: contract for contract in found}
+
+    def _unresolved(
+        self,
+        open_: Mapping[int, PipelineSpec],
+        owner: Mapping[str, int],
+    ) -> None:
+        declared = {
+            name: file.name for file in self.files if file.spec is not None for name in table_names(file.spec)
+        }
+        needs = {
+            index: {owner[name] for _, name in lookups(spec) if name in owner}
+            for index, spec in open_.items()
+        }
+        for index, spec in open_.items():
+            file = self.files[index]
+            circle = _circle(index, needs)
+            for place, name in lookups(spec):
+                if name in self.contracts:
+                    continue
+                if name not in declared and (maker := self._broken_maker(name)) is None:
+                    names = sorted({*self.contracts, *declared})
+                    fix = f"{near(name, names)}tables: {', '.join(names)}"
+                    self._add(self.broken, index, file.problem(place, f"there is no table `{name}`", fix))
+                elif owner.get(name) in circle:
+                    way = " → ".join(self.files[each].name for each in (*circle, circle[0]))
+                    message = f"lookups go in a circle: {way}"
+                    self._add(
+                        self.broken, index, file.problem(place, message, "take one of these lookups out")
+                    )
+                else:
+                    message = f"the table `{name}` is of the pipeline {declared.get(name) or maker}, which has problems"
+                    self._add(
+                        self.waiting, index, file.problem(place, message, "correct that pipeline first")
+                    )
+
+    def _broken_maker(self, table: str) -> str | None:
+        """Return the name of the broken file whose pipeline is called as a table that is looked up."""
+        broken = [file.name for file in self.files if file.spec is None]
+        own = table.removesuffix("_rejects").removesuffix("_source")
+        return next((name for name in broken if name in (table, own)), None)
+
+    @staticmethod
+    def _add(problems: dict[int, list[Problem]], index: int, problem: Problem) -> None:
+        problems.setdefault(index, []).append(problem)
+
+
+def _own_clash(file: PipelineFile, spec: PipelineSpec) -> Problem | None:
+    if len(table_names(spec)) == 4:
+        return None
+    return file.problem(
+        ("table", "name"),
+        f"the table `{spec.table_name}` is named as the table of accepted records or of dead letters",
+        f"give it another name, such as `{spec.name}`",
+    )
+
+
+def _circle(start: int, needs: Mapping[int, set[int]]) -> tuple[int, ...]:
+    """Return a way from a file over what it needs back to itself; empty if there is none."""
+    ways = [(start,)]
+    seen = set()
+    while ways:
+        way = ways.pop()
+        for each in sorted(needs.get(way[-1], ())):
+            if each == start:
+                return way
+            if each not in seen:
+                seen.add(each)
+                ways.append((*way, each))
+    return ()

@@ -1,0 +1,61 @@
+"""The JSON Schema of a pipeline file, for editors and other programs.
+
+`python -m etl_assets.pipelines.json_schema > docs/pipeline.schema.json` writes the published copy; a test fails
+when it is stale.
+
+Belongs here: what the model's own schema does not say. Does not belong here: validation (`spec.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from etl_assets.pipelines.spec import PipelineSpec
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def pipeline_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a pipeline file."""
+    schema = PipelineSpec.model_json_schema()
+    definitions = {name: _tidied(each) for name, each in schema.pop("$defs").items()}
+    of_type = definitions["ColumnSpec"]["properties"]["type"]
+    columns = schema["properties"]["columns"]["patternProperties"]
+    for pattern, block in columns.items():
+        columns[pattern] = {"anyOf": [{**of_type, "description": "the type of the column"}, block]}
+    return {
+        "$schema": _DRAFT,
+        "title": "Pipeline of etl-assets",
+        **_without_title(_tidied(schema)),
+        "$defs": definitions,
+    }
+
+
+def schema_text() -> str:
+    """Return the schema as the text of a file."""
+    return json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _tidied(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block whose fields have no titles: they only repeat the names. Unknown names are refused."""
+    fields = {name: _closed(_without_title(each)) for name, each in block.get("properties", {}).items()}
+    return {**block, "properties": fields} if fields else block
+
+
+def _closed(field: dict[str, Any]) -> dict[str, Any]:
+    """Refuse names in a mapping that do not have the form of one."""
+    if "patternProperties" in field:
+        return {**field, "additionalProperties": False}
+    if "anyOf" in field:
+        return {**field, "anyOf": [_closed(each) for each in field["anyOf"]]}
+    return field
+
+
+def _without_title(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "title"}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text())

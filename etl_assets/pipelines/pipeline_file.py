@@ -1,0 +1,224 @@
+"""Files of declared pipelines: `<home>/pipelines/*.yaml`, one pipeline each.
+
+A file that cannot be used is a value too, with its problems: it must not keep the others from being used.
+
+Belongs here: reading files, and what one file alone shows. Does not belong here: rules that need other
+pipelines (`cross_checks.py`), and the wording of problems (`spec_problems.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from etl_assets import environment
+from etl_assets.errors import ContractError
+from etl_assets.pipelines import problem as places
+from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.environment_references import replace_references
+from etl_assets.pipelines.problem import Problem, dotted, near
+from etl_assets.pipelines.spec import NAME_PATTERN, PipelineSpec
+from etl_assets.pipelines.spec_problems import spec_problems
+from etl_assets.pipelines.yaml_tree import MAX_BYTES, YamlTree, read_tree
+
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineFile:
+    """A file and the declaration in it.
+
+    Attributes:
+        path: The file.
+        spec: The declaration; None if there are problems.
+        problems: What is wrong, in the order of the lines.
+        name: The pipeline's name; of a file that does not say one, the file's name without its suffix.
+        tree: The file's content, for the lines of problems that are found later.
+        written: The texts of the declaration that name environment variables, by their place.
+    """
+
+    path: Path
+    spec: PipelineSpec | None
+    problems: tuple[Problem, ...] = ()
+    name: str = ""
+    tree: YamlTree = field(default_factory=YamlTree, repr=False, compare=False)
+    written: Mapping[places.Path, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def problem(self, path: places.Path, message: str, fix: str) -> Problem:
+        """Return a problem at a place of the declaration."""
+        return Problem(self.tree.line(path), dotted(path), message, fix)
+
+    def contract_problem(self, error: ContractError) -> Problem:
+        """Return the problem of a declaration whose tables contradict themselves."""
+        place = str(error.fields.get("field", "table"))
+        path = tuple(int(part) if part.isdecimal() else part for part in place.split("."))
+        return self.problem(path, error.message, error.fix)
+
+    def with_problems(self, problems: Iterable[Problem]) -> PipelineFile:
+        """Return the file with more problems, and therefore without a declaration that can be used."""
+        both = sorted(
+            {*self.problems, *problems}, key=lambda each: (each.line or 0, each.field, each.message)
+        )
+        return PipelineFile(
+            path=self.path,
+            spec=None if both else self.spec,
+            problems=tuple(both),
+            name=self.name,
+            tree=self.tree,
+            written=self.written,
+        )
+
+
+def pipelines_folder(home: Path) -> Path:
+    """Return the folder of an installation's pipeline files, which may not exist."""
+    return home / "pipelines"
+
+
+def read_pipeline_files(folder: Path, environ: Mapping[str, str] | None = None) -> tuple[PipelineFile, ...]:
+    """Read the pipeline files of a folder, sorted by name. Other files and hidden ones are ignored.
+
+    Args:
+        folder: The folder; one that does not exist holds none.
+        environ: Environment variables, for references to them; by default the process's.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    if not folder.is_dir():
+        return ()
+    names = sorted(each.name for each in folder.iterdir() if is_pipeline_file(each))
+    return tuple(read_pipeline_file(folder / name, environ, within=folder) for name in names)
+
+
+def is_pipeline_file(path: Path) -> bool:
+    """Return whether a file is named as a pipeline file is."""
+    return path.suffix in SUFFIXES and not path.name.startswith(".")
+
+
+def read_pipeline_file(
+    path: Path, environ: Mapping[str, str] | None = None, *, within: Path | None = None
+) -> PipelineFile:
+    """Read a pipeline file, and validate what it shows by itself. What is wrong is in its problems.
+
+    Args:
+        path: The file.
+        environ: Environment variables, for references to them; by default the process's.
+        within: The folder that a link must not lead out of; None if it may lead anywhere.
+    """
+    try:
+        if within is not None and not path.resolve(strict=True).is_relative_to(within.resolve()):
+            return _unreadable(
+                path, "it is a link that leads out of the folder", "copy the file into the folder"
+            )
+        if not stat.S_ISREG(path.stat().st_mode):
+            return _unreadable(path, "it is not a regular file", "give the name to a YAML file, or remove it")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        return _unreadable(
+            path, error.strerror or type(error).__name__, "make it readable for the platform, or remove it"
+        )
+    return parse_pipeline(content, path, environ)
+
+
+def parse_pipeline(content: bytes, path: Path, environ: Mapping[str, str] | None = None) -> PipelineFile:
+    """Validate the content of a pipeline file.
+
+    Args:
+        content: The content.
+        path: The file that it is of, which is not read.
+        environ: Environment variables, for references to them; by default the process's.
+    """
+    tree = read_tree(content)
+    problems = list(tree.problems)
+    replaced = replace_references(tree, partial(environment.value_of, environ=environ))
+    problems += replaced.problems
+    spec = None
+    if isinstance(tree.value, dict):
+        try:
+            spec = PipelineSpec.model_validate(replaced.value)
+        except ValidationError as error:
+            problems += map(replaced.without_values, spec_problems(error, tree, replaced.is_hidden))
+    elif not problems:
+        problems.append(_not_a_declaration(tree))
+    file = PipelineFile(
+        path=path, spec=spec, name=_name(tree.value, path), tree=tree, written=replaced.written
+    )
+    return file.with_problems(problems if spec is None else [*problems, *_column_problems(file, spec)])
+
+
+def _column_problems(file: PipelineFile, spec: PipelineSpec) -> Iterator[Problem]:
+    """Yield what is wrong with the columns, each judged by itself so that all problems are found."""
+    for name, column in spec.columns.items():
+        alone = spec.model_copy(update={"columns": {name: column}})
+        try:
+            DeclaredTables(spec=alone, contract_of=_no_table).parsed_columns  # noqa: B018 - computing it validates
+        except ContractError as error:
+            yield file.contract_problem(error)
+    known = [*spec.columns]
+    for index, transform in enumerate(spec.transforms):
+        if transform.type == "lookup":
+            for mine in transform.on:
+                if mine not in known:
+                    yield file.problem(
+                        ("transforms", index, "on", mine),
+                        f"there is no column `{mine}`",
+                        f"{near(mine, known)}columns here: {', '.join(known)}",
+                    )
+        known = _names_after(transform, known)
+    wanted = {("table", "keys", index): name for index, name in enumerate(spec.table.keys)}
+    wanted |= {
+        ("table", "sequence_by"): spec.table.sequence_by,
+        ("table", "partition_by"): spec.table.partition_by,
+    }
+    for place, name in wanted.items():
+        if name is not None and name not in known:
+            yield file.problem(
+                place, f"there is no column `{name}`", f"{near(name, known)}columns: {', '.join(known)}"
+            )
+
+
+def _names_after(transform: Any, names: list[str]) -> list[str]:
+    """Return the names of the columns after a transform."""
+    if transform.type in ("map", "lookup"):
+        return [*names, *(name for name in transform.columns if name not in names)]
+    if transform.type in ("sql", "python") and transform.columns is not None:
+        return [*transform.columns]
+    return names
+
+
+def _no_table(name: str) -> Any:
+    raise ContractError(f"{name} is not looked at here", fix="check the file with the others")
+
+
+def _not_a_declaration(tree: YamlTree) -> Problem:
+    what = "the file is empty" if tree.value is None else "the file holds no mapping of fields"
+    return Problem(
+        None,
+        "",
+        what,
+        "write `name: …`, `source:`, `columns:` and `table:`; `etl-assets pipelines new` makes one",
+    )
+
+
+def _name(content: Any, path: Path) -> str:
+    given = content.get("name") if isinstance(content, dict) else None
+    if isinstance(given, str) and re.fullmatch(NAME_PATTERN, given):
+        return given
+    return places.printable(path.stem)
+
+
+def _unreadable(path: Path, why: str, fix: str) -> PipelineFile:
+    return PipelineFile(
+        path=path,
+        spec=None,
+        name=places.printable(path.stem),
+        problems=(Problem(None, "", f"the file cannot be read: {why}", fix),),
+    )
