@@ -59,11 +59,15 @@ types: $(INSTALLED) ## Check types
 bench: setup ## Run the benchmarks, or only CASE=name
 	@$(BIN)/python -m benchmarks $(CASE)
 
-docs: $(INSTALLED) ## Write docs/tables.md and docs/settings.md from the code, and the benchmarks' table and plots
+docs: $(INSTALLED) ## Write the generated pages of docs/ from the code, and the benchmarks' table and plots
 	@$(BIN)/python -m etl_assets.tables_documentation > docs/tables.md.new
 	@mv docs/tables.md.new docs/tables.md
 	@$(BIN)/python -m etl_assets.settings_documentation > docs/settings.md.new
 	@mv docs/settings.md.new docs/settings.md
+	@$(BIN)/python -m etl_assets.pipelines_documentation > docs/pipelines.md.new
+	@mv docs/pipelines.md.new docs/pipelines.md
+	@$(BIN)/python -m etl_assets.pipelines.json_schema > docs/pipeline.schema.json.new
+	@mv docs/pipeline.schema.json.new docs/pipeline.schema.json
 	@$(BIN)/python -m benchmarks.performance_page
 
 lock: $(INSTALLED) ## Lock setup.cfg's dependencies again, newer ones with UPGRADE=1

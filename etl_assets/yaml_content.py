@@ -22,6 +22,7 @@ _CAUSES = {
     "but found '<stream end>'": "a quote or bracket that is not closed",
     "while scanning a quoted scalar": "a quote that is not closed",
     "but found another document": "`---` begins a second document; a file holds one",
+    "expected ',' or '}'": "a text with `{`, `}`, `[`, `]` or `,` inside braces; put it in quotes",
     "undefined alias": "`*name` without an `&name` before it",
 }
 

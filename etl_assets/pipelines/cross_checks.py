@@ -108,19 +108,16 @@ class _Check:
             if own := _own_clash(file, spec):
                 self.broken[index] = [own]
                 continue
-            problems = []
+            taken: dict[Path, str] = {}
             if spec.name in pipelines:
-                message = f"the name `{spec.name}` is taken by {pipelines[spec.name]}"
-                problems = [file.problem(("name",), message, "give the pipeline another name")]
+                taken[("name",)] = f"the name `{spec.name}` is taken by {pipelines[spec.name]}"
             else:
                 for name, place in table_names(spec).items():
                     if name in tables:
-                        message = f"its table `{name}` is already a table of {tables[name]}"
-                        problems.append(
-                            file.problem(place, message, "give one of the two tables another name")
-                        )
-            if problems:
-                self.clashing[index] = problems
+                        taken.setdefault(place, f"its table `{name}` is already a table of {tables[name]}")
+            if taken:
+                fix = "give one of the two another name"
+                self.clashing[index] = [file.problem(place, message, fix) for place, message in taken.items()]
                 continue
             pipelines[spec.name] = file.path.name
             tables |= dict.fromkeys(table_names(spec), file.path.name)
@@ -191,7 +188,7 @@ def _own_clash(file: PipelineFile, spec: PipelineSpec) -> Problem | None:
 
 def _circle(start: int, needs: Mapping[int, set[int]]) -> tuple[int, ...]:
     """Return a way from a file over what it needs back to itself; empty if there is none."""
-    ways = [(start,)]
+    ways: list[tuple[int, ...]] = [(start,)]
     seen = set()
     while ways:
         way = ways.pop()

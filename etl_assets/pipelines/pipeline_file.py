@@ -173,7 +173,9 @@ def _column_problems(file: PipelineFile, spec: PipelineSpec) -> Iterator[Problem
                         f"{near(mine, known)}columns here: {', '.join(known)}",
                     )
         known = _names_after(transform, known)
-    wanted = {("table", "keys", index): name for index, name in enumerate(spec.table.keys)}
+    wanted: dict[places.Path, str | None] = {
+        ("table", "keys", index): name for index, name in enumerate(spec.table.keys)
+    }
     wanted |= {
         ("table", "sequence_by"): spec.table.sequence_by,
         ("table", "partition_by"): spec.table.partition_by,

@@ -130,6 +130,8 @@ def _records(path: Path, form: FileFormat, is_gzip: bool) -> tuple[str, list[str
         delimiter = max(_DELIMITERS, key=first.count)
         rows = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
         fields = next(rows, [])
+        if len(set(fields)) < len(fields) or any(not field.strip() for field in fields):
+            raise ValueError("its header has a column without a name, or one name twice")
         found = (dict(zip(fields, map(_text, row), strict=True)) for row in rows if len(row) == len(fields))
         return delimiter, fields, list(itertools.islice(found, MAX_RECORDS))
 
@@ -160,7 +162,7 @@ def _columns(fields: Collection[str], records: Collection[Mapping[str, Any]]) ->
     for number, field in enumerate(fields, start=1):
         values = [record.get(field) for record in records]
         present = [value for value in values if value is not None]
-        type_, note = _type(present)
+        type_, note = _type(present) if field else (None, "a field without a name")
         name = _name(field, number, taken)
         taken.add(name)
         yield SampledColumn(
@@ -176,7 +178,7 @@ def _columns(fields: Collection[str], records: Collection[Mapping[str, Any]]) ->
 
 def _name(field: str, number: int, taken: Collection[str]) -> str:
     """Return a column name for a field: lower case, digits and underscores, and not taken."""
-    ascii_ = unicodedata.normalize("NFKD", field).encode("ascii", "ignore").decode()
+    ascii_ = unicodedata.normalize("NFKD", field.replace("ß", "ss")).encode("ascii", "ignore").decode()
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", ascii_).lower()
     name = re.sub(r"[^a-z0-9]+", "_", words).strip("_")[: MAX_NAME_CHARACTERS - 8].strip("_")
     if not name:

@@ -188,7 +188,10 @@ class MapTransform(Spec):
     """Add columns, or replace some. All expressions see the columns as they were before."""
 
     type: Literal["map"]
-    columns: Annotated[dict[Name, MappedColumn], Field(min_length=1)]
+    columns: Annotated[
+        dict[Name, MappedColumn],
+        Field(min_length=1, description="columns to add or to replace, by their names"),
+    ]
 
 
 class SqlTransform(Spec):
@@ -222,7 +225,7 @@ class LookupTransform(Spec):
     """Add columns of a table with reference data. A row without a match has null there."""
 
     type: Literal["lookup"]
-    table: Name
+    table: Annotated[Name, Field(description="the table with reference data")]
     on: Annotated[
         dict[Name, Name],
         Field(min_length=1, description="columns that are equal: `column: column of the table`"),
@@ -258,7 +261,10 @@ class ExpectationsTransform(Spec):
     """Check conditions on the rows so far."""
 
     type: Literal["expectations"]
-    rules: Annotated[tuple[Expectation, ...], Field(min_length=1)]
+    rules: Annotated[
+        tuple[Expectation, ...],
+        Field(min_length=1, description="the conditions, each with a name of its own"),
+    ]
 
     @model_validator(mode="after")
     def _names_differ(self) -> ExpectationsTransform:

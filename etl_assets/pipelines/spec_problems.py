@@ -54,12 +54,19 @@ def spec_problems(error: ValidationError, tree: YamlTree, is_hidden: Callable[[P
         for each, place in errors
         if each["type"] in _OF_THE_TYPE and (each["type"] != "literal_error" or place.path[-1:] == ("type",))
     }
+    # A list whose only item is wrong is not too short as well.
+    wrong = [place.path for _, place in errors]
     found = [
         _problem(each, place, tree, is_hidden)
         for each, place in errors
+        if not (each["type"] == "too_short" and any(_is_below(path, place.path) for path in wrong))
         if each["type"] in _OF_THE_TYPE or not any(place.path[: len(path)] == path for path in unknown)
     ]
     return sorted(found, key=lambda problem: problem.line or 0)
+
+
+def _is_below(path: Path, above: Path) -> bool:
+    return len(path) > len(above) and path[: len(above)] == above
 
 
 def _place(location: Path) -> _Place:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from etl_assets.pipelines.problem import Path, Problem, dotted
 from etl_assets.yaml_content import FIX_OF_REPEATED, line_of, not_yaml, repeated
@@ -103,10 +104,10 @@ def read_tree(content: bytes) -> YamlTree:
         return YamlTree() if node is None else _Values().tree(node)
     except _TooMuch as error:
         return YamlTree(problems=(error.problem,))
-    except yaml.reader.ReaderError as error:
+    except ReaderError as error:
         return _broken(
             text.count("\n", 0, int(error.position)) + 1,
-            f"the file has the character U+{ord(str(error.character)):04X}, which no YAML may have",
+            f"the file has the character U+{int(error.character):04X}, which no YAML may have",
             "remove it",
         )
     except yaml.MarkedYAMLError as error:
@@ -158,7 +159,7 @@ class _Values:
                     self._value(item, (*path, index), item.start_mark.line + 1)
                     for index, item in enumerate(node.value)
                 ]
-            return node.value if node.style else _single(node.value)
+            return node.value if getattr(node, "style", None) else _single(node.value)
         finally:
             self._above.pop()
 

@@ -1,0 +1,364 @@
+"""Pipeline files: every problem has its line, field and fix; a file never breaks another one, nor shows a secret."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from etl_assets.contracts.columns import Column, TableContract
+from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.cross_checks import checked
+from etl_assets.pipelines.pipeline_file import PipelineFile, parse_pipeline, read_pipeline_files
+from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.resolved import resolved
+from etl_assets.pipelines.stage import SystemTable
+from etl_assets.pipelines.yaml_tree import MAX_BYTES, MAX_VALUES
+
+REGIONS = TableContract(
+    name="regions",
+    description="Regions.",
+    columns=(
+        Column("code", "STRING", "Code."),
+        Column("title", "STRING", "Title.", nullable=True),
+    ),
+    merge_key=("code",),
+)
+BASE = Catalog(system_tables=(SystemTable(table=REGIONS, placement=PlacementClass.INGEST),))
+GOOD = """\
+name: suppliers
+source: {type: files, path: "in/*.csv"}
+columns:
+  number: bigint
+  country: {type: string, max_length: 2}
+table:
+  keys: [number]
+"""
+
+
+def parsed(text: str | bytes, name: str = "suppliers.yaml", **environ: str) -> PipelineFile:
+    content = text.encode() if isinstance(text, str) else text
+    return parse_pipeline(content, Path(name), environ)
+
+
+def found(text: str | bytes, **environ: str) -> list[tuple[int | None, str]]:
+    """Lines and fields of the problems."""
+    return [(problem.line, problem.field) for problem in parsed(text, **environ).problems]
+
+
+def only(text: str | bytes, **environ: str):
+    (problem,) = parsed(text, **environ).problems
+    return problem
+
+
+def declared(name: str, *, table: str | None = None, looks_up: str | None = None) -> str:
+    text = GOOD.replace("name: suppliers", f"name: {name}")
+    if table:
+        text = text.replace("table:", f"table:\n  name: {table}")
+    if looks_up:
+        column = "code" if looks_up == "regions" else "country"
+        text += (
+            "transforms:\n"
+            f"  - {{type: lookup, table: {looks_up}, on: {{country: {column}}}, columns: {{other: {column}}}}}\n"
+        )
+    return text
+
+
+def together(**files: str) -> dict[str, list[str]]:
+    """Problems of files that are checked together, by file."""
+    read = [parsed(text, f"{name}.yaml") for name, text in sorted(files.items())]
+    return {
+        file.path.stem: [f"{problem.line} {problem.field}: {problem.message}" for problem in file.problems]
+        for file in checked(read, BASE)
+    }
+
+
+def test_a_good_file_is_a_declaration():
+    file = parsed(GOOD)
+    assert file.problems == ()
+    assert file.spec is not None
+    assert (file.name, file.spec.columns["country"].type) == ("suppliers", "STRING")
+
+
+def test_all_problems_of_a_file_are_found_at_once_each_with_its_line():
+    text = """\
+name: Suppliers
+ower: [a]
+source:
+  type: files
+  format: jsonl
+columns:
+  number:
+    type: bigint
+    at_lest: 1
+  Country Code: string
+  amount: double
+transforms:
+  - {type: filter, wheer: "x"}
+  - {type: fliter, where: "x"}
+  - type: expectations
+    rules:
+      - name: a
+        condition: x
+        on_violation: dropp
+  - {type: python, function: clean}
+table:
+  write_mode: upsrt
+"""
+    assert found(text) == [
+        (1, "name"),
+        (2, "ower"),
+        (3, "source.path"),
+        (5, "source.format"),
+        (9, "columns.number.at_lest"),
+        (10, "columns.'Country Code'"),
+        (11, "columns.amount.type"),
+        (13, "transforms[0].wheer"),
+        (13, "transforms[0].where"),
+        (14, "transforms[1].type"),
+        (19, "transforms[2].rules[0].on_violation"),
+        (20, "transforms[3].function"),
+        (22, "table.write_mode"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said", "fix"),
+    [
+        ("keys:", "kys:", "no field `kys` in table", "did you mean `keys`? fields: name, "),
+        ("type: files", "type: file", "`type`: `file` is not known", "did you mean `files`? use `files`"),
+        ("number: bigint", "number: integer", "not a type", "did you mean `int`?"),
+        ("number: bigint", "number: bigimt", "not a type", "did you mean `bigint`?"),
+        ("max_length: 2", "max_length: 0", "`0` is wrong: ", "most characters"),
+        ("max_length: 2", "at_least: 2", "rule", "give a rule for this type"),
+        ("max_length: 2", 'matches: "("', "pattern", "use ASCII literals"),
+        ("keys: [number]", "keys: number", "`number` should be a list", "write `[number]`"),
+        ("keys: [number]", "keys: [numbr]", "no column `numbr`", "did you mean `number`?"),
+        ("keys: [number]", "write_mode: upsert", "upsert needs keys", "to keep every row: append"),
+        ("keys: [number]", "write_mode: replace", "not replaced as a whole", "use upsert, insert"),
+        ('path: "in/*.csv"', "path: 12", "`12` should be a text", 'in quotes: `"12"`'),
+        ("name: suppliers", "name: My Suppliers", "not a name", "such as `my_suppliers`"),
+    ],
+)
+def test_a_problem_names_the_value_and_the_fix(before, after, said, fix):
+    assert before in GOOD
+    problem = only(GOOD.replace(before, after))
+    assert said in problem.message
+    assert fix in problem.fix
+    assert problem.line is not None
+
+
+def test_types_may_be_written_with_spaces_and_in_any_case():
+    file = parsed(GOOD.replace("number: bigint", 'number: "Decimal(18, 2)"\n  parts: "struct<a: int>"'))
+    assert file.spec is not None, file.problems
+    assert [column.type for column in file.spec.columns.values()][:2] == ["DECIMAL(18,2)", "STRUCT<a: INT>"]
+
+
+def test_words_that_old_yaml_takes_for_booleans_and_days_are_texts():
+    text = GOOD + (
+        "transforms:\n  - type: lookup\n    table: regions\n    on: {country: code}\n    columns: {yes: title}\n"
+        "description: 2026-01-01\n"
+    )
+    file = parsed(text)
+    assert file.problems == ()
+    assert file.spec is not None
+    assert file.spec.description == "2026-01-01"
+
+
+def test_a_reference_is_replaced_by_the_variable_in_the_source_and_nowhere_else():
+    text = GOOD.replace("in/*.csv", "${ROOT}/$${day}/*.csv") + 'description: "${ROOT}"\n'
+    file = parsed(text, ROOT="/data")
+    assert file.spec is not None
+    assert file.spec.source.path == "/data/${day}/*.csv"
+    assert file.spec.description == "${ROOT}"
+
+
+@pytest.mark.parametrize("environ", [{}, {"ROOT": ""}])
+def test_a_variable_that_is_not_set_is_a_problem_that_names_it(environ):
+    problem = only(GOOD.replace("in/*.csv", "${ROOT}/*.csv"), **environ)
+    assert (problem.line, problem.field) == (2, "source.path")
+    assert "ROOT is not set" in problem.message
+
+
+def test_what_is_no_reference_is_a_problem():
+    assert "names no environment variable" in only(GOOD.replace("in/*.csv", "${a b}")).message
+
+
+def test_a_value_from_the_environment_is_never_shown():
+    text = GOOD.replace("files,", "'${SECRET}',").replace("max_length: 2", "max_length: 0")
+    text = text.replace("path:", "settle_seconds: '${SECRET}', delimiter: '${SECRET}', path:")
+    file = parsed(text, SECRET="hunter2-hunter2")
+    assert len(file.problems) >= 2
+    assert "hunter2" not in repr(file)
+    shown = parsed(GOOD.replace("in/*.csv", "${SECRET}/*.csv"), SECRET="hunter2-hunter2")
+    shown_as = json.dumps(resolved(shown, lambda name: REGIONS))
+    assert "hunter2" not in shown_as
+    assert "${SECRET}/*.csv" in shown_as
+
+
+def test_credentials_in_a_value_are_not_shown():
+    problem = only(GOOD.replace("files,", "'postgres://user:hunter2@host/db',"))
+    assert "hunter2" not in problem.message
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 10)}]\n" for n in range(8)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "said"),
+    [
+        (BOMB, None, f"more than {MAX_VALUES:,} values"),
+        ("a: &a {<<: [*a, *a]}\n", 1, ""),
+        ("a: &a [*a]\n", 1, "inside what it repeats"),
+        ("[" * 5_000, 1, "deep"),
+        ("x: " + "y" * MAX_BYTES, None, "bytes"),
+        ("- a\n", None, "no mapping"),
+        ("", None, "empty"),
+        ("# nothing\n", None, "empty"),
+        ("name: a\n\tsource: b\n", 2, "a tab"),
+        ("name: a\nname: b\n", 2, "stands twice, in lines 1 and 2"),
+        (b"name: a\nx: \xff\n", 2, "not UTF-8"),
+        ("name: a\nx: \x00\n", 2, "U+0000"),
+        ("name: a\n---\nname: b\n", 2, "second document"),
+        ("name: !!python/object/apply:os.system [true]\n", 1, "a tag"),
+        ("? [a]\n: b\n", 1, "where a field's name"),
+        ('name: "a\n', 2, "not closed"),
+        ("x: *nothing\n", 1, "`*name` without"),
+    ],
+)
+def test_hostile_yaml_is_a_problem(content, line, said):
+    problem = next(each for each in parsed(content).problems if said in each.message)
+    assert line is None or problem.line == line
+    assert parsed(content).spec is None
+
+
+def test_a_huge_number_and_deep_types_are_problems():
+    assert only(GOOD.replace("max_length: 2", f"max_length: {'9' * 5_000}")).line == 5
+    assert only(GOOD.replace("number: bigint", f'number: "{"array<" * 5_000}"')).line == 4
+
+
+def test_what_a_file_says_does_not_steer_the_terminal():
+    problem = only(GOOD + '"\\e[2Jx\\ny": 1\n')
+    assert (problem.field + problem.message).isprintable()
+
+
+def test_files_are_read_in_order_and_others_are_ignored(tmp_path):
+    for name in ("b.yaml", "a.yml"):
+        (tmp_path / name).write_text(GOOD.replace("suppliers", name[0]))
+    for name in (".schema.json", ".#b.yaml", "c.yaml~", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    assert [file.name for file in read_pipeline_files(tmp_path)] == ["a", "b"]
+    assert read_pipeline_files(tmp_path / "none") == ()
+
+
+def test_what_cannot_be_read_is_a_problem_of_its_file_only(tmp_path):
+    outside = tmp_path / "outside.yaml"
+    outside.write_text(GOOD)
+    folder = tmp_path / "pipelines"
+    (folder / "folder.yaml").mkdir(parents=True)
+    (folder / "gone.yaml").symlink_to("nowhere")
+    (folder / "out.yaml").symlink_to(outside)
+    (folder / "good.yaml").write_text(GOOD)
+    (folder / "linked.yaml").symlink_to("good.yaml")
+    os.mkfifo(folder / "pipe.yaml")
+    files = {file.path.name: file for file in read_pipeline_files(folder)}
+    assert files.pop("good.yaml").problems == files.pop("linked.yaml").problems == ()
+    assert {name: len(file.problems) for name, file in files.items()} == {
+        "folder.yaml": 1,
+        "gone.yaml": 1,
+        "out.yaml": 1,
+        "pipe.yaml": 1,
+    }
+    assert "out of the folder" in files["out.yaml"].problems[0].message
+
+
+def test_of_two_files_with_one_name_the_later_has_the_problem():
+    problems = together(a=declared("one"), b=declared("one"), c=declared("two"))
+    assert problems == {"a": [], "b": ["1 name: the name `one` is taken by a.yaml"], "c": []}
+
+
+@pytest.mark.parametrize("name", ["one", "one_rejects", "one_source", "one_source_rejects", "regions"])
+def test_a_table_that_another_has_is_a_problem_of_the_later_file(name):
+    problems = together(a=declared("one"), b=declared("two", table=name))
+    assert problems["a"] == []
+    (problem,) = problems["b"]
+    assert problem.startswith("7 table.name: its table")
+    assert f"`{name}`" in problem
+
+
+def test_the_tables_of_one_pipeline_differ():
+    (problem,) = together(a=declared("one", table="one_source"))["a"]
+    assert problem.startswith("7 table.name")
+
+
+def test_a_broken_file_takes_no_name():
+    broken = declared("one").replace("bigint", "nope")
+    looks = declared("one", looks_up="nowhere")
+    problems = together(a=broken, b=looks, c=declared("one"))
+    assert [len(problems[name]) for name in "abc"] == [1, 1, 0]
+
+
+def test_a_lookup_finds_built_in_tables_and_those_of_other_files_in_any_order():
+    problems = together(
+        a=declared("one", looks_up="two"),
+        b=declared("two", looks_up="three"),
+        c=declared("three", looks_up="regions"),
+    )
+    assert problems == {"a": [], "b": [], "c": []}
+
+
+def test_a_lookup_of_a_missing_table_names_those_that_are_near():
+    files = checked([parsed(declared("one", looks_up="region"))], BASE)
+    (problem,) = files[0].problems
+    assert (problem.line, problem.field) == (9, "transforms[0].table")
+    assert "there is no table `region`" in problem.message
+    assert "did you mean `regions`?" in problem.fix
+
+
+def test_lookups_in_a_circle_are_problems_of_those_in_it():
+    problems = together(
+        a=declared("one", looks_up="two"),
+        b=declared("two", looks_up="three"),
+        c=declared("three", looks_up="two"),
+        d=declared("four"),
+    )
+    assert "has problems" in problems["a"][0]
+    assert "circle: two → three → two" in problems["b"][0]
+    assert "circle: three → two → three" in problems["c"][0]
+    assert problems["d"] == []
+
+
+def test_a_lookup_of_a_broken_pipeline_waits_for_it():
+    problems = together(a=declared("one", looks_up="two"), b=declared("two").replace("bigint", "nope"))
+    assert "the pipeline two, which has problems" in problems["a"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (
+            "{type: lookup, table: regions, on: {county: code}, columns: {t: title}}",
+            "transforms[0].on.county",
+        ),
+        (
+            "{type: lookup, table: regions, on: {country: cod}, columns: {t: title}}",
+            "transforms[0].on.country",
+        ),
+        (
+            "{type: lookup, table: regions, on: {number: code}, columns: {t: title}}",
+            "transforms[0].on.number",
+        ),
+        (
+            "{type: lookup, table: regions, on: {country: code}, columns: {t: titel}}",
+            "transforms[0].columns.t",
+        ),
+    ],
+)
+def test_columns_of_a_lookup_are_checked_with_their_line(text, place):
+    (file,) = checked([parsed(f"{GOOD}transforms:\n  - {text}\n")], BASE)
+    (problem,) = file.problems
+    assert (problem.line, problem.field) == (9, place)
