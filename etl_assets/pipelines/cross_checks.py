@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from etl_assets.contracts.column_types import DecimalType, ScalarType
 from etl_assets.contracts.columns import TableContract
 from etl_assets.errors import ContractError
 from etl_assets.pipelines.catalog import Catalog
@@ -128,6 +129,9 @@ class _Check:
             found = (tables.source, tables.source_rejects, tables.table, tables.rejects)
         except ContractError as error:
             self.broken[index] = [self.files[index].contract_problem(error)]
+            return
+        if problems := [*_key_problems(self.files[index], spec, tables.table)]:
+            self.broken[index] = problems
         else:
             self.contracts |= {contract.name: contract for contract in found}
 
@@ -174,6 +178,20 @@ class _Check:
     @staticmethod
     def _add(problems: dict[int, list[Problem]], index: int, problem: Problem) -> None:
         problems.setdefault(index, []).append(problem)
+
+
+def _key_problems(file: PipelineFile, spec: PipelineSpec, table: TableContract) -> Iterator[Problem]:
+    """Yield the columns that order or identify rows, and whose values cannot be compared."""
+    places: dict[Path, str | None] = {
+        ("table", "keys", index): name for index, name in enumerate(spec.table.keys)
+    }
+    places[("table", "sequence_by")] = spec.table.sequence_by
+    for place, name in places.items():
+        if name is not None and not isinstance(table.column(name).parsed_type, ScalarType | DecimalType):
+            type_ = table.column(name).type
+            yield file.problem(
+                place, f"`{name}` is {type_}, which has no order", "name a column of a simple type"
+            )
 
 
 def _own_clash(file: PipelineFile, spec: PipelineSpec) -> Problem | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from etl_assets import environment
+from etl_assets.environment import value_of
 from etl_assets.errors import ContractError
 from etl_assets.pipelines import problem as places
 from etl_assets.pipelines.declared import DeclaredTables
@@ -29,6 +29,8 @@ from etl_assets.pipelines.spec_problems import spec_problems
 from etl_assets.pipelines.yaml_tree import MAX_BYTES, YamlTree, read_tree
 
 SUFFIXES = (".yaml", ".yml")
+MAX_PROBLEMS = 200
+"""Problems of a file that are reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +65,7 @@ class PipelineFile:
 
     def with_problems(self, problems: Iterable[Problem]) -> PipelineFile:
         """Return the file with more problems, and therefore without a declaration that can be used."""
-        both = sorted(
-            {*self.problems, *problems}, key=lambda each: (each.line or 0, each.field, each.message)
-        )
+        both = _limited({*self.problems, *problems})
         return PipelineFile(
             path=self.path,
             spec=None if both else self.spec,
@@ -74,6 +74,15 @@ class PipelineFile:
             tree=self.tree,
             written=self.written,
         )
+
+
+def _limited(problems: Collection[Problem]) -> list[Problem]:
+    """Return problems in the order of their lines; of very many, the first."""
+    ordered = sorted(problems, key=lambda each: (each.line or 0, each.field, each.message))
+    if len(ordered) <= MAX_PROBLEMS:
+        return ordered
+    more = f"{len(ordered) - MAX_PROBLEMS + 1:,} more problems"
+    return [*ordered[: MAX_PROBLEMS - 1], Problem(None, "", more, "correct those above first")]
 
 
 def pipelines_folder(home: Path) -> Path:
@@ -138,7 +147,7 @@ def parse_pipeline(content: bytes, path: Path, environ: Mapping[str, str] | None
     """
     tree = read_tree(content)
     problems = list(tree.problems)
-    replaced = replace_references(tree, partial(environment.value_of, environ=environ))
+    replaced = replace_references(tree, partial(value_of, environ=environ))
     problems += replaced.problems
     spec = None
     if isinstance(tree.value, dict):
@@ -156,12 +165,11 @@ def parse_pipeline(content: bytes, path: Path, environ: Mapping[str, str] | None
 
 def _column_problems(file: PipelineFile, spec: PipelineSpec) -> Iterator[Problem]:
     """Yield what is wrong with the columns, each judged by itself so that all problems are found."""
-    for name, column in spec.columns.items():
-        alone = spec.model_copy(update={"columns": {name: column}})
-        try:
-            DeclaredTables(spec=alone, contract_of=_no_table).parsed_columns  # noqa: B018 - computing it validates
-        except ContractError as error:
-            yield file.contract_problem(error)
+    if _column_error(spec) is not None:
+        for name, column in spec.columns.items():
+            error = _column_error(spec.model_copy(update={"columns": {name: column}}))
+            if error is not None:
+                yield file.contract_problem(error)
     known = [*spec.columns]
     for index, transform in enumerate(spec.transforms):
         if transform.type == "lookup":
@@ -185,6 +193,14 @@ def _column_problems(file: PipelineFile, spec: PipelineSpec) -> Iterator[Problem
             yield file.problem(
                 place, f"there is no column `{name}`", f"{near(name, known)}columns: {', '.join(known)}"
             )
+
+
+def _column_error(spec: PipelineSpec) -> ContractError | None:
+    try:
+        DeclaredTables(spec=spec, contract_of=_no_table).parsed_columns  # noqa: B018 - computing it validates
+    except ContractError as error:
+        return error
+    return None
 
 
 def _names_after(transform: Any, names: list[str]) -> list[str]:

@@ -86,6 +86,7 @@ TypeName = Annotated[
     str, AfterValidator(_column_type), Field(examples=["string", "bigint", "decimal(18,2)", "timestamp"])
 ]
 """A column type, as SQL writes it, in any case."""
+Number = Annotated[Decimal, Field(max_digits=column_types.MAX_DECIMAL_PRECISION)]
 SqlText = Annotated[str, Field(min_length=1, description="Spark SQL")]
 
 
@@ -105,7 +106,7 @@ class FilesSource(Spec):
         str,
         Field(
             min_length=1,
-            examples=["landing/suppliers/*.csv", "/data/suppliers/{day}/*.jsonl.gz"],
+            examples=["landing/suppliers/*.csv", "/data/sales/{day}/*.jsonl.gz"],
             description=(
                 "Folder and file name pattern, relative to the home folder. `{day}` stands for a folder for"
                 " each day, named YYYY-MM-DD; without it a file belongs to the day on which it was last changed (UTC)."
@@ -144,8 +145,8 @@ class ColumnSpec(Spec):
     ] = None
     required: Annotated[bool, Field(description="whether a record without a value is a dead letter")] = False
     description: Annotated[str, Field(description="what the value means, with its unit")] = ""
-    at_least: Annotated[Decimal | None, Field(description="least number")] = None
-    at_most: Annotated[Decimal | None, Field(description="greatest number")] = None
+    at_least: Annotated[Number | None, Field(description="least number")] = None
+    at_most: Annotated[Number | None, Field(description="greatest number")] = None
     one_of: Annotated[tuple[str, ...] | None, Field(min_length=1, description="allowed texts")] = None
     matches: Annotated[
         str | None, Field(min_length=1, description="regular expression that the whole text matches")

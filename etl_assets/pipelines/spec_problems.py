@@ -138,6 +138,8 @@ def _problem(
 
 def _wrong_value(error: Mapping[str, Any], place: _Place, what: str, given: str | None) -> tuple[str, str]:
     kind, context = error["type"], error.get("ctx", {})
+    if error["input"] is None and kind != "value_error":
+        return f"{what} has no value", _example(place, "")
     if kind in _NOT_A_BLOCK:
         return f"{what} should be a mapping", "write `field: value` lines below it, indented by two spaces"
     if kind in _NOT_A_LIST:

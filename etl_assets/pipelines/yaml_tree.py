@@ -159,6 +159,9 @@ class _Values:
                     self._value(item, (*path, index), item.start_mark.line + 1)
                     for index, item in enumerate(node.value)
                 ]
+            if any("\ud800" <= char <= "\udfff" for char in node.value):
+                self._wrong(line, path, "a text has half a character (`\\ud800` to `\\udfff`)", "remove it")
+                return None
             return node.value if getattr(node, "style", None) else _single(node.value)
         finally:
             self._above.pop()

@@ -24,6 +24,8 @@ COMMANDS = (
     "tables compact raw_events",
     "tables vacuum raw_events",
     "tables clean-log raw_events",
+    "pipelines list",
+    "pipelines validate",
     "reprocess --from 2026-03-01 --to 2026-03-01",
     "dead-letters list",
     "dead-letters show aa",

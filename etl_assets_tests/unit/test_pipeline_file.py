@@ -132,6 +132,8 @@ table:
         ("number: bigint", "number: integer", "not a type", "did you mean `int`?"),
         ("number: bigint", "number: bigimt", "not a type", "did you mean `bigint`?"),
         ("max_length: 2", "max_length: 0", "`0` is wrong: ", "most characters"),
+        ("{type: string, max_length: 2}", "{type: bigint, at_least: 1e999999999}", "is wrong", ""),
+        ("{type: string, max_length: 2}", "", "`country` has no value", ""),
         ("max_length: 2", "at_least: 2", "rule", "give a rule for this type"),
         ("max_length: 2", 'matches: "("', "pattern", "use ASCII literals"),
         ("keys: [number]", "keys: number", "`number` should be a list", "write `[number]`"),
@@ -228,6 +230,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("? [a]\n: b\n", 1, "where a field's name"),
         ('name: "a\n', 2, "not closed"),
         ("x: *nothing\n", 1, "`*name` without"),
+        (GOOD + 'description: "\\ud800"\n', 8, "half a character"),
+        (GOOD + "".join(f"k{n}: 1\n" for n in range(300)), None, "101 more problems"),
     ],
 )
 def test_hostile_yaml_is_a_problem(content, line, said):
@@ -335,6 +339,13 @@ def test_lookups_in_a_circle_are_problems_of_those_in_it():
 def test_a_lookup_of_a_broken_pipeline_waits_for_it():
     problems = together(a=declared("one", looks_up="two"), b=declared("two").replace("bigint", "nope"))
     assert "the pipeline two, which has problems" in problems["a"][0]
+
+
+def test_columns_without_an_order_are_no_keys():
+    text = GOOD.replace("number: bigint", '"number": "array<bigint>"')
+    (file,) = checked([parsed(text)], BASE)
+    (problem,) = file.problems
+    assert (problem.line, problem.field) == (7, "table.keys[0]")
 
 
 @pytest.mark.parametrize(
