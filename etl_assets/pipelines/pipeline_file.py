@@ -81,8 +81,8 @@ def _limited(problems: Collection[Problem]) -> list[Problem]:
     ordered = sorted(problems, key=lambda each: (each.line or 0, each.field, each.message))
     if len(ordered) <= MAX_PROBLEMS:
         return ordered
-    more = f"{len(ordered) - MAX_PROBLEMS + 1:,} more problems"
-    return [*ordered[: MAX_PROBLEMS - 1], Problem(None, "", more, "correct those above first")]
+    shown, rest = ordered[: MAX_PROBLEMS - 1], ordered[MAX_PROBLEMS - 1 :]
+    return [*shown, Problem(rest[0].line, "", f"{len(rest):,} more problems", "correct those above first")]
 
 
 def pipelines_folder(home: Path) -> Path:
