@@ -125,10 +125,11 @@ def _problem(
         case "union_tag_invalid":
             values = list(place.schema["discriminator"]["mapping"])
             tag = str(context.get("tag", ""))
-            return Problem(line, field, f"{_what(path, _shown(tag))} is not known", _one_of(tag, values))
+            shown = None if is_hidden(path) else _shown(tag)
+            return Problem(line, field, f"{_what(path, shown)} is not known", _one_of(shown or "", values))
         case "enum" | "literal_error":
             values = _values(place.schema)
-            return Problem(line, field, f"{what} is not known", _one_of(error["input"], values))
+            return Problem(line, field, f"{what} is not known", _one_of(given or "", values))
     if error["loc"][-1:] == ("[key]",):
         return Problem(
             line, field, f"{path[-1]!r} is not a name that it may have", _fix_of_name(str(path[-1]))

@@ -11,11 +11,13 @@ import pytest
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.cross_checks import checked
+from etl_assets.pipelines.environment_references import replace_references
 from etl_assets.pipelines.pipeline_file import PipelineFile, parse_pipeline, read_pipeline_files
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.problem import Problem
 from etl_assets.pipelines.resolved import resolved
 from etl_assets.pipelines.stage import SystemTable
-from etl_assets.pipelines.yaml_tree import MAX_BYTES, MAX_VALUES
+from etl_assets.pipelines.yaml_tree import MAX_BYTES, MAX_VALUES, read_tree
 
 REGIONS = TableContract(
     name="regions",
@@ -198,6 +200,25 @@ def test_a_value_from_the_environment_is_never_shown():
     shown_as = json.dumps(resolved(shown, lambda name: REGIONS))
     assert "hunter2" not in shown_as
     assert "${SECRET}/*.csv" in shown_as
+
+
+def test_neither_a_short_value_nor_a_near_miss_of_one_is_shown():
+    text = GOOD.replace("files,", "files, format: '${SECRET}',")
+    for secret in ("q7", "csw"):
+        problem = only(text, SECRET=secret)
+        assert problem.message == "`format` is not known"
+        assert problem.fix == "use one of `json_lines`, `csv`, `parquet`"
+
+
+def test_a_value_that_another_message_repeats_is_blacked_out():
+    replaced = replace_references(read_tree(b"source: {a: '${SECRET}'}"), {"SECRET": "hunter2"}.get)
+    assert replaced.without_values(Problem(1, "a", "no hunter2", "hunter2!")) == Problem(1, "a", "no …", "…!")
+
+
+def test_of_a_block_of_unknown_type_only_the_type_is_a_problem():
+    assert found(GOOD.replace('type: files, path: "in/*.csv"', "type: kafka, topic: a")) == [
+        (2, "source.type")
+    ]
 
 
 def test_credentials_in_a_value_are_not_shown():
