@@ -12,6 +12,7 @@ EtlAssetsError
 ├── SchemaMismatch           a frame does not have the columns its contract declares
 ├── NullRefused              a row lacks a value that its table must have
 ├── RowsRefused              rows that an asset returned cannot be stored under its upsert spec
+├── ExpectationFailed        rows do not meet an expectation of their pipeline that fails the run
 ├── PartitionMismatch        rows that an asset returned belong to no partition of its run
 ├── DomainUnavailable        the stage may not run in that failure domain
 ├── StorageFailed            the file system under a root refuses: full, read-only, not mounted
@@ -109,6 +110,13 @@ class RowsRefused(EtlAssetsError):
     """Rows have no key, or share a key without an order. No row of the commit was stored.
 
     Carries `table` and `column`.
+    """
+
+
+class ExpectationFailed(EtlAssetsError):
+    """Rows do not meet an expectation whose violation fails the run. Nothing was written.
+
+    Carries `table`, `rule` and `rows`, their number.
     """
 
 

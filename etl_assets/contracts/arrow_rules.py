@@ -82,6 +82,12 @@ def _holds(rule: Rule, values: pa.ChunkedArray) -> Any:
     import pyarrow.compute as pc
 
     match rule:
+        case AtLeast(bound) if pa.types.is_floating(values.type):
+            # As in Spark, NaN is above every number.
+            above = pc.call_function("greater_equal", [values, pa.scalar(float(bound))])
+            return pc.call_function("or", [above, pc.call_function("is_nan", [values])])
+        case AtMost(bound) if pa.types.is_floating(values.type):
+            return pc.call_function("less_equal", [values, pa.scalar(float(bound))])
         case AtLeast(bound):
             return pc.call_function("greater_equal", _numbers(values, bound, ROUND_CEILING))
         case AtMost(bound):

@@ -56,6 +56,7 @@ def arrow_type(type_: ColumnType) -> pa.DataType:
                 "TIMESTAMP": pa.timestamp("us", tz="UTC"),
                 "DATE": pa.date32(),
                 "BOOLEAN": pa.bool_(),
+                "DOUBLE": pa.float64(),
             }
             return scalars[name]
         case DecimalType(precision, scale):

@@ -4,7 +4,8 @@ Belongs here: the meaning of `DECIMAL(18,2)` or `MAP<STRING, DATE>`, without Spa
 pyspark's own type objects (`spark_types.py`), and which column has which type (`tables/`).
 
 A type has one spelling (upper case, one space after a comma between fields), so equal types are equal as
-text. Floating point is left out on purpose: NaN and rounding have no place in a count.
+text. DOUBLE is there for measurements in tables that users declare. It is no type of a key or a Delta
+partition, and files have no bounds of it: NaN and rounding have no place in a count or a comparison of keys.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cache
 
 from etl_assets.errors import ContractError
 
-SCALARS = ("STRING", "INT", "BIGINT", "TIMESTAMP", "DATE", "BOOLEAN")
+SCALARS = ("STRING", "INT", "BIGINT", "TIMESTAMP", "DATE", "BOOLEAN", "DOUBLE")
 MAX_DECIMAL_PRECISION = 38
 """The limit of Spark and Delta."""
 

@@ -147,6 +147,12 @@ class TableContract:
                 f"has {name!r} in its merge key, which may be null",
                 "make the column nullable=False, or the table append_only=True",
             )
+        for name in (*self.merge_key, *self.delta_partition):
+            self._check(
+                self.column(name).type != "DOUBLE",
+                f"has {name!r}, a DOUBLE, in its merge key or Delta partition",
+                "use a DECIMAL there: two doubles that look the same may differ",
+            )
         for name in self.delta_partition:
             self._check(
                 isinstance(self.column(name).parsed_type, column_types.ScalarType),

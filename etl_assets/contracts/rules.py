@@ -305,7 +305,7 @@ def _compiles(pattern: str) -> bool:
 
 
 def _is_number(type_: ColumnType) -> bool:
-    return isinstance(type_, DecimalType) or type_ in (ScalarType("INT"), ScalarType("BIGINT"))
+    return isinstance(type_, DecimalType) or type_ in map(ScalarType, ("INT", "BIGINT", "DOUBLE"))
 
 
 def _is_text(type_: ColumnType) -> bool:

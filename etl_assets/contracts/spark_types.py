@@ -52,7 +52,7 @@ def struct_type(contract: TableContract) -> StructType:
     return types.StructType(
         [
             types.StructField(
-                column.name, _spark_type(column.parsed_type), column.nullable, {"comment": column.description}
+                column.name, spark_type(column.parsed_type), column.nullable, {"comment": column.description}
             )
             for column in contract.columns
         ]
@@ -136,7 +136,7 @@ def check_schema(contract: TableContract, schema: StructType, *, without: Collec
 
 
 def _judge(column: Column, found: Mapping[str, str]) -> SchemaDifference | None:
-    expected = _spark_type(column.parsed_type).simpleString()
+    expected = spark_type(column.parsed_type).simpleString()
     actual = found.get(column.name)
     if actual == expected:
         return None
@@ -163,7 +163,8 @@ def _near(name: str, names: Collection[str]) -> str | None:
     return by_lower_case[near[0]] if near else None
 
 
-def _spark_type(type_: ColumnType) -> DataType:
+def spark_type(type_: ColumnType) -> DataType:
+    """Return the Spark type of a column type."""
     from pyspark.sql import types
 
     match type_:
@@ -175,12 +176,13 @@ def _spark_type(type_: ColumnType) -> DataType:
                 "TIMESTAMP": types.TimestampType,
                 "DATE": types.DateType,
                 "BOOLEAN": types.BooleanType,
+                "DOUBLE": types.DoubleType,
             }[name]()
         case column_types.DecimalType(precision, scale):
             return types.DecimalType(precision, scale)
         case column_types.ArrayType(element):
-            return types.ArrayType(_spark_type(element))
+            return types.ArrayType(spark_type(element))
         case column_types.MapType(key, value):
-            return types.MapType(_spark_type(key), _spark_type(value))
+            return types.MapType(spark_type(key), spark_type(value))
         case column_types.StructType(fields):
-            return types.StructType([types.StructField(name, _spark_type(field)) for name, field in fields])
+            return types.StructType([types.StructField(name, spark_type(field)) for name, field in fields])

@@ -468,6 +468,8 @@ def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> 
     if snapshot is None:
         return False
     column = upsert.delta_partition
+    if not upsert.partition_bound and write.known_within is not None:
+        return any(files_with(snapshot, None, write.known_within))
     if column is not None and upsert.partition_bound and write.lies_in is not None:
         return snapshot.may_have_rows_in(column, write.lies_in)
     if column is None or not upsert.partition_bound or write.partitions is None:

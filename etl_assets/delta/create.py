@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from etl_assets.contracts.columns import Column, TableContract
     from etl_assets.delta.table import Table
 
+_PROGRESS = ("offset", "raw_offset", "batch_id", "_offset", "_batch_id")
+"""Columns by which reads find the rows of a batch."""
+_UNBOUNDED = ("BOOLEAN", "DOUBLE")
+"""Types whose bounds do not cover every value: Delta's writer keeps none of booleans, and NaN is in no bounds."""
+
 
 def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> int:
     """Create a contract's table if it does not exist, and return its newest version.
@@ -98,11 +103,11 @@ def _properties(contract: TableContract, *, mirrored: bool) -> dict[str, str]:
     keeps no bounds of is not listed: delta-rs would take its bounds for null (`statistics.py`).
     """
     ordering = () if contract.ordering is None else (contract.ordering,)
-    wanted = (*contract.merge_key, *ordering, "offset", "raw_offset", "batch_id")
+    wanted = (*contract.merge_key, *ordering, *_PROGRESS)
     bounded = {column.name for column in contract.columns if _has_bounds(column)}
     names = dict.fromkeys(name for name in wanted if name in bounded)
     return {"delta.dataSkippingStatsColumns": ",".join(names)} | (TABLE_PROPERTIES if mirrored else {})
 
 
 def _has_bounds(column: Column) -> bool:
-    return isinstance(column.parsed_type, ScalarType | DecimalType) and column.type != "BOOLEAN"
+    return isinstance(column.parsed_type, ScalarType | DecimalType) and column.type not in _UNBOUNDED

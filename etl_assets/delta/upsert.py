@@ -37,6 +37,8 @@ class UpsertSpec:
             that reads its own earlier partitions needs it: before its table exists, it gets an empty frame
             with these columns.
         nullable_keys: NULL in a key equals NULL. Without it a key is never null.
+        tie_breaker: Column that decides between two rows of equal `ordering`: its higher value is the newer
+            row. Never null.
     """
 
     merge_key: tuple[str, ...]
@@ -46,6 +48,7 @@ class UpsertSpec:
     insert_only: bool = False
     columns: str | None = None
     nullable_keys: bool = False
+    tie_breaker: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.merge_key, str):
@@ -54,6 +57,10 @@ class UpsertSpec:
             )
         if not self.merge_key:
             raise ContractError("an upsert needs a merge key", fix="name at least one column in `merge_key`")
+        if self.tie_breaker is not None and self.ordering is None:
+            raise ContractError(
+                "`tie_breaker` is set and there is no `ordering`", fix="set `ordering` to that column instead"
+            )
         if self.partition_bound and self.delta_partition is None:
             raise ContractError(
                 "`partition_bound` is set and there is no `delta_partition`",
@@ -63,7 +70,7 @@ class UpsertSpec:
     @property
     def named(self) -> tuple[str, ...]:
         """The columns that the spec names."""
-        return tuple(filter(None, (*self.merge_key, self.ordering, self.delta_partition)))
+        return tuple(filter(None, (*self.merge_key, self.ordering, self.tie_breaker, self.delta_partition)))
 
     def to_metadata(self) -> dict[str, Any]:
         """Return the spec as asset metadata, which `DeltaUpsertIOManager` reads; see `write_spec.py`."""
@@ -160,7 +167,11 @@ def insert_sql(*, target: str, source: str, columns: Sequence[str]) -> str:
 def _is_newer(spec: UpsertSpec, columns: Sequence[str], not_compared: Collection[str]) -> str:
     if spec.ordering is not None:
         order = identifier(spec.ordering)
-        return f"(s.{order} > t.{order} OR (t.{order} IS NULL AND s.{order} IS NOT NULL))"
+        newer = f"s.{order} > t.{order} OR (t.{order} IS NULL AND s.{order} IS NOT NULL)"
+        if spec.tie_breaker is not None:
+            tie = identifier(spec.tie_breaker)
+            newer += f" OR (s.{order} <=> t.{order} AND s.{tie} > t.{tie})"
+        return f"({newer})"
     compared = [name for name in columns if name not in (*spec.merge_key, *not_compared)]
     if not compared:
         return "FALSE"

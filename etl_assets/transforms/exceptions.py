@@ -116,6 +116,37 @@ def normalize_exceptions(refused: DataFrame) -> DataFrame:
     )
 
 
+def rejected_records(rejects: DataFrame, records: DataFrame, *, stage: str) -> DataFrame:
+    """Return exceptions for records that do not become rows of a declared table.
+
+    Args:
+        rejects: `_offset`, `_reason` and `_error`; a record may be there more than once.
+        records: The source table's columns, with at least the rejected records.
+        stage: The table's name.
+
+    Returns:
+        The columns of an exceptions table without domain, time and batch; one row per record.
+    """
+    from pyspark.sql import functions as F
+
+    first = rejects.groupBy("_offset").agg(F.min(F.struct("_error", "_reason")).alias("_first"))
+    return first.join(records, F.col("_offset") == F.col("offset"), "left").select(
+        _exception_id(stage),
+        F.lit(stage).alias("stage"),
+        F.lit(Outcome.REJECTED.value).alias("outcome"),
+        F.col("_first._reason").alias("reason"),
+        F.col("_first._error").alias("error"),
+        "record",
+        F.lit(RecordEncoding.UTF8.value).alias("record_encoding"),
+        "source",
+        "source_position",
+        F.col("record_id").alias("event_id"),
+        F.col("_offset").alias("original_offset"),
+        F.lit(None).cast("string").alias("trace_id"),
+        "partition_date",
+    )
+
+
 def _exception_id(stage: str) -> Column:
     """Return the id of a record's exception at a stage: the same each time the record is validated."""
     from pyspark.sql import functions as F

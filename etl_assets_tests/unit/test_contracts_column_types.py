@@ -36,7 +36,6 @@ def test_a_type_reads_back_as_it_was_written(type_):
     "ddl",
     [
         "",
-        "DOUBLE",
         "FLOAT",
         "STRING STRING",
         "DECIMAL",

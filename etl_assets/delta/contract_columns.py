@@ -1,0 +1,117 @@
+"""Changes of a stored table's columns to those of a contract that has changed since.
+
+| the declaration | the stored table |
+| --- | --- |
+| has another column | gets it at the end; stored rows have NULL there, even if new rows must have a value |
+| has a wider type | gets the wider type |
+| lacks a column | keeps it; rows written from now on have NULL there |
+| no longer requires a value | takes NULL from now on |
+| requires a value from now on | still takes NULL, for the rows it has; the stage rejects new rows without one |
+| has any other type or Delta partition | stays as it is, and the stage fails |
+
+Belongs here: the comparison, and the commits of columns without rows. Does not belong here: tables without a
+contract (`schema_changes.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.spark_types import struct_type
+from etl_assets.contracts.sql_text import delta_table, identifier
+from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, moved_on, write_settings, write_version
+from etl_assets.delta.schema_changes import change_columns, columns_after
+from etl_assets.delta.session import driver_pid, scoped_settings
+from etl_assets.delta.write_spec import SchemaChanges
+from etl_assets.delta.writing import writing
+from etl_assets.errors import ContractError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from etl_assets.contracts.columns import TableContract
+    from etl_assets.delta.table import Snapshot, Table
+
+
+def stored_columns(snapshot: Snapshot) -> StructType:
+    """Return the columns of a stored table."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson({"type": "struct", "fields": snapshot.fields()})
+
+
+def fit_to_contract(
+    spark: SparkSession,
+    table: Table,
+    *,
+    base_version: int,
+    wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
+) -> int:
+    """Change the columns of a table to those of its contract, and return its version afterwards.
+
+    Raises:
+        ContractError: a change is not possible. Carries `table` and `column`.
+        CommitConflict: the table has moved past `base_version`; nothing was written.
+    """
+    contract, snapshot = table.contract, table.snapshot(base_version)
+    assert contract is not None
+    assert snapshot is not None
+    stored, declared = stored_columns(snapshot), struct_type(contract)
+    check_changes(contract, stored, partitions=snapshot.partition_columns())
+    version = base_version
+    wanted = columns_after(declared, stored, SchemaChanges.WIDEN, laid_out_by=contract.delta_partition)
+    if wanted != stored:
+        widens = any(field.dataType != wanted[field.name].dataType for field in stored.fields)
+        version = change_columns(
+            spark, table, wanted, base_version=version, widens=widens, wait_seconds=wait_seconds
+        )
+    optional = {column.name for column in contract.columns if column.nullable}
+    for field in stored.fields:
+        if not field.nullable and (field.name in optional or field.name not in contract.names):
+            version = _take_nulls(spark, table, field.name, base_version=version, wait_seconds=wait_seconds)
+    return version
+
+
+def check_changes(contract: TableContract, stored: StructType, *, partitions: tuple[str, ...]) -> None:
+    """Refuse a contract that a stored table cannot be changed to."""
+    rename = "give the table another name (`table.name`) and have its rows made there"
+    if partitions != contract.delta_partition:
+        raise ContractError(
+            f"the files of {contract.name} are laid out by {', '.join(partitions) or 'no column'},"
+            f" and {', '.join(contract.delta_partition) or 'no column'} is declared",
+            fix=f"leave `partition_by` as it was, or {rename}",
+            table=contract.name,
+            column=next(iter(contract.delta_partition), None),
+        )
+    declared = struct_type(contract)
+    widened = columns_after(declared, stored, SchemaChanges.WIDEN, laid_out_by=partitions)
+    for field in stored.fields:
+        if field.name not in declared.names:
+            continue
+        wanted = declared[field.name].dataType
+        if widened[field.name].dataType.simpleString() != wanted.simpleString():
+            raise ContractError(
+                f"the column {field.name} of {contract.name} is {field.dataType.simpleString()}, and"
+                f" {wanted.simpleString()} is declared",
+                fix=f"leave its type as it was, name the new column otherwise, or {rename}",
+                table=contract.name,
+                column=field.name,
+            )
+
+
+def _take_nulls(
+    spark: SparkSession, table: Table, column: str, *, base_version: int, wait_seconds: float
+) -> int:
+    """Commit that a column takes NULL, and return the table's version."""
+    with writing(table, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)):
+        if (current := table.version()) != base_version:
+            raise moved_on(table, current=current, base=base_version)
+        drop = partial(_drop_not_null, spark, column)
+        return write_version(spark, table, base_version + 1, drop).version
+
+
+def _drop_not_null(spark: SparkSession, column: str, place: Place, writer: str) -> None:
+    with scoped_settings(spark, write_settings(place, writer, {}, {})):
+        spark.sql(f"ALTER TABLE {delta_table(place.path)} ALTER COLUMN {identifier(column)} DROP NOT NULL")

@@ -1,0 +1,369 @@
+"""The step from the records of a declared pipeline to its table: typed, transformed, one row per key.
+
+Records that have no value a column requires, or break a rule, become exceptions. The source table has one
+cursor for all its days.
+
+The step reads records once: it stages every row as Parquet before each transform that sees all rows (`sql`,
+`python`), and at the end. What was rejected on the way is in the staged files too. Rejects are committed
+before the rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.reasons import Outcome
+from etl_assets.contracts.spark_types import check_schema, struct_type
+from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.commit import Commit, Transaction, Write, commit
+from etl_assets.delta.contract_columns import fit_to_contract, stored_columns
+from etl_assets.delta.create import base_of
+from etl_assets.delta.cursor import advance, read_cursors
+from etl_assets.delta.range_predicate import Within
+from etl_assets.delta.session import frame_of
+from etl_assets.delta.staged import StagedRows
+from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.write_spec import WriteMode
+from etl_assets.errors import ExpectationFailed, RowsRefused
+from etl_assets.failpoints import Failpoint, failpoint
+from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
+from etl_assets.pipelines.spec import ExpectationsTransform, OnViolation
+from etl_assets.steps.exceptions import Exceptions, commit_exceptions
+from etl_assets.steps.step import (
+    IGNORED,
+    INSERTED,
+    READ,
+    REFUSED,
+    UPDATED,
+    ReadMode,
+    StepContext,
+    StepReport,
+    staging_folder,
+)
+from etl_assets.transforms.analysis import place_of
+from etl_assets.transforms.declared_transforms import GOES_ON, LEFT_OUT, DeclaredTransforms, unmet
+from etl_assets.transforms.exceptions import rejected_records
+from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
+from etl_assets.transforms.typed_records import ERROR, REASON, RecordColumn, typed_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from etl_assets.delta.table import Snapshot, Table
+
+FILTERED = "filtered"
+"""Rows that a filter left out."""
+_BOUNDED = ("STRING", "INT", "BIGINT")
+"""Types of a key whose range tells which files may hold it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTable:
+    """The step of one pipeline."""
+
+    context: StepContext
+    mode: ReadMode
+    tables: DeclaredTables
+
+    def run(self, days: Sequence[dt.date] = ()) -> StepReport:
+        """Make the rows of the new records, in one commit; `days` are ignored.
+
+        Raises:
+            ContractError, SchemaMismatch: a transform does not fit the columns, or the stored table cannot
+                get the declared columns. Nothing was written.
+            ExpectationFailed: rows do not meet an expectation whose violation fails the run. Nothing was
+                written.
+            RowsRefused: transforms made several rows of one record, for a table without keys. Nothing was
+                written.
+        """
+        source = self.context.table(self.tables.source.name)
+        table = self.context.table(self.tables.table.name)
+        seen = table.version()
+        version = source.version()
+        snapshot = source.snapshot(version) if version >= 0 else None
+        cursor = read_cursors(table, source.name, [None])[None] if self.mode is ReadMode.INCREMENTAL else -1
+        recreated = cursor > version
+        cursor = -1 if recreated else cursor
+        newest = None if snapshot is None else snapshot.maximum("batch_id")
+        # Compare batch ids, not versions: a compaction makes a version without new rows.
+        if snapshot is None or newest is None or newest <= cursor:
+            return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
+        base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
+        transaction, cursors = advance(source.name, [None], version)
+        with staging_folder(table, base + 1) as folder:
+            return _Load(
+                context=self.context,
+                tables=self.tables,
+                source=source,
+                snapshot=snapshot,
+                after=cursor,
+                table=table,
+                base=base,
+                transaction=None if recreated or self.mode is ReadMode.WHOLE else transaction,
+                cursors=cursors,
+                folder=folder,
+            ).run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Staged:
+    """Rows staged as Parquet, and their figures.
+
+    Attributes:
+        rows: The rows.
+        figures: Counts by name, and the bounds of the first key as `low` and `high`.
+    """
+
+    rows: StagedRows
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """One load.
+
+    Attributes:
+        context: The step's context.
+        tables: The pipeline's tables.
+        source: The table of records.
+        snapshot: The version of it that is read.
+        after: The batch id above which its records are new.
+        table: The pipeline's table.
+        base: The version of it that the load is planned on.
+        transaction: Identity of the commit.
+        cursors: Cursors of the table after the commit.
+        folder: Folder for staged rows.
+    """
+
+    context: StepContext
+    tables: DeclaredTables
+    source: Table
+    snapshot: Snapshot
+    after: int
+    table: Table
+    base: int
+    transaction: Transaction | None
+    cursors: Mapping[str, int]
+    folder: Path
+
+    def run(self) -> StepReport:
+        """Stage, then commit the rejects, then the rows."""
+        # 1. Stage every row, with its reason to be rejected. Nothing is written if an expectation fails.
+        stages = self._stage()
+        failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
+        last = stages[-1]
+        self._expect_one_row_per_record(last)
+        # 2. Give the table its declared columns.
+        base = fit_to_contract(
+            self.context.spark,
+            self.table,
+            base_version=self.base,
+            wait_seconds=self.context.lock_wait_seconds,
+        )
+        # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.
+        if any(stage.figures[REFUSED] for stage in stages):
+            self._commit_rejects(stages)
+        # 4. Commit the rows.
+        done = self._commit_rows(last, base)
+        counts = Counter(
+            {
+                READ: stages[0].figures[READ],
+                REFUSED: sum(stage.figures[REFUSED] for stage in stages),
+                FILTERED: sum(stage.figures[FILTERED] for stage in stages),
+                INSERTED: done.inserted,
+                UPDATED: done.updated,
+                IGNORED: last.figures["rows"] - done.inserted - done.updated,
+            }
+        )
+        counts[Outcome.REJECTED.value] = counts[REFUSED]
+        return StepReport(
+            table=self.table.name,
+            version=done.version,
+            counts={None: counts},
+            commits=int(not done.repeated),
+            notes=tuple(self._warnings(stages)),
+        )
+
+    def _stage(self) -> list[_Staged]:
+        from pyspark.sql import functions as F
+
+        spark, spec = self.context.spark, self.tables.spec
+        transforms = DeclaredTransforms(spark=spark, tables=self.tables, read_table=self._read_table)
+        columns = [
+            RecordColumn(column=column, field=spec.columns[column.name].from_ or column.name)
+            for column in self.tables.parsed_columns
+        ]
+        records = self.source.read(spark, self.snapshot.version, self.after).select("offset", "record")
+        rows = typed_records(records, columns).withColumn(LEFT_OUT, F.lit(False))
+        stages: list[_Staged] = []
+        with transforms.views():
+            for index in range(len(spec.transforms)):
+                if not transforms.by_row(index):
+                    stages.append(self._staged(rows, len(stages)))
+                    rows = stages[-1].rows.frame
+                rows = transforms.apply(index, rows)
+            stages.append(self._staged(judged_rows(rows, self.tables), len(stages), is_last=True))
+        return stages
+
+    def _staged(self, rows: DataFrame, number: int, *, is_last: bool = False) -> _Staged:
+        """Stage rows, count them, and fail if an expectation says so."""
+        from pyspark.sql import functions as F
+
+        path = str(self.folder / f"rows_{number}")
+        kept = [
+            F.when(F.expr(GOES_ON), F.col(name)).alias(name) if not name.startswith("_") else F.col(name)
+            for name in rows.columns
+        ]
+        rows = rows.select(*kept)
+        rows.write.parquet(path)
+        staged = StagedRows(self.context.spark, path, rows.schema)
+        figures: dict[str, Any] = {
+            READ: F.count("*"),
+            REFUSED: F.count_if(F.col(REASON).isNotNull()),
+            FILTERED: F.count_if(F.col(LEFT_OUT)),
+            "rows": F.count_if(F.expr(GOES_ON)),
+        }
+        figures |= {name: F.count_if(name) for name in rows.columns if name.startswith("_unmet_")}
+        if is_last:
+            key = identifier(self.tables.table.merge_key[0])
+            within = {"low": "min", "high": "max"}
+            figures |= {
+                name: F.expr(f"{each}({key}) FILTER (WHERE {GOES_ON})") for name, each in within.items()
+            }
+        counted = staged.frame.agg(*(value.alias(name) for name, value in figures.items())).collect()[0]
+        done = _Staged(rows=staged, figures=counted.asDict())
+        self._fail_if_declared(done)
+        return done
+
+    def _fail_if_declared(self, stage: _Staged) -> None:
+        for place, rule, on_violation, rows in self._unmet([stage]):
+            if on_violation is OnViolation.FAIL:
+                raise ExpectationFailed(
+                    f"{place}: {_rows(rows)} not meet the rule {rule}, whose violation fails the run",
+                    fix="correct the records at their source and load them, or set `on_violation` to drop or warn."
+                    " Nothing was written",
+                    table=self.table.name,
+                    rule=rule,
+                    rows=rows,
+                )
+
+    def _warnings(self, stages: Sequence[_Staged]) -> list[str]:
+        return [
+            f"{place}: rule {rule}: {_rows(rows)} not meet it" for place, rule, _, rows in self._unmet(stages)
+        ]
+
+    def _unmet(self, stages: Sequence[_Staged]) -> list[tuple[str, str, OnViolation, int]]:
+        """Return the expectations that rows of some stages do not meet, with the number of rows."""
+        found = []
+        for index, transform in enumerate(self.tables.spec.transforms):
+            if not isinstance(transform, ExpectationsTransform):
+                continue
+            for number, rule in enumerate(transform.rules):
+                rows = sum(stage.figures.get(unmet(index, number), 0) for stage in stages)
+                if rows:
+                    found.append((place_of(index, transform.type), rule.name, rule.on_violation, rows))
+        return found
+
+    def _expect_one_row_per_record(self, last: _Staged) -> None:
+        if self.tables.spec.table.write_mode is not WriteMode.APPEND or not self._may_repeat_records:
+            return
+        rows = last.rows.frame.where(GOES_ON)
+        if not rows.groupBy(OFFSET).count().where("count > 1").isEmpty():
+            raise RowsRefused(
+                f"the transforms of {self.tables.spec.name} make several rows of one record, and"
+                f" {self.table.name} has no keys to tell them apart",
+                fix="give the table keys, and `write_mode` upsert or insert",
+                table=self.table.name,
+                column=OFFSET,
+            )
+
+    @property
+    def _may_repeat_records(self) -> bool:
+        """Whether a record may have several rows."""
+        return any(transform.type in ("sql", "python") for transform in self.tables.spec.transforms)
+
+    def _commit_rejects(self, stages: Sequence[_Staged]) -> None:
+        spark, path = self.context.spark, str(self.folder / "rejects")
+        rejects = None
+        for stage in stages:
+            found = stage.rows.frame.where(f"{REASON} IS NOT NULL").select(OFFSET, REASON, ERROR)
+            rejects = found if rejects is None else rejects.unionByName(found)
+        assert rejects is not None
+        records = self.source.read(spark, self.snapshot.version, self.after)
+        made = rejected_records(rejects, records, stage=self.table.name)
+        made.write.parquet(path)
+        staged = StagedRows(spark, path, made.schema)
+        days = set(staged.here(["partition_date"]).column("partition_date").to_pylist())
+        rows = staged.frame.select(*made.columns)
+        commit_exceptions(
+            self.context,
+            self.tables.rejects,
+            lambda stamps: Exceptions(frame=stamps.on(rows)),
+            output=self.table.name,
+            days=days,
+        )
+
+    def _commit_rows(self, last: _Staged, base: int) -> Commit:
+        from pyspark.sql import functions as F
+
+        contract = self.tables.table
+        snapshot = self.table.snapshot(base)
+        assert snapshot is not None  # `base` is a version of the table
+        rows = last.rows.frame.where(GOES_ON)
+        if self.tables.spec.table.write_mode.by_key:
+            rows = newest_of_each_key(rows, self.tables.spec.table, ties=self._may_repeat_records)
+        rows = rows.withColumn(BATCH_ID, F.lit(base + 1).cast("bigint")).select(*contract.names)
+        check_schema(contract, rows.schema)
+        # Columns that are no longer declared stay in the table; a row written now has no value there.
+        former = [field for field in stored_columns(snapshot).fields if field.name not in contract.names]
+        rows = rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in former})
+        return commit(
+            self.table,
+            Write(
+                rows=rows,
+                base_version=base,
+                transaction=self.transaction,
+                upsert=self._upsert(),
+                cursors=self.cursors,
+                deterministic=True,
+                known_within=self._known_within(last),
+            ),
+            wait_seconds=self.context.lock_wait_seconds,
+        )
+
+    def _upsert(self) -> UpsertSpec:
+        contract, spec = self.tables.table, self.tables.spec.table
+        is_upsert = spec.write_mode is WriteMode.UPSERT
+        return UpsertSpec(
+            merge_key=contract.merge_key,
+            ordering=(spec.sequence_by or OFFSET) if is_upsert else None,
+            tie_breaker=OFFSET if is_upsert and spec.sequence_by else None,
+            delta_partition=spec.partition_by,
+            insert_only=not is_upsert,
+        )
+
+    def _known_within(self, last: _Staged) -> Within | None:
+        """Return the range of the first key of the rows, where it tells which files may have them."""
+        key = self.tables.table.column(self.tables.table.merge_key[0])
+        low, high = last.figures["low"], last.figures["high"]
+        if not last.figures["rows"]:
+            return ()
+        return ({key.name: (low, high)},) if key.type in _BOUNDED else None
+
+    def _read_table(self, name: str) -> DataFrame:
+        """Return the newest rows of another table, none if it does not exist yet."""
+        table = self.context.table(name)
+        assert table.contract is not None
+        version = table.version()
+        if version < 0:
+            return frame_of(self.context.spark, [], struct_type(table.contract))
+        return table.read(self.context.spark, version)
+
+
+def _rows(number: int) -> str:
+    return "1 row does" if number == 1 else f"{number} rows do"

@@ -1,0 +1,86 @@
+"""The last things that happen to the rows of a declared pipeline: the contract of its table, and its keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl_assets.contracts.columns import Column
+from etl_assets.contracts.reasons import DeadLetterReason
+from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.write_spec import WriteMode
+from etl_assets.pipelines.declared import OFFSET, DeclaredTables
+from etl_assets.pipelines.spec import TableSpec
+from etl_assets.transforms.declared_transforms import GOES_ON
+from etl_assets.transforms.typed_records import ERROR, REASON, broken_rules, judgement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_COMPUTE = ("map", "lookup", "sql", "python")
+"""Transforms that change values, so that the rules of the columns are checked again after them."""
+
+
+def judged_rows(rows: DataFrame, tables: DeclaredTables) -> DataFrame:
+    """Reject rows without a key, or that break a rule of the table.
+
+    Args:
+        rows: The rows after the last transform, with `_reason` and `_error`.
+        tables: The pipeline's tables.
+    """
+    from pyspark.sql import functions as F
+
+    branches = _branches(tables)
+    if not branches:
+        return rows
+    problem = F.expr(f"CASE WHEN NOT {GOES_ON} THEN NULL {' '.join(branches)} END")
+    judged = rows.withColumn("_judgement", problem)
+    return judged.withColumns(
+        {
+            REASON: F.coalesce(F.col(REASON), F.col("_judgement.reason")),
+            ERROR: F.coalesce(F.col(ERROR), F.col("_judgement.error")),
+        }
+    ).drop("_judgement")
+
+
+def newest_of_each_key(rows: DataFrame, spec: TableSpec, *, ties: bool) -> DataFrame:
+    """Return one row of each key: the newest for an upsert, the first for an insert.
+
+    Args:
+        rows: Rows with `_offset`.
+        spec: The table's keys and order.
+        ties: Whether several rows may be from one record. Any rule decides between them that does not depend
+            on the order of reading.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    newest_first = spec.write_mode is WriteMode.UPSERT
+    order = [F.col(OFFSET).desc() if newest_first else F.col(OFFSET).asc()]
+    if spec.sequence_by is not None:
+        order.insert(0, F.col(spec.sequence_by).desc_nulls_last())
+    if ties:
+        names = [name for name in rows.columns if not name.startswith("_")]
+        order.append(F.to_json(F.struct(*names)).desc())
+    window = Window.partitionBy(*spec.keys).orderBy(*order)
+    return rows.withColumn("_rank", F.row_number().over(window)).where("_rank = 1").drop("_rank")
+
+
+def _branches(tables: DeclaredTables) -> list[str]:
+    spec, contract = tables.spec.table, tables.table
+    columns: tuple[Column, ...] = contract.columns
+    branches = [
+        f"WHEN {identifier(name)} IS NULL"
+        f" THEN {judgement(DeadLetterReason.MISSING_FIELD, f'{name} is missing or null, and is a key of {contract.name}')}"
+        for name in spec.keys
+    ]
+    if spec.partition_by is not None and contract.column(spec.partition_by).type == "STRING":
+        problem = judgement(
+            DeadLetterReason.CONTRACT_VIOLATION,
+            f"{spec.partition_by} must not be empty: the files of {contract.name} are laid out by it",
+        )
+        branches.append(
+            f"WHEN {identifier(spec.partition_by)} IN ('', '__HIVE_DEFAULT_PARTITION__') THEN {problem}"
+        )
+    if any(transform.type in _COMPUTE for transform in tables.spec.transforms):
+        branches += broken_rules([column for column in columns if not column.name.startswith("_")])
+    return branches
