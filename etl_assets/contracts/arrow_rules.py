@@ -82,16 +82,10 @@ def _holds(rule: Rule, values: pa.ChunkedArray) -> Any:
     import pyarrow.compute as pc
 
     match rule:
-        case AtLeast(bound) if pa.types.is_floating(values.type):
-            # As in Spark, NaN is above every number.
-            above = pc.call_function("greater_equal", [values, pa.scalar(float(bound))])
-            return pc.call_function("or", [above, pc.call_function("is_nan", [values])])
-        case AtMost(bound) if pa.types.is_floating(values.type):
-            return pc.call_function("less_equal", [values, pa.scalar(float(bound))])
         case AtLeast(bound):
-            return pc.call_function("greater_equal", _numbers(values, bound, ROUND_CEILING))
+            return _compared("greater_equal", values, bound, ROUND_CEILING)
         case AtMost(bound):
-            return pc.call_function("less_equal", _numbers(values, bound, ROUND_FLOOR))
+            return _compared("less_equal", values, bound, ROUND_FLOOR)
         case OneOf(allowed):
             # False for null, which counts the same as null.
             options = pc.SetLookupOptions(pa.array(allowed, pa.string()))
@@ -118,6 +112,18 @@ def _matches(pattern: str, values: pa.ChunkedArray) -> Any:
 
     options = pc.MatchSubstringOptions(rf"\A(?:{pattern})\z")
     return pc.call_function("match_substring_regex", [values], options)
+
+
+def _compared(comparison: str, values: pa.ChunkedArray, bound: int | Decimal, rounding: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_floating(values.type):
+        return pc.call_function(comparison, _numbers(values, bound, rounding))
+    found = pc.call_function(comparison, [values, pa.scalar(float(bound))])
+    # As in Spark, NaN is above every number.
+    is_nan = pc.call_function("is_nan", [values])
+    return pc.call_function("or", [found, is_nan]) if comparison == "greater_equal" else found
 
 
 def _numbers(values: pa.ChunkedArray, bound: int | Decimal, rounding: str) -> list[Any]:

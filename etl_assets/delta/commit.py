@@ -366,20 +366,27 @@ def _files(
 
 
 def _may_leave_known_rows_out(write: Write) -> bool:
-    """Return whether an upsert amounts to an append of the rows with new keys, in a few known days."""
+    """Return whether an upsert amounts to an append of the rows with new keys.
+
+    The stored keys are searched in a few known days, or in the whole table.
+    """
     upsert = write.upsert
-    return (
-        upsert is not None
-        and upsert.insert_only
-        and upsert.partition_bound
-        and upsert.delta_partition == DAY_COLUMN
-        and write.partitions is not None
-    )
+    if upsert is None or not upsert.insert_only:
+        return False
+    if not upsert.partition_bound:
+        return write.files is None and not upsert.nullable_keys
+    return upsert.delta_partition == DAY_COLUMN and write.partitions is not None
 
 
 def _known_keys(spark: SparkSession, table: Table, write: Write) -> DataFrame:
-    """Return the table's keys in the days of a write, from the files that may hold the write's keys."""
+    """Return the table's keys, in the days of a write if it has some.
+
+    They are from the files that may hold the write's keys.
+    """
     assert write.upsert is not None
+    if not write.upsert.partition_bound:
+        rows = table.read(spark, write.base_version, None, write.known_within)
+        return rows.select(*write.upsert.merge_key)
     columns = dict.fromkeys((*write.upsert.merge_key, DAY_COLUMN))
     rows = table.read(spark, write.base_version, _days(write), write.known_within)
     return rows.select(*columns)

@@ -27,7 +27,7 @@ _FIRST_TIME, _LAST_TIME = "TIMESTAMP '0001-01-01T00:00:00Z'", "TIMESTAMP '9999-1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversion:
+class TypeConversion:
     """The conversion of a simple type.
 
     Attributes:
@@ -41,7 +41,7 @@ class Conversion:
     needs_digits: bool = False
 
 
-def conversion(type_: ScalarType | DecimalType, text: str, *, is_number: str) -> Conversion:
+def conversion(type_: ScalarType | DecimalType, text: str, *, is_number: str) -> TypeConversion:
     """Return the conversion of a value to a type.
 
     Args:
@@ -53,22 +53,22 @@ def conversion(type_: ScalarType | DecimalType, text: str, *, is_number: str) ->
         return _decimal(type_, text)
     match type_.name:
         case "STRING":
-            return Conversion(sql=text, expected="a text", needs_digits=True)
+            return TypeConversion(sql=text, expected="a text", needs_digits=True)
         case "INT" | "BIGINT" as name:
             # `try_cast` takes a sign and digits between blanks, and nothing else.
             limit = 2 ** _INT_BITS[name]
-            return Conversion(
+            return TypeConversion(
                 sql=f"try_cast({text} AS {name})",
                 expected=f"a whole number from {-limit} to {limit - 1}",
             )
         case "BOOLEAN":
             word = f"lower({_trimmed(text)})"
-            return Conversion(
+            return TypeConversion(
                 sql=f"CASE {word} WHEN 'true' THEN true WHEN 'false' THEN false END", expected="true or false"
             )
         case "DATE":
             pattern = string_literal(_DATE)
-            return Conversion(
+            return TypeConversion(
                 sql=f"CASE WHEN {text} RLIKE {pattern} THEN try_cast({text} AS DATE) END",
                 expected="a day as YYYY-MM-DD",
             )
@@ -77,7 +77,7 @@ def conversion(type_: ScalarType | DecimalType, text: str, *, is_number: str) ->
         case "DOUBLE":
             trimmed = _trimmed(text)
             number = f"try_cast({trimmed} AS DOUBLE)"
-            return Conversion(
+            return TypeConversion(
                 sql=f"CASE WHEN {trimmed} RLIKE {string_literal(_DOUBLE)} AND abs({number}) < double('Infinity') THEN {number} END",
                 expected="a number",
             )
@@ -89,11 +89,11 @@ def described(type_: ColumnType) -> str:
     return f"JSON of the type {type_.ddl}"
 
 
-def _decimal(type_: DecimalType, text: str) -> Conversion:
+def _decimal(type_: DecimalType, text: str) -> TypeConversion:
     trimmed = _trimmed(text)
     # Zeros at the end of a fraction change nothing. Other digits beyond the scale would be rounded away.
     pattern = f"^[+-]?[0-9]+([.](?=[0-9])[0-9]{{0,{type_.scale}}}0*)?(?!(?s:.))"
-    return Conversion(
+    return TypeConversion(
         sql=f"CASE WHEN {trimmed} RLIKE {string_literal(pattern)} THEN try_cast({trimmed} AS {type_.ddl}) END",
         expected=(
             f"a number of at most {type_.precision - type_.scale} digits before and {type_.scale} after the point"
@@ -102,11 +102,11 @@ def _decimal(type_: DecimalType, text: str) -> Conversion:
     )
 
 
-def _timestamp(text: str, is_number: str) -> Conversion:
+def _timestamp(text: str, is_number: str) -> TypeConversion:
     zoned = f"CASE WHEN {text} RLIKE {string_literal(_HAS_ZONE)} THEN upper({text}) ELSE concat(upper({text}), 'Z') END"
     at = f"try_cast({zoned} AS TIMESTAMP)"
     millis = f"try_cast({text} AS BIGINT)"
-    return Conversion(
+    return TypeConversion(
         sql=(
             f"CASE WHEN {text} RLIKE {string_literal(_TIME)}"
             f" THEN CASE WHEN {at} BETWEEN {_FIRST_TIME} AND {_LAST_TIME} THEN {at} END"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -109,7 +109,7 @@ class DeclaredTransforms:
                 return self._python(index, transform, rows)
 
     @contextmanager
-    def views(self) -> Iterator[None]:
+    def views(self) -> Generator[None]:
         """Keep the views that `sql` transforms read from until the end of the block."""
         try:
             yield

@@ -30,7 +30,7 @@ from etl_assets.contracts.columns import Column
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.contracts.rules import NotNull
 from etl_assets.contracts.sql_text import identifier, string_literal
-from etl_assets.transforms.conversions import Conversion, conversion, described
+from etl_assets.transforms.conversions import TypeConversion, conversion, described
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -175,7 +175,7 @@ def _from_json(text: str, name: str, ddl: str) -> str:
     return parsed
 
 
-def _conversion(each: RecordColumn, text: str) -> Conversion | None:
+def _conversion(each: RecordColumn, text: str) -> TypeConversion | None:
     """Return the conversion of a simple column; None for a nested one."""
     type_ = each.column.parsed_type
     if not isinstance(type_, ScalarType | DecimalType):

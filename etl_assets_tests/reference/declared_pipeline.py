@@ -1,0 +1,140 @@
+"""A declared pipeline for tests: records committed as its ingest commits them, and the step that makes its table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from etl_assets.contracts import canonical_json
+from etl_assets.contracts.columns import Column, TableContract
+from etl_assets.contracts.spark_types import struct_type
+from etl_assets.delta.commit import Write, commit
+from etl_assets.delta.create import ensure_table
+from etl_assets.delta.session import frame_of
+from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.pipeline import Pipeline
+from etl_assets.pipelines.spec import PipelineSpec
+from etl_assets.pipelines.stage import Stage
+from etl_assets.placement.domains import FailureDomain
+from etl_assets.steps.load_table import LoadTable
+from etl_assets.steps.step import ReadMode, StepContext, StepReport
+
+NOW = dt.datetime(2026, 1, 7, 12, tzinfo=dt.UTC)
+DAY = dt.date(2026, 1, 5)
+COUNTRIES = TableContract(
+    name="countries",
+    description="Countries.",
+    columns=(
+        Column("code", "STRING", "The code."),
+        Column("region", "STRING", "The region.", nullable=True),
+    ),
+    merge_key=("code",),
+)
+PEOPLE: Mapping[str, Any] = {
+    "name": "people",
+    "source": {"type": "files", "path": "landing/people/*.jsonl"},
+    "columns": {
+        "id": {"type": "string", "required": True, "not_empty": True},
+        "age": {"type": "int", "at_least": 0},
+        "country": "string",
+        "updated_at": "timestamp",
+    },
+    "table": {"keys": ["id"], "sequence_by": "updated_at"},
+}
+"""The declaration of most tests."""
+
+
+def declared(**changes: Any) -> PipelineSpec:
+    """`PEOPLE` with some fields replaced."""
+    return PipelineSpec.model_validate({**PEOPLE, **changes})
+
+
+def no_step(arguments: Any) -> Any:
+    raise AssertionError(arguments)
+
+
+def tables_of(spec: PipelineSpec) -> DeclaredTables:
+    """The tables of a pipeline beside `COUNTRIES`."""
+    return DeclaredTables(spec=spec, contract_of=_others.table)
+
+
+def _stage(table: TableContract, *inputs: str, rejects: TableContract | None = None) -> Stage:
+    return Stage(table=table, build_step=no_step, group="test", inputs=inputs, rejects=rejects)
+
+
+_others = Catalog(pipelines=(Pipeline(name="reference", reference=(_stage(COUNTRIES),)),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """A pipeline in a root folder."""
+
+    root: Path
+    session: Callable[[], Any]
+    spec: PipelineSpec = field(default_factory=declared)
+
+    @property
+    def tables(self) -> DeclaredTables:
+        return tables_of(self.spec)
+
+    @property
+    def context(self) -> StepContext:
+        tables = self.tables
+        path = (
+            _stage(tables.source, rejects=tables.source_rejects),
+            _stage(tables.table, tables.source.name, rejects=tables.rejects),
+        )
+        catalog = Catalog(pipelines=(*_others.pipelines, Pipeline(name=self.spec.name, path=path)))
+        domain = FailureDomain(name="local", root=self.root, catalog=catalog)
+        return StepContext(session=self.session, domain=domain, clock=lambda: NOW, lock_wait_seconds=30)
+
+    def accept(self, records: Sequence[Any], *, day: dt.date = DAY) -> None:
+        """Commit records to the source table as one batch, in their order."""
+        contract = self.tables.source
+        table = self.context.table(contract.name)
+        base = ensure_table(table)
+        snapshot = table.snapshot(base)
+        assert snapshot is not None
+        first = snapshot.row_count()
+        rows = []
+        for offset, record in enumerate(records, first):
+            value, _ = canonical_json.parse(json.dumps(record, ensure_ascii=False).encode())
+            text = canonical_json.write(value).decode()
+            fingerprint = hashlib.sha256(text.encode()).hexdigest()
+            position = f"{day}/a.jsonl:{offset + 1}"
+            rows.append((offset, position, text, fingerprint, "files", position, "local", NOW, base + 1, day))
+        self._commit(contract, rows)
+
+    def keep_countries(self, regions: Mapping[str, str | None]) -> None:
+        self._commit(COUNTRIES, list(regions.items()))
+
+    def _commit(self, contract: TableContract, rows: Sequence[Sequence[Any]]) -> None:
+        table = self.context.table(contract.name)
+        base = ensure_table(table)
+        frame = frame_of(self.session(), rows, struct_type(contract))
+        commit(table, Write(rows=frame, base_version=base))
+
+    def load(self, mode: ReadMode = ReadMode.INCREMENTAL) -> StepReport:
+        return LoadTable(context=self.context, mode=mode, tables=self.tables).run()
+
+    def rows(self, name: str | None = None, order_by: str = "id") -> list[dict[str, Any]]:
+        """All rows of a table, by default the pipeline's, read by delta-rs; empty when it does not exist."""
+        snapshot = self.context.table(name or self.spec.table_name).snapshot()
+        rows = [] if snapshot is None else snapshot.dataset().to_table().to_pylist()
+        return sorted(rows, key=lambda row: str(row[order_by]))
+
+    def rows_by_spark(self) -> list[dict[str, Any]]:
+        """The pipeline's rows as Spark reads a table whose columns have changed."""
+        path = str(self.context.table(self.spec.table_name).path)
+        return self.session().read.format("delta").load(path).orderBy("id").toArrow().to_pylist()
+
+    def dead_letters(self) -> list[tuple[int, str, str]]:
+        """Offset, reason and error of the rejected records."""
+        rows = self.rows(self.tables.rejects.name, "original_offset")
+        return sorted((row["original_offset"], row["reason"], row["error"]) for row in rows)

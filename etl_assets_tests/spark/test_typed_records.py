@@ -1,0 +1,182 @@
+"""Records become typed columns as the plain-Python reference says, whatever stands in them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from etl_assets.contracts import canonical_json
+from etl_assets.contracts.columns import Column
+from etl_assets.contracts.rules import AtLeast, NotEmpty
+from etl_assets.delta.session import frame_of
+from etl_assets.transforms.typed_records import RecordColumn, typed_records
+from etl_assets_tests.reference.typed_values import WRONG, text_of, typed
+
+pytestmark = pytest.mark.spark
+TYPES = (
+    "STRING", "INT", "BIGINT", "DECIMAL(18,2)", "DECIMAL(38,10)", "BOOLEAN", "DATE", "TIMESTAMP", "DOUBLE",
+)  # fmt: skip
+NAMES = ("a", "A", "a.b", "it's", 'quo"te', "straße ü", "$x", "`tick`", "back\\slash")
+
+
+def column(name: str, type_: str, field: str | None = None, **options: Any) -> RecordColumn:
+    options.setdefault("nullable", True)
+    return RecordColumn(column=Column(name, type_, "A column.", **options), field=field or name)
+
+
+def parsed(spark: Any, records: list[str], columns: list[RecordColumn]) -> list[dict[str, Any]]:
+    rows = frame_of(spark, list(enumerate(records)), "offset BIGINT, record STRING")
+    found = typed_records(rows, columns).toArrow().to_pylist()
+    return sorted(found, key=lambda row: row["_offset"])
+
+
+def canonical(record: Any) -> str:
+    value, _ = canonical_json.parse(json.dumps(record, ensure_ascii=False).encode())
+    return canonical_json.write(value).decode()
+
+
+digits = st.from_regex(r"[+-]?[0-9]{1,25}(\.[0-9]{1,12})?", fullmatch=True)
+numbers = st.one_of(
+    st.integers(-(10**37), 10**37),
+    st.sampled_from([0, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1]),
+    st.decimals(allow_nan=False, allow_infinity=False, places=10, min_value=-(10**20), max_value=10**20),
+    st.sampled_from([Decimal("0.1"), Decimal("12.50"), Decimal("0.1000000000000000055511151231257827"),
+                     Decimal("1234567890123456789.01"), Decimal("0.0001"), Decimal("123456789.125")]),
+)  # fmt: skip
+times = st.one_of(
+    st.datetimes(min_value=dt.datetime(1, 1, 1), max_value=dt.datetime(9999, 12, 31)).map(
+        lambda at: at.isoformat()
+    ),
+    st.from_regex(
+        r"(0000|0001|2024|9999)-(02|13|12)-(29|31)[Tt ](00|23|24):(00|59|60)(:(00|60)(\.[0-9]{1,9})?)?([Zz]|[+-](00|14|18|19):(00|30|60))?",
+        fullmatch=True,
+    ),
+)
+texts = st.one_of(
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=8),
+    digits,
+    digits.map(lambda text: f" {text}\t"),
+    st.sampled_from(["true", "FALSE", " True ", "1e5", "1E+400", "NaN", "Infinity", "1.", ".5", "-", "+", "0x1F",
+                     "1_000", "12.500", "12.505", "007", "٣", "5\n", "[1]", '{"a":1}', '1"', "1\\", "null", "12d", "1L",
+                     "2024-02-29", "2023-02-29", "0000-01-01", "2024-1-1", "2024-02-29 ", "2024-02-29\n"]),
+    times,
+)  # fmt: skip
+values = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=2),
+    max_leaves=3,
+)
+records = st.dictionaries(st.sampled_from(NAMES), values, max_size=len(NAMES))
+
+
+def spelled(value: Any) -> str:
+    """A record as canonical JSON with every digit."""
+    text = text_of(value)
+    parsed, _ = canonical_json.parse(text.encode())
+    return canonical_json.write(parsed).decode()
+
+
+@settings(
+    max_examples=4,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],  # each example is a Spark job: shrinking would take minutes
+)
+@given(st.lists(records, min_size=60, max_size=60))
+def test_every_value_becomes_what_the_reference_says(engine, drawn):
+    """One Spark job for all records and types: each field is taken as three types."""
+    session = engine.spark_session.newSession()
+    columns = [
+        column(f"c{number}_{kind}", TYPES[(number + kind) % len(TYPES)], name)
+        for number, name in enumerate(NAMES)
+        for kind in (0, 3, 7)
+    ]
+    found = parsed(session, [spelled(record) for record in drawn], columns)
+    for record, row in zip(drawn, found, strict=True):
+        first_wrong = None
+        for each in columns:
+            value = record.get(each.field)
+            expected = typed(value, each.column.type)
+            if expected is WRONG:
+                first_wrong = first_wrong or each.label
+                expected = None
+            assert row[each.column.name] == expected, (each.field, each.column.type, value)
+        if first_wrong is None:
+            assert (row["_reason"], row["_error"]) == (None, None)
+        else:
+            assert row["_reason"] == "WrongType"
+            assert row["_error"].startswith(f"{first_wrong} is not of the type "), row["_error"]
+
+
+def test_the_first_problem_in_the_order_of_the_columns_is_the_reason(spark):
+    columns = [
+        column("id", "STRING", nullable=False, rules=(NotEmpty(),)),
+        column("age", "INT", "Age", rules=(AtLeast(0),)),
+        column("at", "TIMESTAMP"),
+    ]
+    rows = [
+        {"id": "x", "Age": 3, "at": 1_700_000_000_000},
+        {"id": None, "Age": "much"},
+        {"Age": "much"},
+        {"id": "", "Age": "much"},
+        {"id": "x", "Age": "much", "at": "never"},
+        {"id": "x", "Age": -1, "at": "never"},
+        {"id": "x", "at": "1700000000000"},
+    ]
+    found = parsed(spark, [canonical(row) for row in rows], columns)
+    assert [(row["_reason"], row["_error"]) for row in found] == [
+        (None, None),
+        ("MissingField", "id is missing or null"),
+        ("MissingField", "id is missing or null"),
+        ("ContractViolation", "id must not be empty"),
+        (
+            "WrongType",
+            "age (the field 'Age') is not of the type INT: it must be a whole number from -2147483648 to 2147483647",
+        ),
+        ("ContractViolation", "age must be at least 0"),
+        (
+            "WrongType",
+            "at is not of the type TIMESTAMP: it must be a time as in RFC 3339, a time without zone in UTC, or whole"
+            " milliseconds since 1970",
+        ),
+    ]
+    assert found[0]["at"] == dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
+
+
+def test_nested_values_are_read_from_json_and_from_texts_with_json(spark):
+    columns = [
+        column("tags", "ARRAY<STRING>"),
+        column("sizes", "MAP<STRING, DECIMAL(18,2)>"),
+        column("place", "STRUCT<city: STRING, zip: INT>"),
+    ]
+    good = {"tags": ["a", None], "sizes": {"x": 1.25}, "place": {"city": "Köln", "zip": 5}}
+    rows = [
+        good,
+        {name: json.dumps(value) for name, value in good.items()},
+        {},
+        {"tags": "a"},
+        {"sizes": {"x": "much"}},
+        {"place": {"zip": 1.5}},
+        {"place": [1]},
+    ]
+    found = parsed(spark, [canonical(row) for row in rows], columns)
+    wanted = {
+        "tags": ["a", None],
+        "sizes": [("x", Decimal("1.25"))],
+        "place": {"city": "Köln", "zip": 5},
+    }
+    assert [{name: row[name] for name in wanted} for row in found[:3]] == [
+        wanted,
+        wanted,
+        dict.fromkeys(wanted),
+    ]
+    assert [row["_reason"] for row in found] == [None] * 3 + ["WrongType"] * 4
+    assert (
+        found[3]["_error"]
+        == "tags is not of the type ARRAY<STRING>: it must be JSON of the type ARRAY<STRING>"
+    )
