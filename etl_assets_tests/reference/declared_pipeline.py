@@ -50,6 +50,12 @@ PEOPLE: Mapping[str, Any] = {
 """The declaration of most tests."""
 
 
+def canonical(text: str) -> str:
+    """JSON in its canonical form."""
+    value, is_fast = canonical_json.parse(text.encode())
+    return (canonical_json.write_fast(value) if is_fast else canonical_json.write(value)).decode()
+
+
 def declared(**changes: Any) -> PipelineSpec:
     """`PEOPLE` with some fields replaced."""
     return PipelineSpec.model_validate({**PEOPLE, **changes})
@@ -68,7 +74,7 @@ def _stage(table: TableContract, *inputs: str, rejects: TableContract | None = N
     return Stage(table=table, build_step=no_step, group="test", inputs=inputs, rejects=rejects)
 
 
-_others = Catalog(pipelines=(Pipeline(name="reference", reference=(_stage(COUNTRIES),)),))
+_others = Catalog(pipelines=(Pipeline(name="reference", path=(), reference=(_stage(COUNTRIES),)),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +110,7 @@ class Declared:
         first = snapshot.row_count()
         rows = []
         for offset, record in enumerate(records, first):
-            value, _ = canonical_json.parse(json.dumps(record, ensure_ascii=False).encode())
-            text = canonical_json.write(value).decode()
+            text = canonical(json.dumps(record))
             fingerprint = hashlib.sha256(text.encode()).hexdigest()
             position = f"{day}/a.jsonl:{offset + 1}"
             rows.append((offset, position, text, fingerprint, "files", position, "local", NOW, base + 1, day))
