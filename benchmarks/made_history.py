@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measure import run_script
 from benchmarks.options import Options, script_environment
-from etl_assets.installed import installed_catalog
+from etl_assets.installed import built_in_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ class History:
     @property
     def name(self) -> str:
         """Names the size and the columns of the tables, so that a history of older columns is not taken for it."""
-        columns = repr([(table.name, table.columns) for table in installed_catalog().tables])
+        columns = repr([(table.name, table.columns) for table in built_in_catalog().tables])
         return f"history-{self.events}-{self.days}-{hashlib.sha256(columns.encode()).hexdigest()[:8]}"
 
 

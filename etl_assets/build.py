@@ -82,5 +82,6 @@ def platform_resources(settings: Settings) -> dict[str, Any]:
             timeout_seconds=domain.timeout_seconds,
             spark=spark,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
+            home=str(settings.home),
         ),
     }

@@ -1,16 +1,82 @@
-"""The pipelines that an installation runs."""
+"""The pipelines that an installation runs: the built-in ones, and those declared in its home folder."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
+from pathlib import Path
 
 from etl_assets.orders.pipeline import ORDERS
 from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.cross_checks import checked, contracts_of
+from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.pipeline import Pipeline
+from etl_assets.pipelines.pipeline_file import (
+    PipelineFile,
+    is_pipeline_file,
+    pipelines_folder,
+    read_pipeline_files,
+)
 from etl_assets.pipelines.system_tables import SYSTEM_TABLES
 from etl_assets.steps.dead_letters_pipeline import dead_letters_pipeline
+from etl_assets.steps.declared_pipeline import declared_pipeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """What an installation runs.
+
+    Attributes:
+        catalog: All pipelines that can run.
+        files: The pipeline files, those with problems included.
+    """
+
+    catalog: Catalog
+    files: tuple[PipelineFile, ...] = ()
+
+    @property
+    def broken(self) -> tuple[PipelineFile, ...]:
+        """The files that cannot be used."""
+        return tuple(file for file in self.files if file.spec is None)
 
 
 @functools.cache
-def installed_catalog() -> Catalog:
-    """Return the catalog of the installed pipelines."""
-    return Catalog(pipelines=(ORDERS, dead_letters_pipeline([ORDERS])), system_tables=SYSTEM_TABLES)
+def built_in_catalog() -> Catalog:
+    """Return the catalog of an installation without pipeline files."""
+    return _catalog()
+
+
+def installed(home: Path) -> Installed:
+    """Return the pipelines of an installation. Its files are read again when one of them has changed.
+
+    Raises:
+        OSError: the folder of pipeline files cannot be listed.
+    """
+    folder = pipelines_folder(home)
+    if not folder.is_dir():
+        return Installed(catalog=built_in_catalog())
+    seen = tuple(
+        (each.name, status.st_mtime_ns, status.st_size)
+        for each in sorted(folder.iterdir())
+        if is_pipeline_file(each)
+        for status in [each.lstat()]
+    )
+    return _installed(folder, seen) if seen else Installed(catalog=built_in_catalog())
+
+
+@functools.lru_cache(maxsize=8)
+def _installed(folder: Path, seen: tuple[tuple[str, int, int], ...]) -> Installed:
+    base = built_in_catalog()
+    files = checked(read_pipeline_files(folder), base)
+    contracts = contracts_of(files, base)
+    declared = [
+        declared_pipeline(DeclaredTables(spec=file.spec, contract_of=contracts.__getitem__))
+        for file in files
+        if file.spec is not None
+    ]
+    return Installed(catalog=_catalog(*declared), files=files)
+
+
+def _catalog(*declared: Pipeline) -> Catalog:
+    pipelines = (ORDERS, *declared)
+    return Catalog(pipelines=(*pipelines, dead_letters_pipeline(pipelines)), system_tables=SYSTEM_TABLES)

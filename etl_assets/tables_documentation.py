@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.reasons import OUTCOME_MEANINGS, REASON_MEANINGS
-from etl_assets.installed import installed_catalog
+from etl_assets.installed import built_in_catalog
 from etl_assets.markdown_table import markdown_table
 
 _INTRODUCTION = """\
@@ -38,7 +38,7 @@ def render_table(contract: TableContract) -> str:
 
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
-    for contract in installed_catalog().tables:
+    for contract in built_in_catalog().tables:
         yield from _table_lines(contract)
     yield from _words("Outcomes", "What became of a record at one stage.", OUTCOME_MEANINGS.items())
     yield from _words("Dead letter reasons", "Why a record was refused.", REASON_MEANINGS.items())

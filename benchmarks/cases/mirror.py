@@ -24,7 +24,7 @@ from benchmarks.options import Options
 from benchmarks.report import Figure, figure
 from etl_assets.delta.replication import Replication
 from etl_assets.delta.table import Snapshot
-from etl_assets.installed import installed_catalog
+from etl_assets.installed import built_in_catalog
 from etl_assets.mirroring.checkpoints import EVERY
 from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.mirroring.locator import Role
@@ -124,7 +124,7 @@ def _placement(work: Path) -> Placement:
                 root=Path(site.root),
                 sites=sites,
                 observations=observations,
-                catalog=installed_catalog(),
+                catalog=built_in_catalog(),
             )
             for site in sites
         ),

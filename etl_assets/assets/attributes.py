@@ -3,6 +3,7 @@
 They are description, owners, kinds, group, partitions, policies and pool.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -17,7 +18,13 @@ IO_MANAGER = "delta"
 
 
 def attributes(
-    contract: TableContract, settings: Settings, *, group: str, daily: bool = True, automated: bool = True
+    contract: TableContract,
+    settings: Settings,
+    *,
+    group: str,
+    daily: bool = True,
+    automated: bool = True,
+    owners: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the arguments of `@dg.asset` for a table.
 
@@ -26,6 +33,7 @@ def attributes(
         settings: The platform file.
         group: Group in the asset graph.
         daily: Whether the asset has one partition per day of arrival; otherwise it has none.
+        owners: Its owners; by default the platform file's.
         automated: Whether it is materialized after its inputs; otherwise by a sensor or by hand.
     """
     catalog = settings.catalog()
@@ -35,7 +43,7 @@ def attributes(
         "name": contract.name,
         "description": contract.description,
         "metadata": definition_metadata(contract, catalog, path),
-        "owners": list(settings.owners),
+        "owners": list(owners or settings.owners),
         "kinds": {"pyspark", "deltalake"},
         "group_name": group,
         "partitions_def": daily_partitions(settings.start_date) if daily else None,

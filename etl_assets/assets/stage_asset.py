@@ -29,6 +29,7 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
             group=stage.group,
             daily=stage.table.is_daily,
             automated=bool(stage.inputs),
+            owners=stage.owners,
         ),
         deps=_dependencies(stage, settings.catalog()),
     )

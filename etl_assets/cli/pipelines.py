@@ -40,7 +40,7 @@ def pipelines() -> None:
 def new(name: str, sample: Path | None, as_json: bool) -> None:
     """Write a declaration to begin with, `pipelines/NAME.yaml`. A file that exists is not touched."""
     from etl_assets.errors import SettingsError
-    from etl_assets.installed import installed_catalog
+    from etl_assets.installed import built_in_catalog
     from etl_assets.pipelines.cross_checks import checked
     from etl_assets.pipelines.json_schema import schema_text
     from etl_assets.pipelines.pipeline_file import parse_pipeline, pipelines_folder, read_pipeline_files
@@ -53,7 +53,7 @@ def new(name: str, sample: Path | None, as_json: bool) -> None:
     content = starting_file(name, None if sample is None else read_sample(sample), home).encode()
     path = folder / f"{name if os.sep not in name else 'NAME'}.yaml"
     others = read_pipeline_files(folder)
-    *_, found = checked([*others, parse_pipeline(content, path)], installed_catalog())
+    *_, found = checked([*others, parse_pipeline(content, path)], built_in_catalog())
     for problem in found.problems:
         raise SettingsError(
             f"no pipeline can be made: {problem.message}", fix=problem.fix, field=problem.field
@@ -173,7 +173,7 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
 
     A file from outside stands for the one of the same name in the folder. An installation is not needed for it.
     """
-    from etl_assets.installed import installed_catalog
+    from etl_assets.installed import built_in_catalog
     from etl_assets.pipelines.cross_checks import checked
     from etl_assets.pipelines.pipeline_file import pipelines_folder, read_pipeline_file, read_pipeline_files
     from etl_assets.settings import load_installation, load_settings
@@ -181,7 +181,7 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     folder = pipelines_folder((load_settings() if outside else load_installation()).home)
     read = {file.path.name: file for file in read_pipeline_files(folder)}
     read |= {path.name: read_pipeline_file(path) for path in outside or () if not _is_same(path, folder)}
-    return [*checked([read[name] for name in sorted(read)], installed_catalog())]
+    return [*checked([read[name] for name in sorted(read)], built_in_catalog())]
 
 
 def _is_same(path: Path, folder: Path) -> bool:
@@ -217,10 +217,10 @@ def _named(named: str, files: list[PipelineFile]) -> PipelineFile:
 
 def _contract_of(files: list[PipelineFile]) -> Any:
     """Return a function that returns the contract of a table, built-in or declared."""
-    from etl_assets.installed import installed_catalog
+    from etl_assets.installed import built_in_catalog
     from etl_assets.pipelines.cross_checks import contracts_of
 
-    return contracts_of(files, installed_catalog()).__getitem__
+    return contracts_of(files, built_in_catalog()).__getitem__
 
 
 def _as_json(file: PipelineFile) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from etl_assets import environment
 from etl_assets.instance import with_driver
-from etl_assets.settings import platform_file
+from etl_assets.pipelines.pipeline_file import is_pipeline_file, pipelines_folder
+from etl_assets.settings import home_folder, platform_file
 
 _PACKAGE = Path(__file__).parents[1]
 _OF_A_RUN = (environment.HOME.name, environment.FAILPOINT.name)
@@ -27,6 +28,9 @@ def loaded_state(environ: Mapping[str, str]) -> str:
     facts.append(_version(Path(sysconfig.get_paths()["purelib"])))
     file = platform_file(environ)
     facts.append(file.read_text("utf-8", errors="replace") if file.is_file() else "")
+    folder = pipelines_folder(home_folder(environ))
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    facts += (f"{each} {_version(each)}" for each in files if is_pipeline_file(each))
     facts += (f"{key}={value}" for key, value in variables(environ).items())
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 

@@ -33,7 +33,7 @@ from etl_assets.delta.table import Table
 from etl_assets.delta.write_spec import WriteMode, WriteSpec
 from etl_assets.error_policy import spark_went_away
 from etl_assets.errors import ContractError, NotFound
-from etl_assets.installed import installed_catalog
+from etl_assets.installed import built_in_catalog, installed
 from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.io_managers.loading import (
     before_the_first,
@@ -49,6 +49,7 @@ from etl_assets.io_managers.requested_frames import as_requested
 from etl_assets.io_managers.returned_frames import spark_frame
 from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.mirroring.locator import Role
+from etl_assets.pipelines.catalog import Catalog
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.observations import Observations
 from etl_assets.placement.site import Site
@@ -73,6 +74,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             several.
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
+        home: Home folder of the installation, for its declared pipelines; empty if it has none.
 
     Guarantees:
 
@@ -90,6 +92,12 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     spark: dg.ResourceDependency[SparkResource]
     lock_wait_seconds: float = 60.0
+    home: str = ""
+
+    @property
+    def _catalog(self) -> Catalog:
+        """The tables of the installation."""
+        return installed(Path(self.home)).catalog if self.home else built_in_catalog()
 
     def table_of(self, key: dg.AssetKey, *, users: bool = False) -> Table:
         """Return the table of an asset.
@@ -109,7 +117,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
                 asset=key.to_user_string(),
             )
         try:
-            contract = None if users else installed_catalog().table(name)
+            contract = None if users else self._catalog.table(name)
         except NotFound:
             contract = None
         sites = tuple(
@@ -121,6 +129,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             sites=sites,
             observations=Observations(Path(self.health)) if self.health else None,
             timeout_seconds=self.timeout_seconds,
+            catalog=self._catalog,
         )
         return Table(name=name, domain=domain, contract=contract)
 

@@ -39,9 +39,7 @@ class Spec(BaseModel):
 
 
 _MAX_TYPE_CHARACTERS = 1_000
-_TYPES = (
-    "use string, int, bigint, timestamp, date, boolean, decimal(18,2), array<…>, map<…, …> or struct<name: …>"
-)
+_TYPES = "use string, int, bigint, double, timestamp, date, boolean, decimal(18,2), array<…>, map<…, …> or struct<name: …>"
 _OTHER_WORDS = {
     "integer": "int",
     "smallint": "int",
@@ -57,11 +55,10 @@ _OTHER_WORDS = {
     "decimal": "decimal(18,2)",
     "numeric": "decimal(18,2)",
     "number": "decimal(18,2)",
-    "float": "decimal(18,2)",
-    "double": "decimal(18,2)",
+    "float": "double",
     "list": "array<string>",
 }
-"""What types are called elsewhere. Floating point is left out on purpose: see `contracts/column_types.py`."""
+"""What types are called elsewhere."""
 
 
 def _column_type(value: str) -> str:

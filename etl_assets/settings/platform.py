@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from etl_assets.installed import installed_catalog
+from etl_assets.installed import installed
 from etl_assets.mirroring.locator import Role
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.placement_class import PlacementClass
@@ -145,7 +145,7 @@ class Settings(Section):
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""
-        return installed_catalog()
+        return installed(self.home).catalog
 
     def placement(self) -> Placement:
         """Return the configured failure domains and the placement policy."""

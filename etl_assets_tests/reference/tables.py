@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from etl_assets.installed import installed_catalog
+from etl_assets.installed import built_in_catalog
 from etl_assets.placement.domains import FailureDomain
 
-CATALOG = installed_catalog()
+CATALOG = built_in_catalog()
 ALL_TABLES = CATALOG.tables
 
 

@@ -1,0 +1,125 @@
+"""A declared pipeline as a value: its two stages, from the source to the table of records, and to the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets.ingest.build_step import ingest_files
+from etl_assets.pipelines.cross_checks import lookups
+from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.pipeline import Pipeline
+from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.spec import FilesSource
+from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
+from etl_assets.pipelines.undo_policy import UndoPolicy
+
+if TYPE_CHECKING:
+    from etl_assets.ingest.file_source import FileSource
+    from etl_assets.placement.domains import FailureDomain
+    from etl_assets.settings import Settings
+    from etl_assets.sources.formats import RecordFormat
+    from etl_assets.steps.step import Step, StepArguments
+
+FILES = "files"
+"""Name of the source of files, in the columns `source` of its tables."""
+_DAY = "{day}"
+
+
+def declared_pipeline(tables: DeclaredTables) -> Pipeline:
+    """Return the pipeline of a declaration.
+
+    Raises:
+        ContractError: parts of the declaration contradict each other.
+    """
+    spec = tables.spec
+    kept = UndoPolicy(
+        refusal="its records were acknowledged, and their files would not be read again",
+        fix=f"to make the rows of {tables.table.name} again: `etl-assets reprocess --tables {tables.table.name}`",
+    )
+    return Pipeline(
+        name=spec.name,
+        path=(
+            Stage(
+                table=tables.source,
+                build_step=ingest_files(tables.source.name),
+                group=spec.name,
+                placement=PlacementClass.INGEST,
+                source=_opened(spec.source, tables.source.name),
+                rejects=tables.source_rejects,
+                undo=kept,
+                undo_of_rejects=kept,
+                owners=spec.owners,
+            ),
+            Stage(
+                table=tables.table,
+                build_step=_load(tables),
+                group=spec.name,
+                inputs=(tables.source.name,),
+                lookups=tuple(dict.fromkeys(name for _, name in lookups(spec))),
+                rejects=tables.rejects,
+                undo_of_rejects=UndoPolicy(
+                    refusal=f"it belongs to the rows of {tables.table.name}",
+                    fix=f"restore {tables.table.name}, or reprocess it: the rejected rows go along",
+                ),
+                owners=spec.owners,
+            ),
+        ),
+    )
+
+
+def _load(tables: DeclaredTables) -> BuildStep:
+    def build(arguments: StepArguments) -> Step:
+        from etl_assets.steps.load_table import LoadTable
+
+        return LoadTable(context=arguments.context, mode=arguments.mode, tables=tables)
+
+    return build
+
+
+def _opened(source: FilesSource, table: str) -> OpenSource:
+    """Return what opens a source in an installation."""
+
+    def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
+        from etl_assets.ingest.file_source import FileSource
+        from etl_assets.ingest.json_records import JsonRecords
+        from etl_assets.sources.landing import REPLAYS, Folders
+        from etl_assets.sources.replays import replays_folder
+
+        path = Path(source.path).expanduser()
+        by_day = path.parent.name == _DAY
+        folder = path.parent.parent if by_day else path.parent
+        return FileSource(
+            folders=(
+                Folders(
+                    source=FILES,
+                    path=settings.home / folder,
+                    format=_format(source),
+                    pattern=path.name,
+                    by_day=by_day,
+                ),
+                Folders(source=REPLAYS, path=replays_folder(domain, table)),
+            ),
+            records=JsonRecords(id_fields=source.id, max_record_bytes=source.max_record_bytes),
+            settle_seconds=source.settle_seconds,
+            max_batch_bytes=settings.landing.max_batch_bytes,
+        )
+
+    return open_source
+
+
+def _format(source: FilesSource) -> RecordFormat:
+    """Return the declared format, or the one that the file names show."""
+    from etl_assets.pipelines.spec import FileFormat
+    from etl_assets.sources.formats import Csv, JsonLines, Parquet
+
+    csv = Csv(delimiter=source.delimiter, null_value=source.null_value)
+    formats: dict[FileFormat, RecordFormat] = {
+        FileFormat.JSON_LINES: JsonLines(),
+        FileFormat.CSV: csv,
+        FileFormat.PARQUET: Parquet(),
+    }
+    if source.format is not None:
+        return formats[source.format]
+    by_name = (each for each in formats.values() if source.path.endswith(each.suffixes))
+    return next(by_name, formats[FileFormat.JSON_LINES])
