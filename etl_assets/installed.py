@@ -6,6 +6,8 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from etl_assets.contracts.columns import TableContract
+from etl_assets.errors import NotFound
 from etl_assets.orders.pipeline import ORDERS
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.cross_checks import checked, contracts_of
@@ -69,8 +71,14 @@ def _installed(folder: Path, seen: tuple[tuple[str, int, int], ...]) -> Installe
     base = built_in_catalog()
     files = checked(read_pipeline_files(folder), base)
     contracts = contracts_of(files, base)
+
+    def contract_of(name: str) -> TableContract:
+        if name not in contracts:
+            raise NotFound(f"there is no table {name!r}", fix="name a table of the catalog", table=name)
+        return contracts[name]
+
     declared = [
-        declared_pipeline(DeclaredTables(spec=file.spec, contract_of=contracts.__getitem__))
+        declared_pipeline(DeclaredTables(spec=file.spec, contract_of=contract_of))
         for file in files
         if file.spec is not None
     ]

@@ -122,10 +122,11 @@ class RawExceptions:
         def work(task: ExceptionsTask) -> Iterator[pa.RecordBatch]:
             for day, rows in make.rows_of(task):
                 days = pa.array([day] * rows.num_rows, pa.date32())
-                whole = rows.append_column(DAY_COLUMN, days).select(self.contract.names)
+                whole = rows.append_column(DAY_COLUMN, days).select(names)
                 yield from whole.combine_chunks().to_batches()
 
-        make = self._maker()
+        # Not of `self`, which workers cannot get: it has the session.
+        make, names = self._maker(), self.contract.names
         columns = ", ".join(f"{column.name} {column.type}" for column in self.contract.columns)
         return in_workers(self.spark, self.tasks, work, columns)
 

@@ -114,10 +114,11 @@ class RawRows:
         def work(task: RowsTask) -> Iterator[pa.RecordBatch]:
             for rows in make.rows_of(task):
                 day = pa.array([task.day] * rows.num_rows, pa.date32())
-                whole = rows.append_column(DAY_COLUMN, day).select(self.contract.names)
+                whole = rows.append_column(DAY_COLUMN, day).select(names)
                 yield from whole.combine_chunks().to_batches()
 
-        make = self._maker()
+        # Not of `self`, which workers cannot get: it has the session.
+        make, names = self._maker(), self.contract.names
         columns = ", ".join(f"{column.name} {column.type}" for column in self.contract.columns)
         return in_workers(self.spark, self.tasks, work, columns)
 
