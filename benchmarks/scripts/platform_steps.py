@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etl_assets.installed import built_in_catalog
 from etl_assets.orders.pipeline import ORDERS
 from etl_assets.settings import DomainSettings, LandingSettings, Settings
 
 DATA_PATH = tuple(stage.name for stage in (*ORDERS.reference, *ORDERS.path))
-DERIVED = tuple(stage.name for stage in ORDERS.derived)
+DERIVED = tuple(stage.name for pipeline in built_in_catalog().pipelines for stage in pipeline.derived)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
