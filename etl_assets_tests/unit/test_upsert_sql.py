@@ -29,6 +29,13 @@ def test_with_an_ordering_only_a_newer_row_replaces_the_stored_one():
     )
 
 
+def test_a_tie_breaker_decides_between_rows_of_one_order():
+    text = sql(UpsertSpec(merge_key=("id",), ordering="value", tie_breaker="batch_id"))
+    assert " OR (s.`value` <=> t.`value` AND s.`batch_id` > t.`batch_id`)) THEN UPDATE" in text
+    with pytest.raises(ContractError, match="no `ordering`"):
+        UpsertSpec(merge_key=("id",), tie_breaker="batch_id")
+
+
 def test_without_an_ordering_a_row_that_differs_replaces_but_for_columns_that_are_not_compared():
     text = sql(UpsertSpec(merge_key=("id",)), not_compared=("batch_id",))
     assert "WHEN MATCHED AND NOT (t.`value` <=> s.`value` AND t.`day` <=> s.`day`) THEN UPDATE" in text
