@@ -210,6 +210,12 @@ class DeclaredTables:
                     f"{mine} is {known[mine].type}, and {transform.table}.{theirs} is {other.type}",
                     "compare columns of one type",
                 )
+        if not set(table.merge_key) <= set(transform.on.values()):
+            raise _wrong(
+                f"{place}.on",
+                f"a row may match several rows of {transform.table}",
+                f"compare its whole key: {', '.join(table.merge_key)}",
+            )
         return {
             name: Column(
                 name,

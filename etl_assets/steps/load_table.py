@@ -29,7 +29,7 @@ from etl_assets.delta.session import frame_of
 from etl_assets.delta.staged import StagedRows
 from etl_assets.delta.upsert import UpsertSpec
 from etl_assets.delta.write_spec import WriteMode
-from etl_assets.errors import ExpectationFailed, RowsRefused
+from etl_assets.errors import ExpectationFailed, RowsRefused, SchemaMismatch
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.spec import ExpectationsTransform, OnViolation
@@ -299,6 +299,13 @@ class _Load:
         made.write.parquet(path)
         staged = StagedRows(spark, path, made.schema)
         days = set(staged.here(["partition_date"]).column("partition_date").to_pylist())
+        if None in days:
+            raise SchemaMismatch(
+                f"the transforms of {self.tables.spec.name} make rows whose {OFFSET} is of no record that they got",
+                fix=f"keep `{OFFSET}` of the row of `input` that a row is made from",
+                table=self.table.name,
+                column=OFFSET,
+            )
         rows = staged.frame.select(*made.columns)
         commit_exceptions(
             self.context,
