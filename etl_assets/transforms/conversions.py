@@ -19,7 +19,6 @@ _TIME = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
     "([Zz]|[+-][0-9]{2}:[0-9]{2})?(?!(?s:.))"
 )
-_HAS_ZONE = "([Zz]|[+-][0-9]{2}:[0-9]{2})$"
 _WHOLE_NUMBER = "^-?[0-9]+(?!(?s:.))"
 _DOUBLE = "^[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?(?!(?s:.))"
 _FIRST_MILLIS, _LAST_MILLIS = -62_135_596_800_000, 253_402_300_799_999
@@ -103,13 +102,20 @@ def _decimal(type_: DecimalType, text: str) -> TypeConversion:
 
 
 def _timestamp(text: str, is_number: str) -> TypeConversion:
-    zoned = f"CASE WHEN {text} RLIKE {string_literal(_HAS_ZONE)} THEN upper({text}) ELSE concat(upper({text}), 'Z') END"
+    # A pattern for the zone would cost more than the cast.
+    has_zone = f"upper(right({text}, 1)) = 'Z' OR substring({text}, -6, 1) IN ('+', '-')"
+    zoned = f"CASE WHEN {has_zone} THEN upper({text}) ELSE concat(upper({text}), 'Z') END"
     at = f"try_cast({zoned} AS TIMESTAMP)"
+    at_the_edge = f"{text} < '0001-01-03' OR {text} > '9999-12-29'"
+    bounded = (
+        f"CASE WHEN {at_the_edge} THEN CASE WHEN {at} BETWEEN {_FIRST_TIME} AND {_LAST_TIME} THEN {at} END"
+        f" ELSE {at} END"
+    )
     millis = f"try_cast({text} AS BIGINT)"
     return TypeConversion(
         sql=(
             f"CASE WHEN {text} RLIKE {string_literal(_TIME)}"
-            f" THEN CASE WHEN {at} BETWEEN {_FIRST_TIME} AND {_LAST_TIME} THEN {at} END"
+            f" THEN {bounded}"
             f" WHEN {text} RLIKE {string_literal(_WHOLE_NUMBER)} AND {is_number}"
             f" AND {millis} BETWEEN {_FIRST_MILLIS} AND {_LAST_MILLIS} THEN timestamp_millis({millis}) END"
         ),
