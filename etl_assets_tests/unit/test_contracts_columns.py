@@ -61,7 +61,7 @@ def column(
         (lambda: column(name="amount`; --"), "the column name"),
         (lambda: column(description=""), "the description of amount"),
         (lambda: column(description="two\nlines"), "the description of amount"),
-        (lambda: column(type="DOUBLE"), "is not a type a contract may use"),
+        (lambda: column(type="FLOAT"), "is not a type a contract may use"),
         (lambda: column(type="STRING", rules=(AtLeast(0),)), "which is STRING"),
         (lambda: column(rules=(NotEmpty(),)), "which is INT"),
         (lambda: column(rules=(NotNull(),)), "NotNull follows from nullable=False"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,8 +21,8 @@ from etl_assets.errors import ContractError
 from etl_assets_tests.reference.tables import local_domain
 
 
-def readings(**changes) -> TableContract:
-    fields = {"merge_key": ("reading_id",), "ordering": "celsius"} | changes
+def readings(**changes: Any) -> TableContract:
+    fields: dict[str, Any] = {"merge_key": ("reading_id",), "ordering": "celsius"} | changes
     return TableContract(
         name="readings",
         description="Temperatures.",
