@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from etl_assets.errors import NotFound
 from etl_assets.orders.pipeline import ORDERS
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.cross_checks import checked, contracts_of
-from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.declared import ContractOf, DeclaredTables
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.pipeline_file import (
     PipelineFile,
@@ -66,17 +67,22 @@ def installed(home: Path) -> Installed:
     return _installed(folder, seen) if seen else Installed(catalog=built_in_catalog())
 
 
-@functools.lru_cache(maxsize=8)
-def _installed(folder: Path, seen: tuple[tuple[str, int, int], ...]) -> Installed:
-    base = built_in_catalog()
-    files = checked(read_pipeline_files(folder), base)
-    contracts = contracts_of(files, base)
+def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
+    """Return the function that returns the contract of a table."""
 
     def contract_of(name: str) -> TableContract:
         if name not in contracts:
             raise NotFound(f"there is no table {name!r}", fix="name a table of the catalog", table=name)
         return contracts[name]
 
+    return contract_of
+
+
+@functools.lru_cache(maxsize=8)
+def _installed(folder: Path, seen: tuple[tuple[str, int, int], ...]) -> Installed:
+    base = built_in_catalog()
+    files = checked(read_pipeline_files(folder), base)
+    contract_of = contract_in(contracts_of(files, base))
     declared = [
         declared_pipeline(DeclaredTables(spec=file.spec, contract_of=contract_of))
         for file in files

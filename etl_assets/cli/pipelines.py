@@ -135,16 +135,22 @@ def show(name: str, as_json: bool) -> None:
 @pipelines.command()
 @click.argument("named", metavar="[FILE|NAME]...", nargs=-1)
 @click.option(
-    "--no-import", is_flag=True, help="Do not import the modules of Python functions, which runs their code."
+    "--no-import",
+    is_flag=True,
+    help="Do not import the modules of Python functions, which runs their code; Spark is left out as well.",
+)
+@click.option(
+    "--no-spark", is_flag=True, help="Do not have Spark look at SQL and the results of Python functions."
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a list of objects with all problems, for machines."
 )
-def validate(named: tuple[str, ...], no_import: bool, as_json: bool) -> None:
-    """Validate pipeline files, by default all: fields, columns, names, lookups and Python functions.
+def validate(named: tuple[str, ...], no_import: bool, no_spark: bool, as_json: bool) -> None:
+    """Validate pipeline files, by default all: fields, columns, names, lookups, SQL and Python functions.
 
-    Imports the modules of Python functions, which runs their code. Every problem comes with its line, field and fix. Exit code 1 if
-    a file has problems. SQL is not looked at.
+    Imports the modules of Python functions and calls those of whole frames with a frame without rows, which runs their code. If a
+    file has transforms, Spark starts and analyzes them, which takes some seconds. Every problem comes with its line, field and fix.
+    Exit code 1 if a file has problems.
     """
     files = _checked_files(outside=[Path(each) for each in named if _is_path(each)])
     chosen = [_named(each, files) for each in dict.fromkeys(named)] if named else files
@@ -152,6 +158,11 @@ def validate(named: tuple[str, ...], no_import: bool, as_json: bool) -> None:
         from etl_assets.pipelines.python_functions import function_problems
 
         chosen = [file.with_problems(function_problems(file)) for file in chosen]
+        if not no_spark:
+            from etl_assets.cli.transform_problems import with_transform_problems
+            from etl_assets.settings import load_settings
+
+            chosen = with_transform_problems(load_settings(), chosen, _contract_of(files))
     if as_json:
         click.echo(json.dumps([_as_json(file) for file in chosen]))
     else:
@@ -217,10 +228,10 @@ def _named(named: str, files: list[PipelineFile]) -> PipelineFile:
 
 def _contract_of(files: list[PipelineFile]) -> Any:
     """Return a function that returns the contract of a table, built-in or declared."""
-    from etl_assets.installed import built_in_catalog
+    from etl_assets.installed import built_in_catalog, contract_in
     from etl_assets.pipelines.cross_checks import contracts_of
 
-    return contracts_of(files, built_in_catalog()).__getitem__
+    return contract_in(contracts_of(files, built_in_catalog()))
 
 
 def _as_json(file: PipelineFile) -> dict[str, Any]:
