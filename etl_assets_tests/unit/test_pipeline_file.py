@@ -60,10 +60,10 @@ def declared(name: str, *, table: str | None = None, looks_up: str | None = None
     if table:
         text = text.replace("table:", f"table:\n  name: {table}")
     if looks_up:
-        column = "code" if looks_up == "regions" else "country"
+        mine, key = ("country", "code") if looks_up == "regions" else ("number", "number")
         text += (
             "transforms:\n"
-            f"  - {{type: lookup, table: {looks_up}, on: {{country: {column}}}, columns: {{other: {column}}}}}\n"
+            f"  - {{type: lookup, table: {looks_up}, on: {{{mine}: {key}}}, columns: {{other: {key}}}}}\n"
         )
     return text
 
@@ -96,7 +96,7 @@ columns:
     type: bigint
     at_lest: 1
   Country Code: string
-  amount: double
+  amount: doubel
 transforms:
   - {type: filter, wheer: "x"}
   - {type: fliter, where: "x"}
