@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from etl_assets.contracts import pandera_models
+from etl_assets.contracts.arrow_rules import violations_in_process
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.pandera_models import Violation, violations
 from etl_assets.contracts.rules import (
@@ -313,3 +314,25 @@ def test_a_row_of_raw_events_is_judged_by_its_contract(spark):
     frame = spark.createDataFrame(data, struct_type(contract))
     judged = frame.selectExpr(f"{first_violation(contract.columns)} AS error")
     assert [row.error for row in judged.collect()] == [error for _, error in cases]
+
+
+def test_doubles_are_judged_by_spark_as_by_arrow(spark):
+    contract = TableContract(
+        name="readings",
+        description="Temperatures.",
+        columns=(
+            Column("reading_id", "STRING", "Its id."),
+            Column("celsius", "DOUBLE", "Degrees.", nullable=True, rules=(AtLeast(0), AtMost(1))),
+        ),
+        merge_key=("reading_id",),
+    )
+    values = [1.5, -0.5, float("nan"), None, float("inf"), 0.25]
+    frame = spark.createDataFrame(
+        [(str(number), value) for number, value in enumerate(values)], struct_type(contract)
+    )
+    found = violations(contract, frame)
+    assert [(each.check, each.count) for each in found] == [
+        ("celsius must be at least 0", 1),
+        ("celsius must be at most 1", 3),
+    ]
+    assert violations_in_process(contract, frame.toArrow()) == found

@@ -93,7 +93,7 @@ def test_every_value_becomes_what_the_reference_says(engine, drawn):
                 expected = None
             made = row[each.column.name]
             if isinstance(value, dict | list) and each.column.type == "STRING":
-                made, expected = (json.loads(text, parse_float=Decimal) for text in (made, expected))
+                made, expected = (json.loads(str(text), parse_float=Decimal) for text in (made, expected))
             assert made == expected, (each.field, each.column.type, value)
         if first_wrong is None:
             assert (row["_reason"], row["_error"]) == (None, None)
