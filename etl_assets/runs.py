@@ -14,6 +14,7 @@ from etl_assets.build import build_definitions
 from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import RunFailed
 from etl_assets.partitions import ranges
+from etl_assets.pipelines.catalog import Catalog
 from etl_assets.resources.failures import failed_partitions
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.settings import Settings
@@ -33,7 +34,8 @@ def materialize_days(
 
     If a step fails for some days of a run, Dagster skips the later steps for all its days. So the run's other
     days run again without the failed ones: finished steps find nothing to do, and these days reach the end of
-    the path.
+    the path. Likewise the other pipelines run again without the one that failed, where there are any: each
+    reaches its end, and so do the tables that are made from several pipelines.
 
     Args:
         settings: The platform file.
@@ -45,21 +47,21 @@ def materialize_days(
             file's, and no run spans a gap.
 
     Raises:
-        RunFailed: a run failed. If it failed for some of its days, all other days are done; if not, the runs
-            before it are. `alerts.jsonl` has a line for each failed run.
+        RunFailed: a run failed. All other pipelines are done, but for those that look values up in its tables.
+            If it failed for some of its days, all other days are done; if not, the runs before it are.
+            `alerts.jsonl` has a line for each failed run.
     """
     definitions = build_definitions(settings)
-    names = assets or [stage.name for stage in settings.catalog().stages]
-    job = dg.define_asset_job("platform", selection=dg.AssetSelection.assets(*names))
-    resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("platform")
+    catalog = settings.catalog()
+    names = tuple(assets or (stage.name for stage in catalog.stages))
     cut = partial(
         ranges, max_days=max_days or settings.runs.max_days_per_run, bridge_gaps=max_days is not None
     )
     results, failures = [], []
-    waiting = list(cut(days))
+    waiting = [(first, last, names) for first, last in cut(days)]
     while waiting:
-        first, last = waiting.pop(0)
-        result = resolved.execute_in_process(
+        first, last, chosen = waiting.pop(0)
+        result = _job(definitions, chosen).execute_in_process(
             instance=instance,
             raise_on_error=False,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
@@ -71,12 +73,62 @@ def materialize_days(
             continue
         failures.append((result, first, last))
         _write_alert(settings, result, first, last)
-        if not (failed := _failed_days(result)):
+        failed, others = _failed_days(result), _of_other_pipelines(catalog, chosen, _failed_steps(result))
+        if failed:
+            left = cut(day for day in days if first <= day <= last and day not in failed)
+            again = [(*span, chosen) for span in left]
+            if others:
+                again += [(*span, others) for span in cut(day for day in failed if first <= day <= last)]
+        elif others:
+            again = [(first, last, others)]
+            # It would fail again: what it has not read of the other days waits for the next command.
+            waiting = [(*span, tuple(n for n in of_span if n in others)) for *span, of_span in waiting]
+        else:
             break
-        waiting[:0] = cut(day for day in days if first <= day <= last and day not in failed)
+        waiting[:0] = again
     if failures:
         raise _failed(failures, [each for result in results for each in _materializations(instance, result)])
     return results
+
+
+def _job(definitions: dg.Definitions, names: Sequence[str]) -> dg.JobDefinition:
+    job = dg.define_asset_job("platform", selection=dg.AssetSelection.assets(*names))
+    return dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("platform")
+
+
+def _failed_steps(result: dg.ExecuteInProcessResult) -> set[str]:
+    return {event.step_key or "" for event in result.all_events if event.is_step_failure}
+
+
+def _of_other_pipelines(catalog: Catalog, names: Sequence[str], failed: Collection[str]) -> tuple[str, ...]:
+    """Return those of some assets that can go on without the pipelines of the failed ones.
+
+    A pipeline that looks values up in a table that is not up to date waits too: a later change of the table makes
+    no row of it again.
+
+    Returns:
+        The names; none if no pipeline among them reads a source.
+    """
+    left_out = {pipeline.name for name in failed for pipeline in [catalog.pipeline_of(name)] if pipeline}
+    if not left_out:
+        return ()
+    while True:
+        behind = {table for each in catalog.pipelines if each.name in left_out for table in each.names}
+        waiting = {
+            each.name
+            for each in catalog.pipelines
+            if any(not behind.isdisjoint(stage.lookups) for stage in each.stages)
+        }
+        if waiting <= left_out:
+            break
+        left_out |= waiting
+    going_on = {
+        name: pipeline
+        for name in names
+        for pipeline in [catalog.pipeline_of(name)]
+        if pipeline is not None and pipeline.name not in left_out
+    }
+    return tuple(going_on) if any(each.path for each in going_on.values()) else ()
 
 
 def _failed_days(result: dg.ExecuteInProcessResult) -> set[dt.date]:
