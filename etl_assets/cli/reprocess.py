@@ -7,7 +7,7 @@ removed (`undo/plan.py`), and how days are run (`runs.py`).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ def reprocess(
 ) -> None:
     """Run a range of days through the current code, though they were read already.
 
-    Rows that older code made of these days are removed, and rebuilt from raw_events. If that fails, the
+    Rows that older code made of these days are removed, and rebuilt from the records that the source accepted. If that fails, the
     tables get back the rows they had. Without --yes it says what would be done. Killed at any moment, run it
     again.
     """
@@ -61,7 +61,7 @@ def reprocess(
     settings = load_installation()
     catalog = settings.catalog()
     begin = _checked(catalog, names) or (NORMALIZED_ORDERS.name,)
-    days = _days_with_events(settings, first.date(), last.date())
+    days = _days_with_records(settings, begin, first.date(), last.date())
     undo = plan_days(looking(settings), begin, days)
     if as_json and not yes:
         click.echo(undo_preview.as_json(undo, days=[day.isoformat() for day in days], done=False))
@@ -99,18 +99,25 @@ def _checked(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _days_with_events(settings: Settings, first: dt.date, last: dt.date) -> tuple[dt.date, ...]:
+def _days_with_records(
+    settings: Settings, names: Collection[str], first: dt.date, last: dt.date
+) -> tuple[dt.date, ...]:
+    """Return the days on which the sources of some tables accepted records."""
     from etl_assets.errors import InputError, NotFound
-    from etl_assets.orders.tables.raw_events import RAW_EVENTS
     from etl_assets.steps.step import platform_table
 
-    snapshot = platform_table(RAW_EVENTS.name, settings.placement().reader()).snapshot()
-    rows = {} if snapshot is None else snapshot.rows_by("partition_date")
-    days = sorted(dt.date.fromisoformat(day) for (day,) in rows)
-    days = [day for day in days if first <= day <= last]
+    sources = settings.catalog().sources_of(names)
+    domain = settings.placement().reader()
+    found: set[dt.date] = set()
+    for name in sources:
+        snapshot = platform_table(name, domain).snapshot()
+        rows = {} if snapshot is None else snapshot.rows_by("partition_date")
+        found |= {dt.date.fromisoformat(day) for (day,) in rows}
+    days = sorted(day for day in found if first <= day <= last)
     if not days:
         raise NotFound(
-            f"no event arrived from {first} to {last}", fix="name days of arrival that `raw_events` has"
+            f"no record arrived from {first} to {last}",
+            fix=f"name days of arrival that `{'`, `'.join(sources)}` {'has' if len(sources) == 1 else 'have'}",
         )
     if days[0] < settings.start_date:
         raise InputError(

@@ -166,6 +166,18 @@ class Catalog:
                 ordered += [contract.name for contract in stage.tables if contract.name in found]
         return (*ordered, *sorted(found.difference(ordered)))
 
+    def sources_of(self, names: Collection[str]) -> tuple[str, ...]:
+        """Names of the tables of records that some tables are made from, directly or through others."""
+        wanted = set(names)
+        for stage in reversed(self.stages):
+            if stage.name in wanted:
+                wanted.update(contract for each in stage.inputs for contract in self._with_stage(each))
+        return tuple(stage.name for stage in self.sources if stage.name in wanted)
+
+    def _with_stage(self, name: str) -> tuple[str, ...]:
+        stage = self._stages.get(name)
+        return (name,) if stage is None else (name, stage.name)
+
     def made_again_from(self, names: Collection[str]) -> tuple[str, ...]:
         """Names of the tables to make again if rows of some tables change, in the order in which they are made.
 

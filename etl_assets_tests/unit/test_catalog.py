@@ -72,6 +72,18 @@ def test_what_is_made_of_a_table_comes_after_it_and_ends_with_its_pipeline():
     assert set(BOTH.downstream_of(["raw_events"])) < set(CATALOG.names)
 
 
+def test_the_records_of_a_table_come_from_the_sources_before_it():
+    def opened(*_: object) -> Any:
+        raise AssertionError
+
+    visits = replace(VISITS, path=(replace(VISITS.path[0], source=opened), *VISITS.path[1:]))
+    both = Catalog(pipelines=(*CATALOG.pipelines, visits), system_tables=CATALOG.system_tables)
+    assert both.sources_of(["totals"]) == both.sources_of(["sessions"]) == ("visits",)
+    assert both.sources_of(["complaints"]) == ("visits",), "by the rejected rows of two stages"
+    assert both.sources_of(["normalized_orders"]) == ("raw_events",)
+    assert set(both.sources_of(["totals", "normalized_orders"])) == {"visits", "raw_events"}
+
+
 def test_a_table_of_rejected_rows_belongs_to_the_stage_that_writes_it():
     sessions = BOTH.stage("sessions")
     assert BOTH.stage_of("sessions_rejects") is sessions
