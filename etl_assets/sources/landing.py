@@ -269,7 +269,11 @@ class Folders:
         return name.endswith(self.format.suffixes) and fnmatchcase(name, self.pattern)
 
     def _days_of_files(self) -> Iterator[tuple[dt.date, int]]:
-        """Yield each day on which a file was last changed, with the time of its last change in nanoseconds."""
+        """Yield each day on which a file was last changed, with a time in nanoseconds at which one was new at the latest.
+
+        A file that is moved or copied into the folder may keep an old time of modification. The file system's own
+        time of change does not: it is that of the move.
+        """
         newest: dict[dt.date, int] = {}
         for entry in self._entries():
             if entry.name.startswith(_OPEN_PREFIXES) or not self._is_wanted(entry.name):
@@ -279,7 +283,7 @@ class Folders:
             except FileNotFoundError:
                 continue  # removed since the listing
             day = _day_of(status)
-            newest[day] = max(newest.get(day, 0), status.st_mtime_ns)
+            newest[day] = max(newest.get(day, 0), status.st_mtime_ns, status.st_ctime_ns)
         yield from newest.items()
 
     def _folder_of(self, day: dt.date) -> Path:

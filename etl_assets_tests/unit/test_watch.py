@@ -233,3 +233,18 @@ def test_a_cursor_comes_back_from_its_text(cursor):
 )
 def test_a_text_that_is_no_cursor_starts_from_the_beginning(text):
     assert WatchCursor.load(text) == WatchCursor()
+
+
+def test_an_old_file_that_is_moved_into_a_folder_without_days_is_found(tmp_path, read):
+    flat = Folders(source=LANDING, path=tmp_path / "flat", by_day=False)
+    flat.path.mkdir()
+    now = dt.datetime.now(dt.UTC)
+    old = tmp_path / "a.jsonl"
+    old.write_bytes(b"x\n")
+    an_hour_ago = int(now.timestamp()) * 10**9 - HOUR_NS
+    os.utime(old, ns=(an_hour_ago, an_hour_ago))
+    first = watch(flat, read, now=now)
+    old.rename(flat.path / "a.jsonl")
+    assert watch(flat, read, first.cursor, now=now).ready == (
+        dt.datetime.fromtimestamp(an_hour_ago // 10**9, dt.UTC).date(),
+    )
