@@ -131,7 +131,8 @@ def rejected_records(rejects: DataFrame, records: DataFrame, *, stage: str) -> D
 
     first = rejects.groupBy("_offset").agg(F.min(F.struct("_error", "_reason")).alias("_first"))
     return first.join(records, F.col("_offset") == F.col("offset"), "left").select(
-        _exception_id(stage),
+        # A file that was changed after it had been read may have another record at the same position.
+        _exception_id(stage, "record_id"),
         F.lit(stage).alias("stage"),
         F.lit(Outcome.REJECTED.value).alias("outcome"),
         F.col("_first._reason").alias("reason"),
@@ -147,11 +148,13 @@ def rejected_records(rejects: DataFrame, records: DataFrame, *, stage: str) -> D
     )
 
 
-def _exception_id(stage: str) -> Column:
+def _exception_id(stage: str, *more: str) -> Column:
     """Return the id of a record's exception at a stage: the same each time the record is validated."""
     from pyspark.sql import functions as F
 
-    return F.sha2(F.concat_ws("|", F.lit(stage), "source", "source_position"), 256).alias("exception_id")
+    return F.sha2(F.concat_ws("|", F.lit(stage), "source", "source_position", *more), 256).alias(
+        "exception_id"
+    )
 
 
 def _met(

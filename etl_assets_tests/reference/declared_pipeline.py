@@ -100,8 +100,8 @@ class Declared:
         domain = FailureDomain(name="local", root=self.root, catalog=catalog)
         return StepContext(session=self.session, domain=domain, clock=lambda: NOW, lock_wait_seconds=30)
 
-    def accept(self, records: Sequence[Any], *, day: dt.date = DAY) -> None:
-        """Commit records to the source table as one batch, in their order."""
+    def accept(self, records: Sequence[Any], *, day: dt.date = DAY, first_line: int | None = None) -> None:
+        """Commit records to the source table as one batch, in their order; by default their file goes on."""
         contract = self.tables.source
         table = self.context.table(contract.name)
         base = ensure_table(table)
@@ -112,8 +112,22 @@ class Declared:
         for offset, record in enumerate(records, first):
             text = canonical(json.dumps(record))
             fingerprint = hashlib.sha256(text.encode()).hexdigest()
-            position = f"{day}/a.jsonl:{offset + 1}"
-            rows.append((offset, position, text, fingerprint, "files", position, "local", NOW, base + 1, day))
+            line = offset + 1 if first_line is None else first_line + offset - first
+            position = f"{day}/a.jsonl:{line}"
+            rows.append(
+                (
+                    offset,
+                    f"{position}|{fingerprint}",
+                    text,
+                    fingerprint,
+                    "files",
+                    position,
+                    "local",
+                    NOW,
+                    base + 1,
+                    day,
+                )
+            )
         self._commit(contract, rows)
 
     def keep_countries(self, regions: Mapping[str, str | None]) -> None:

@@ -247,3 +247,16 @@ def test_rows_are_laid_out_by_a_column_that_changes(people):
 
 def _without_batch(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "_batch_id"} for row in rows]
+
+
+def test_two_bad_records_at_one_position_are_two_dead_letters(people):
+    """A file that was changed after it had been read has another record where one was rejected."""
+    people.accept([person("a", "much")])
+    people.load()
+    people.accept([person("b", "more")], first_line=1)
+    people.load()
+    people.load(ReadMode.WHOLE)
+    assert [(offset, reason) for offset, reason, _ in people.dead_letters()] == [
+        (0, "WrongType"),
+        (1, "WrongType"),
+    ]
