@@ -113,8 +113,8 @@ class Follower:
         heard: Callable[[str, StepReport], None] = lambda table, report: None,
     ) -> None:
         self._settings, self._pace = settings, settings.follow
-        self._pipelines = settings.catalog().pipelines
-        self._feeds = tuple(Feed(pipeline) for pipeline in self._pipelines if pipeline.path)
+        self._catalog = settings.catalog()
+        self._feeds = tuple(Feed(pipeline) for pipeline in self._catalog.pipelines if pipeline.path)
         self._heard = heard
         self._reports = Reports(settings, tell, follower=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
@@ -139,9 +139,7 @@ class Follower:
             threads: list[threading.Thread] = []
             try:
                 self._sessions["path"]()
-                logger.warning(
-                    "following the sources of %s", ", ".join(feed.pipeline.name for feed in self._feeds)
-                )
+                logger.warning("following the sources of %s", self._followed())
                 threads = [
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
@@ -158,11 +156,30 @@ class Follower:
         while self._lost is None:
             began = time.monotonic()
             held.alive()
+            self._take_up_declarations()
             for feed in self._feeds:
                 if days := self._days_to_carry(feed):
                     self._carry(crew, feed, days, held)
             self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
+
+    def _take_up_declarations(self) -> None:
+        """Follow the pipelines as they are declared now; each goes on from where it is."""
+        catalog = self._settings.catalog()
+        if catalog is self._catalog:
+            return
+        cursors = {feed.pipeline.name: feed.cursor for feed in self._feeds}
+        self._catalog = catalog
+        self._feeds = tuple(
+            Feed(pipeline, cursor=cursors.get(pipeline.name, WatchCursor()))
+            for pipeline in catalog.pipelines
+            if pipeline.path
+        )
+        logger.warning("following the sources of %s", self._followed())
+        self._behind()
+
+    def _followed(self) -> str:
+        return ", ".join(feed.pipeline.name for feed in self._feeds)
 
     def _days_to_carry(self, feed: Feed) -> tuple[dt.date, ...]:
         """Return the days with unread files of a pipeline, and the days left unfinished on its path."""
@@ -220,7 +237,7 @@ class Follower:
         """Bring the derived tables up to date, and find unfinished work on the path."""
         behind = self._behind()
         crew = self._crew("derived")
-        for stage in (stage for pipeline in self._pipelines for stage in pipeline.derived):
+        for stage in (stage for pipeline in self._catalog.pipelines for stage in pipeline.derived):
             table = stage.name
             things: list[WorkItem] = (
                 [(table, day) for day in behind.get(table, ())] if stage.table.is_daily else [(table, None)]

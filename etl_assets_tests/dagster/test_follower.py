@@ -108,6 +108,32 @@ def test_days_with_new_files_go_all_the_way_together(follow, settings):
     ]
 
 
+SUPPLIERS = """
+name: suppliers
+source: {type: files, path: "in/*.jsonl", settle_seconds: 0}
+columns: {id: bigint}
+table: {keys: [id]}
+"""
+
+
+def test_a_pipeline_that_is_declared_while_it_follows_is_followed(follow, settings, monkeypatch):
+    land(settings, DAY)
+    (settings.home / "in").mkdir()
+    (settings.home / "in" / "a.jsonl").write_text('{"id": 1}\n')
+    day = dt.datetime.now(dt.UTC).date()
+    take_up = Follower._take_up_declarations
+
+    def declared_later(follower: Follower) -> None:
+        (settings.home / "pipelines").mkdir(exist_ok=True)
+        (settings.home / "pipelines" / "suppliers.yaml").write_text(SUPPLIERS)
+        take_up(follower)
+
+    monkeypatch.setattr(Follower, "_take_up_declarations", declared_later)
+    ran = follow({}, looks=2)
+    assert ("suppliers_source", (day,)) in ran
+    assert ("suppliers", (day,)) in ran
+
+
 def test_it_gives_a_sign_of_life_with_each_step(follow, settings, monkeypatch):
     land(settings, DAY)
     signs: list[Lease] = []
@@ -193,14 +219,14 @@ def test_an_invariant_that_stays_broken_is_one_alert(settings):
     assert seen == [[], ["normalized_orders"], ["normalized_orders"], ["normalized_orders"]]
 
 
-@pytest.mark.parametrize("looking", ["watch", "days_behind", "Reports.check"])
+@pytest.mark.parametrize("looking", ["watch_source", "days_behind", "Reports.check"])
 def test_an_error_of_the_disk_where_it_only_looks_does_not_end_it(follow, settings, monkeypatch, looking):
     def fail(*_args: Any, **_options: Any) -> NoReturn:
         raise OSError(errno.EIO, "Input/output error")
 
     land(settings, DAY)
     monkeypatch.setattr(f"etl_assets.follow.follower.{looking}", fail)
-    carried = [] if looking == "watch" else ["customers", "raw_events", "normalized_orders", "warehouse_rows"]
+    carried = [] if looking == "watch_source" else ["customers", "raw_events", "normalized_orders", "warehouse_rows"]
     assert [table for table, _ in follow({})] == carried
 
 
