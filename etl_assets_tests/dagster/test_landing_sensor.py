@@ -88,7 +88,7 @@ def lose(instance: dg.DagsterInstance, result: dg.SensorResult, status: dg.Dagst
 def test_an_unread_file_is_asked_for_once_with_the_same_key_until_it_is_read(settings, tick):
     land(settings, TODAY)
     first, second = tick(), tick()
-    assert keys(first) == [f"{TODAY}..{TODAY}@-1#0"]
+    assert keys(first) == [f"raw_events:{TODAY}..{TODAY}@-1#0"]
     assert keys(second) == keys(first)
     (request,) = first.run_requests
     assert request.partition_key == TODAY.isoformat()
@@ -123,8 +123,8 @@ def test_a_failed_run_is_asked_for_again_under_a_new_key_after_a_pause(settings,
     assert "1 runs for it failed lately, the next one starts in" in reason(tick())
     later = time.time() + 60
     monkeypatch.setattr("etl_assets.sensors.sources.time.time", lambda: later)
-    assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#1"]
-    assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#1"]
+    assert keys(tick()) == [f"raw_events:{TODAY}..{TODAY}@-1#1"]
+    assert keys(tick()) == [f"raw_events:{TODAY}..{TODAY}@-1#1"]
 
 
 def test_it_asks_on_under_new_keys_however_often_it_was_in_vain(settings, tick, instance):
@@ -132,7 +132,7 @@ def test_it_asks_on_under_new_keys_however_often_it_was_in_vain(settings, tick, 
     first = tick()
     for _ in range(2 * MAX_ATTEMPTS_LOOKED_AT):
         lose(instance, first, dg.DagsterRunStatus.SUCCESS)
-    assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#{2 * MAX_ATTEMPTS_LOOKED_AT}"]
+    assert keys(tick()) == [f"raw_events:{TODAY}..{TODAY}@-1#{2 * MAX_ATTEMPTS_LOOKED_AT}"]
 
 
 def test_without_files_the_reason_names_the_folder(settings, tick):
@@ -180,7 +180,7 @@ def test_a_day_that_was_in_the_future_is_read_once_it_has_come(settings, tick, m
             return super().now(tz) + dt.timedelta(days=1)
 
     monkeypatch.setattr("etl_assets.sensors.sources.dt.datetime", Tomorrow)
-    assert keys(tick()) == [f"{tomorrow}..{tomorrow}@-1#0"]
+    assert keys(tick()) == [f"raw_events:{tomorrow}..{tomorrow}@-1#0"]
 
 
 def test_an_unreadable_landing_folder_is_a_reason_and_no_crash(settings, tick):
@@ -223,11 +223,11 @@ def test_it_stands_back_for_a_follower_and_takes_over_when_it_is_gone(settings, 
         skipped = tick()
         assert keys(skipped) == []
         assert f"the follower on {socket.gethostname()} (process {os.getpid()}" in reason(skipped)
-    assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#0"]
+    assert keys(tick()) == [f"raw_events:{TODAY}..{TODAY}@-1#0"]
 
 
 def test_a_follower_without_a_sign_of_life_is_not_waited_for(settings, tick):
     land(settings, TODAY)
     with lease(settings.home):
         os.utime(settings.home / "follower.lock", (LONG_AGO, LONG_AGO))
-        assert keys(tick()) == [f"{TODAY}..{TODAY}@-1#0"]
+        assert keys(tick()) == [f"raw_events:{TODAY}..{TODAY}@-1#0"]
