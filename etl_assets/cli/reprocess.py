@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         "  etl-assets reprocess --from 2026-03-01 --to 2026-03-01 --tables audit_log --yes\n"
     )
 )
-@click.option("--from", "first", type=DAY, required=True, metavar="DAY", help="First day of arrival.")
-@click.option("--to", "last", type=DAY, required=True, metavar="DAY", help="Last day.")
+@click.option("--from", "first", type=DAY, metavar="DAY", help="First day of arrival.")
+@click.option("--to", "last", type=DAY, metavar="DAY", help="Last day.")
 @click.option(
     "--tables",
     "names",
@@ -43,25 +43,34 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do it; without, nothing is changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")
 def reprocess(
-    first: dt.datetime, last: dt.datetime, names: tuple[str, ...], yes: bool, as_json: bool
+    first: dt.datetime | None,
+    last: dt.datetime | None,
+    names: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Run a range of days through the current code, though they were read already.
 
     Rows that older code made of these days are removed, and rebuilt from the records that the source accepted. If that fails, the
     tables get back the rows they had. Without --yes it says what would be done. Killed at any moment, run it
-    again.
+    again. Without --from and --to, which only tables without days allow, it is all days.
     """
     from etl_assets.cli import undo_preview
     from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
     from etl_assets.settings import load_installation
     from etl_assets.undo.plan import plan_days
 
-    if last < first:
-        raise click.UsageError("--to is before --from")
     settings = load_installation()
     catalog = settings.catalog()
     begin = _checked(catalog, names) or (NORMALIZED_ORDERS.name,)
-    days = _days_with_records(settings, begin, first.date(), last.date())
+    for option, given in (("--from", first), ("--to", last)):
+        if given is None and any(catalog.table(name).is_daily for name in begin):
+            raise click.UsageError(f"{option} is needed: {begin[0]} has days")
+    since = dt.date.min if first is None else first.date()
+    until = dt.date.max if last is None else last.date()
+    if until < since:
+        raise click.UsageError("--to is before --from")
+    days = _days_with_records(settings, begin, since, until)
     undo = plan_days(looking(settings), begin, days)
     if as_json and not yes:
         click.echo(undo_preview.as_json(undo, days=[day.isoformat() for day in days], done=False))
@@ -72,7 +81,8 @@ def reprocess(
         tables = "".join(f" --tables {name}" for name in names)
         click.echo(
             "nothing was changed. To do it with the code that is installed now:\n"
-            f"  etl-assets reprocess --from {first.date()} --to {last.date()}{tables} --yes",
+            f"  etl-assets reprocess --from {days[0] if first is None else since}"
+            f" --to {days[-1] if last is None else until}{tables} --yes",
             err=True,
         )
         return

@@ -8,6 +8,7 @@
 | no longer requires a value | takes NULL from now on |
 | requires a value from now on | still takes NULL, for the rows it has; the stage rejects new rows without one |
 | has any other type or Delta partition | stays as it is, and the stage fails |
+| differs in any way, and the table has no rows | gets the declared columns and Delta partition |
 
 Belongs here: the comparison, and the commits of columns without rows. Does not belong here: tables without a
 contract (`schema_changes.py`).
@@ -20,7 +21,18 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.contracts.sql_text import delta_table, identifier
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Place, moved_on, write_settings, write_version
+from etl_assets.delta.commit import (
+    DEFAULT_LOCK_WAIT_SECONDS,
+    Place,
+    commit_metadata,
+    moved_on,
+    put_entry,
+    write_settings,
+    write_version,
+)
+from etl_assets.delta.create import properties_of
+from etl_assets.delta.lasting_cursors import lasting_cursors
+from etl_assets.delta.new_entry import NewEntry, metadata_of
 from etl_assets.delta.schema_changes import change_columns, columns_after
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.write_spec import SchemaChanges
@@ -59,6 +71,10 @@ def fit_to_contract(
     assert contract is not None
     assert snapshot is not None
     stored, declared = stored_columns(snapshot), struct_type(contract)
+    if _is_empty(snapshot):
+        if _as_declared(stored, declared) and snapshot.partition_columns() == contract.delta_partition:
+            return base_version
+        return _replace_columns(table, contract, snapshot, wait_seconds=wait_seconds)
     check_changes(contract, stored, partitions=snapshot.partition_columns())
     version = base_version
     wanted = columns_after(declared, stored, SchemaChanges.WIDEN, laid_out_by=contract.delta_partition)
@@ -76,7 +92,10 @@ def fit_to_contract(
 
 def check_changes(contract: TableContract, stored: StructType, *, partitions: tuple[str, ...]) -> None:
     """Refuse a contract that a stored table cannot be changed to."""
-    rename = "give the table another name (`table.name`) and have its rows made there"
+    rename = (
+        f"make all its rows again: `etl-assets reprocess --tables {contract.name}`; to keep them as they are give the"
+        " new table another name (`table.name`)"
+    )
     if partitions != contract.delta_partition:
         raise ContractError(
             f"the files of {contract.name} are laid out by {', '.join(partitions) or 'no column'},"
@@ -99,6 +118,52 @@ def check_changes(contract: TableContract, stored: StructType, *, partitions: tu
                 table=contract.name,
                 column=field.name,
             )
+
+
+def _is_empty(snapshot: Snapshot) -> bool:
+    """Whether a table has no rows, and nothing but rows that this writer would have to know."""
+    return snapshot.is_plain and not any(True for _ in snapshot.files())
+
+
+def _as_declared(stored: StructType, declared: StructType) -> bool:
+    """Whether columns have the declared names, types and nullability, in the declared order."""
+
+    def form(columns: StructType) -> list[tuple[str, str, bool]]:
+        return [(field.name, field.dataType.simpleString(), field.nullable) for field in columns.fields]
+
+    return form(stored) == form(declared)
+
+
+def _replace_columns(
+    table: Table, contract: TableContract, snapshot: Snapshot, *, wait_seconds: float
+) -> int:
+    """Commit the columns and the Delta partition of a contract to a table without rows; return its version.
+
+    No Spark: the entry is the one of a new table, with the id of this one.
+    """
+
+    def put(place: Place, writer: str) -> None:
+        properties = {
+            **snapshot.properties,
+            **properties_of(contract, mirrored=table.replication is not None),
+        }
+        entry = NewEntry(
+            operation="REPLACE COLUMNS",
+            base_version=snapshot.version,
+            metrics={},
+            transactions=lasting_cursors(table, snapshot.version, {}),
+            user_metadata=commit_metadata(place, writer, {}, last=True),
+            changes_rows=False,
+            metadata=metadata_of(
+                contract, properties, table_id=snapshot.table_id, created_at=snapshot.created_at
+            ),
+        )
+        put_entry(table, place, snapshot, entry)
+
+    with writing(table, wait_seconds=wait_seconds, driver_pid=None):
+        if (current := table.version()) != snapshot.version:
+            raise moved_on(table, current=current, base=snapshot.version)
+        return write_version(None, table, snapshot.version + 1, put).version
 
 
 def _take_nulls(

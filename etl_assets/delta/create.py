@@ -45,7 +45,7 @@ def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECOND
     with writing(table, wait_seconds=wait_seconds, driver_pid=None):
         if table.version() < 0:
             with acknowledged(None, table, version=0) as place:
-                properties = _properties(table.contract, mirrored=table.replication is not None)
+                properties = properties_of(table.contract, mirrored=table.replication is not None)
                 metadata = commit_metadata(place, uuid.uuid4().hex, {})
                 entry = FirstEntry(contract=table.contract, properties=properties, user_metadata=metadata)
                 if not entry.put(place.path):
@@ -96,7 +96,7 @@ def create_like(
         return table.version()
 
 
-def _properties(contract: TableContract, *, mirrored: bool) -> dict[str, str]:
+def properties_of(contract: TableContract, *, mirrored: bool) -> dict[str, str]:
     """Return the properties of a table: file statistics of the columns that reads filter by.
 
     Statistics of other columns, long texts above all, have a cost and no use. A column that Delta's writer

@@ -47,6 +47,8 @@ class NewEntry:
         transactions: Transaction ids to set, also to lower versions: the last one in the log counts.
         user_metadata: The platform's metadata for the commit.
         changes_rows: Whether the table has other rows afterwards, or the same rows in other files.
+        metadata: New metadata of a table without rows: its columns, Delta partition and properties. None: as
+            before.
     """
 
     operation: str
@@ -57,6 +59,7 @@ class NewEntry:
     added: tuple[StoredFile, ...] = ()
     transactions: Mapping[str, int] = field(default_factory=dict)
     changes_rows: bool = True
+    metadata: Mapping[str, Any] | None = None
 
     def as_bytes(self, *, at: int, in_commit_timestamp: int | None) -> bytes:
         """Return the entry as Delta writes it: one action per line, the commit's own first.
@@ -69,6 +72,7 @@ class NewEntry:
         data_change = {"dataChange": self.changes_rows}
         lines = [
             {"commitInfo": self._commit_info(at, in_commit_timestamp)},
+            *([] if self.metadata is None else [{"metaData": self.metadata}]),
             *(
                 {"txn": {"appId": app_id, "version": version, "lastUpdated": at}}
                 for app_id, version in self.transactions.items()
@@ -128,19 +132,33 @@ class FirstEntry:
             "isBlindAppend": True,
             "operationMetrics": {},
         }
-        metadata = {
-            "id": str(uuid.uuid4()),
-            "description": self.contract.description,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": struct_type(self.contract).json(),
-            "partitionColumns": list(self.contract.delta_partition),
-            "configuration": dict(self.properties),
-            "createdTime": now,
-        }
+        metadata = metadata_of(self.contract, self.properties, table_id=str(uuid.uuid4()), created_at=now)
         protocol = _STAMPED_PROTOCOL if stamped else _PROTOCOL
         table_path.mkdir(parents=True, exist_ok=True)
         lines = as_lines([{"commitInfo": info}, {"metaData": metadata}, {"protocol": protocol}])
         return _put(table_path, 0, lines)
+
+
+def metadata_of(
+    contract: TableContract, properties: Mapping[str, str], *, table_id: str, created_at: int
+) -> dict[str, Any]:
+    """Return the metadata of a table as the log has it.
+
+    Args:
+        contract: The table's columns, Delta partition and description.
+        properties: Table properties.
+        table_id: The table's id.
+        created_at: When the table was created, in milliseconds.
+    """
+    return {
+        "id": table_id,
+        "description": contract.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": struct_type(contract).json(),
+        "partitionColumns": list(contract.delta_partition),
+        "configuration": dict(properties),
+        "createdTime": created_at,
+    }
 
 
 def _put(table_path: Path, version: int, content: bytes) -> bool:

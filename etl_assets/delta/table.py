@@ -213,6 +213,11 @@ class Snapshot:
         """Table properties."""
         return self._delta_table.metadata().configuration
 
+    @property
+    def created_at(self) -> int:
+        """When the table was created, in milliseconds since 1970."""
+        return self._delta_table.metadata().created_time or 0
+
     def fields(self) -> list[dict[str, Any]]:
         """Return the columns as the log has them: `name`, `type`, `nullable`, `metadata`."""
         return json.loads(self._delta_table.schema().to_json())["fields"]

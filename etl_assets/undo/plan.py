@@ -155,7 +155,32 @@ def older(table: Table, version: int) -> Snapshot:
         ) from error
     assert snapshot is not None  # the newest version exists
     expect(table.name, snapshot, Access.UNDO)
+    _expect_columns(table, snapshot)
     return snapshot
+
+
+def _expect_columns(table: Table, older: Snapshot) -> None:
+    """Refuse a version whose files the table's present columns do not describe.
+
+    Raises:
+        InputError: the table has been given other columns since.
+    """
+    now = table.snapshot()
+    assert now is not None
+    types = {field["name"]: field["type"] for field in now.fields()}
+    wider = "typeWidening" in now.named_features
+    changed = [
+        field["name"]
+        for field in older.fields()
+        if field["name"] not in types or (types[field["name"]] != field["type"] and not wider)
+    ]
+    if changed or older.partition_columns() != now.partition_columns():
+        raise InputError(
+            f"version {older.version} of {table.name} has other columns than the table has now"
+            f" ({', '.join(changed) or 'its files are laid out in another way'})",
+            fix=f"choose a newer version, or make its rows again: `etl-assets reprocess --tables {table.name}`",
+            table=table.name,
+        )
 
 
 def _without(

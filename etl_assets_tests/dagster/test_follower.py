@@ -226,7 +226,11 @@ def test_an_error_of_the_disk_where_it_only_looks_does_not_end_it(follow, settin
 
     land(settings, DAY)
     monkeypatch.setattr(f"etl_assets.follow.follower.{looking}", fail)
-    carried = [] if looking == "watch_source" else ["customers", "raw_events", "normalized_orders", "warehouse_rows"]
+    carried = (
+        []
+        if looking == "watch_source"
+        else ["customers", "raw_events", "normalized_orders", "warehouse_rows"]
+    )
     assert [table for table, _ in follow({})] == carried
 
 
