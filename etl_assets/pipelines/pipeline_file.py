@@ -154,7 +154,9 @@ def parse_pipeline(content: bytes, path: Path, environ: Mapping[str, str] | None
         try:
             spec = PipelineSpec.model_validate(replaced.value)
         except ValidationError as error:
-            problems += map(replaced.without_values, spec_problems(error, tree, replaced.is_hidden))
+            unreplaced = {problem.field for problem in replaced.problems}
+            found = spec_problems(error, tree, replaced.is_hidden)
+            problems += (replaced.without_values(each) for each in found if each.field not in unreplaced)
     elif not problems:
         problems.append(_not_a_declaration(tree))
     file = PipelineFile(

@@ -26,6 +26,7 @@ from pydantic import (
 from etl_assets.contracts import column_types
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.errors import ContractError
+from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 
 NAME_PATTERN = r"[a-z][a-z0-9_]*"
 """Names of pipelines, tables and columns. A leading underscore is the platform's own."""
@@ -87,42 +88,69 @@ Number = Annotated[Decimal, Field(max_digits=column_types.MAX_DECIMAL_PRECISION)
 SqlText = Annotated[str, Field(min_length=1, description="Spark SQL")]
 
 
-class FileFormat(StrEnum):
-    """Formats of files with records."""
+def _path(value: str) -> str:
+    if why := path_problem(value):
+        raise ValueError(why)
+    return value
 
-    JSON_LINES = "json_lines"
-    CSV = "csv"
-    PARQUET = "parquet"
+
+def _delimiter(value: str | None) -> str | None:
+    if value is not None and (value in '"\r\n' or not value.isascii()):
+        raise ValueError("it cannot separate values; use one ASCII character, such as `;`, `|` or a tab")
+    return value
+
+
+def _id(value: tuple[str, ...]) -> tuple[str, ...]:
+    if "" in value:
+        raise ValueError("a field has no name; name the fields that identify a record")
+    if len(set(value)) < len(value):
+        raise ValueError("a field stands twice; name each once")
+    return value
 
 
 class FilesSource(Spec):
-    """Records from files of a folder. A file is read once it has not changed for a while, and only once."""
+    """Records from files of a folder.
+
+    A file is read once it has not changed for a while. If it changes later it is read again, and what it had before is
+    known by the ids of its records.
+    """
 
     type: Literal["files"]
     path: Annotated[
         str,
+        AfterValidator(_path),
         Field(
             min_length=1,
             examples=["landing/suppliers/*.csv", "/data/sales/{day}/*.jsonl.gz"],
             description=(
-                "Folder and file name pattern, relative to the home folder. `{day}` stands for a folder for"
-                " each day, named YYYY-MM-DD; without it a file belongs to the day on which it was last changed (UTC)."
+                "Folder and file name pattern (`*`, `?`, `[…]`), relative to the home folder. `{day}` just before the file"
+                " name stands for a folder for each day, named YYYY-MM-DD; without it a file belongs to the day on"
+                " which it was last changed (UTC). Files that end with .gz are decompressed. Names that begin with `.` or `_`,"
+                " or end with .tmp, .part or .inprogress, are those of unfinished files."
             ),
         ),
     ]
     format: Annotated[FileFormat | None, Field(description="by default what the file name says")] = None
     id: Annotated[
         tuple[str, ...],
+        AfterValidator(_id),
         Field(
             description=(
                 "Fields that identify a record. A record with a known id is a duplicate if it is the same, and"
-                " otherwise a dead letter. Without them each line of a file is a record of its own."
+                " otherwise a dead letter. Without them each place of a file has a record of its own: one that has changed when"
+                " the file is read again is a new record."
             ),
         ),
     ] = ()
     delimiter: Annotated[
-        str, Field(min_length=1, max_length=1, description="CSV: what separates two values")
-    ] = ","
+        str | None,
+        AfterValidator(_delimiter),
+        Field(
+            min_length=1,
+            max_length=1,
+            description="CSV: what separates two values; by default a comma, and in .tsv files a tab",
+        ),
+    ] = None
     null_value: Annotated[str, Field(description="CSV: the text that stands for no value")] = ""
     settle_seconds: Annotated[
         float, Field(ge=0, le=3600, description="a file is read once it has not changed for this long")
@@ -130,6 +158,29 @@ class FilesSource(Spec):
     max_record_bytes: Annotated[
         int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
     ] = 1_048_576
+
+    @property
+    def file_format(self) -> FileFormat:
+        """The format, declared or by the file name."""
+        found = self.format or format_by_name(self.path)
+        assert found is not None  # validated
+        return found
+
+    @property
+    def value_delimiter(self) -> str:
+        """What separates two values of a CSV file, declared or by the file name."""
+        return self.delimiter or default_delimiter(self.path)
+
+    @model_validator(mode="after")
+    def _names_are_of_a_format(self) -> FilesSource:
+        if self.format is None and format_by_name(self.path) is None:
+            raise ValueError(
+                "the file name pattern in path shows no format; end it with .csv, .tsv, .jsonl, .ndjson (each also with"
+                f" .gz) or .parquet, or add `format: ` with one of {', '.join(FileFormat)}"
+            )
+        if self.file_format is FileFormat.PARQUET and self.path.lower().endswith(".gz"):
+            raise ValueError("Parquet files are not decompressed; let path end with .parquet")
+        return self
 
 
 class ColumnSpec(Spec):

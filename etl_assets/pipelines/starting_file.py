@@ -12,9 +12,9 @@ from pathlib import Path
 import yaml
 
 from etl_assets.errors import InputError
+from etl_assets.pipelines.file_path import FileFormat, default_delimiter
 from etl_assets.pipelines.problem import printable
 from etl_assets.pipelines.sample import Sample, SampledColumn
-from etl_assets.pipelines.spec import FileFormat
 
 SCHEMA_FILE = ".schema.json"
 """The copy of the JSON Schema beside the files, for editors."""
@@ -57,7 +57,11 @@ def _source(name: str, sample: Sample | None, home: Path) -> Iterator[str]:
     yield "  # `{day}` in the path stands for a folder for each day, named YYYY-MM-DD. Without it a file belongs to the"
     yield "  # day on which it was last changed (UTC)."
     yield f"  path: {scalar(f'incoming/{name}/*.csv' if sample is None else _pattern(sample, home))}"
-    if sample is not None and sample.format is FileFormat.CSV and sample.delimiter != ",":
+    if (
+        sample is not None
+        and sample.format is FileFormat.CSV
+        and sample.delimiter != default_delimiter(sample.path.name)
+    ):
         yield f"  delimiter: {scalar(sample.delimiter)}"
     yield "  # Fields that identify a record: one that comes again is a duplicate, or a dead letter if it differs."
     yield "  # id: [order_number]"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.ingest.build_step import ingest_files
 from etl_assets.pipelines.cross_checks import lookups
 from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.pipelines.file_path import FileFormat, FilePath
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.spec import FilesSource
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 FILES = "files"
 """Name of the source of files, in the columns `source` of its tables."""
-_DAY = "{day}"
 
 
 def declared_pipeline(tables: DeclaredTables) -> Pipeline:
@@ -86,17 +85,15 @@ def _opened(source: FilesSource, table: str) -> OpenSource:
         from etl_assets.sources.landing import REPLAYS, Folders
         from etl_assets.sources.replays import replays_folder
 
-        path = Path(source.path).expanduser()
-        by_day = path.parent.name == _DAY
-        folder = path.parent.parent if by_day else path.parent
+        path = FilePath.of(source.path)
         return FileSource(
             folders=(
                 Folders(
                     source=FILES,
-                    path=settings.home / folder,
+                    path=settings.home / path.folder,
                     format=_format(source),
-                    pattern=path.name,
-                    by_day=by_day,
+                    pattern=path.pattern,
+                    by_day=path.by_day,
                 ),
                 Folders(source=REPLAYS, path=replays_folder(domain, table)),
             ),
@@ -109,17 +106,13 @@ def _opened(source: FilesSource, table: str) -> OpenSource:
 
 
 def _format(source: FilesSource) -> RecordFormat:
-    """Return the declared format, or the one that the file names show."""
-    from etl_assets.pipelines.spec import FileFormat
+    """Return how the files of a source are read."""
     from etl_assets.sources.formats import Csv, JsonLines, Parquet
 
-    csv = Csv(delimiter=source.delimiter, null_value=source.null_value)
-    formats: dict[FileFormat, RecordFormat] = {
-        FileFormat.JSON_LINES: JsonLines(),
-        FileFormat.CSV: csv,
-        FileFormat.PARQUET: Parquet(),
-    }
-    if source.format is not None:
-        return formats[source.format]
-    by_name = (each for each in formats.values() if source.path.endswith(each.suffixes))
-    return next(by_name, formats[FileFormat.JSON_LINES])
+    match source.file_format:
+        case FileFormat.JSON_LINES:
+            return JsonLines()
+        case FileFormat.CSV:
+            return Csv(delimiter=source.value_delimiter, null_value=source.null_value)
+        case FileFormat.PARQUET:
+            return Parquet()

@@ -40,7 +40,7 @@ def declare(home):
     def declare(name: str, more: str = "", *, source: str = "files") -> None:
         (home / "pipelines").mkdir(parents=True, exist_ok=True)
         (home / "pipelines" / f"{name}.yaml").write_text(
-            f"name: {name}\nsource: {{type: {source}, path: a}}\ncolumns: {{id: bigint}}\ntable: {{keys: [id]}}\n{more}"
+            f"name: {name}\nsource: {{type: {source}, path: a.csv}}\ncolumns: {{id: bigint}}\ntable: {{keys: [id]}}\n{more}"
         )
 
     return declare
@@ -211,10 +211,10 @@ def test_the_list_has_good_and_broken_files(declare):
 def test_a_pipeline_is_shown_with_its_defaults_and_tables_and_without_secrets(declare, monkeypatch, home):
     declare("one")
     path = home / "pipelines" / "one.yaml"
-    path.write_text(path.read_text().replace("path: a", "path: '${ROOT}/a'"))
+    path.write_text(path.read_text().replace("path: a.csv", "path: '${ROOT}/a.csv'"))
     monkeypatch.setenv("ROOT", "hunter2")
     shown = run("show", "one", "--json")
-    assert shown["declaration"]["source"]["path"] == "${ROOT}/a"
+    assert shown["declaration"]["source"]["path"] == "${ROOT}/a.csv"
     assert shown["declaration"]["source"]["settle_seconds"] == 2.0
     assert [table["name"] for table in shown["tables"]] == [
         "one_source",
@@ -247,10 +247,12 @@ def test_validation_prints_file_line_field_and_fix(declare):
 
 def test_a_file_from_elsewhere_needs_no_installation(home, tmp_path):
     path = tmp_path / "one.yaml"
-    path.write_text("name: one\nsource: {type: files, path: a}\ncolumns: {id: bigint}\ntable: {keys: [id]}\n")
+    path.write_text(
+        "name: one\nsource: {type: files, path: a.csv}\ncolumns: {id: bigint}\ntable: {keys: [id]}\n"
+    )
     run("validate", path)
     path.write_text(
-        "name: customers\nsource: {type: files, path: a}\ncolumns: {id: bigint}\ntable: {keys: [id]}\n"
+        "name: customers\nsource: {type: files, path: a.csv}\ncolumns: {id: bigint}\ntable: {keys: [id]}\n"
     )
     assert "one.yaml:1:name: its table `customers` is already a table of the platform" in run(
         "validate", path, exit_code=1

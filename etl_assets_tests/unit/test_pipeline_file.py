@@ -172,10 +172,13 @@ def test_words_that_old_yaml_takes_for_booleans_and_days_are_texts():
 
 
 def test_a_reference_is_replaced_by_the_variable_in_the_source_and_nowhere_else():
-    text = GOOD.replace("in/*.csv", "${ROOT}/$${day}/*.csv") + 'description: "${ROOT}"\n'
+    text = (
+        GOOD.replace('"in/*.csv"', '"${ROOT}/{day}/*.csv", null_value: "$${day}"')
+        + 'description: "${ROOT}"\n'
+    )
     file = parsed(text, ROOT="/data")
     assert file.spec is not None
-    assert file.spec.source.path == "/data/${day}/*.csv"
+    assert (file.spec.source.path, file.spec.source.null_value) == ("/data/{day}/*.csv", "${day}")
     assert file.spec.description == "${ROOT}"
 
 
@@ -394,3 +397,84 @@ def test_columns_of_a_lookup_are_checked_with_their_line(text, place):
     (file,) = checked([parsed(f"{GOOD}transforms:\n  - {text}\n")], BASE)
     (problem,) = file.problems
     assert (problem.line, problem.field) == (9, place)
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "fix"),
+    [
+        ("in/suppliers", "names no files", "such as `landing/suppliers/*.csv`"),
+        ("in/", "names no files", "such as `landing/suppliers/*.csv`"),
+        ("in/{day}", "`{day}` is a folder", "landing/{day}/*.csv"),
+        ("in/{day}.csv", "`{day}` is a folder", "landing/{day}/*.csv"),
+        ("{day}/in/*.csv", "just before the file name", "landing/{day}/*.csv"),
+        ("{day}/{day}/*.csv", "just before the file name", "landing/{day}/*.csv"),
+        ("in/day-{day}/*.csv", "just before the file name", "landing/{day}/*.csv"),
+        ("in/{date}/*.csv", "braces have no meaning", "one pattern"),
+        ("in/*.{csv,tsv}", "braces have no meaning", "one pattern"),
+        ("in/*/a.csv", "in the file name only", "one folder"),
+        ("in/**/*.csv", "in the file name only", "one folder"),
+        ("in/[ab]/*.csv", "in the file name only", "one folder"),
+        ("../in/*.csv", "`..` is not allowed", "the folder itself"),
+        ("in/../*.csv", "`..` is not allowed", "the folder itself"),
+        ("~root/*.csv", "another user's folder", "from `/`"),
+        ("s3://bucket/*.csv", "an address", "a folder of this machine"),
+        ("in/.*.csv", "unfinished files", "neither begin"),
+        ("in/*.csv.tmp", "unfinished files", "neither begin"),
+        ("in/*.csv.zst", "by gzip only", ".gz"),
+    ],
+)
+def test_a_path_that_could_read_nothing_or_other_files_is_a_problem_with_its_fix(path, said, fix):
+    problem = only(GOOD.replace("in/*.csv", path))
+    assert (problem.line, problem.field) == (2, "source.path")
+    assert said in problem.message
+    assert f"`{path}`" in problem.message
+    assert fix in problem.fix
+
+
+@pytest.mark.parametrize(
+    "path", ["*.csv", "/data/a.csv", "~/in/*.TSV.GZ", "in/{day}/a-[0-9]?.jsonl", "./in/*.parquet"]
+)
+def test_a_path_that_names_files_of_a_known_format_is_good(path):
+    assert parsed(GOOD.replace("in/*.csv", path)).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ('path: "in/*.txt"', "shows no format"),
+        ('path: "in/*"', "shows no format"),
+        ('path: "in/*.parquet.gz"', "Parquet files are not decompressed"),
+        ('format: parquet, path: "in/*.gz"', "Parquet files are not decompressed"),
+    ],
+)
+def test_a_file_name_of_no_format_is_a_problem_where_none_is_declared(source, said):
+    problem = only(GOOD.replace('path: "in/*.csv"', source))
+    assert (problem.line, problem.field) == (2, "source")
+    assert said in problem.message
+    assert parsed(GOOD.replace('path: "in/*.csv"', 'format: csv, path: "in/*.txt"')).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "delimiter"),
+    [("a.tsv", "", "\t"), ("a.TSV.gz", "", "\t"), ("a.csv", "", ","), ("a.tsv", "delimiter: ';',", ";")],
+)
+def test_values_of_a_tsv_file_are_separated_by_tabs(path, more, delimiter):
+    spec = parsed(GOOD.replace('path: "in/*.csv"', f'{more} path: "{path}"')).spec
+    assert spec is not None
+    assert spec.source.value_delimiter == delimiter
+
+
+@pytest.mark.parametrize("value", ["'\"'", '"\\n"', "'ab'", "'§'"])
+def test_a_delimiter_that_cannot_separate_values_is_a_problem(value):
+    assert only(GOOD.replace("path:", f"delimiter: {value}, path:")).field == "source.delimiter"
+
+
+@pytest.mark.parametrize("value", ["[a, a]", '[""]'])
+def test_an_id_of_one_field_twice_or_of_none_is_a_problem(value):
+    assert only(GOOD.replace("path:", f"id: {value}, path:")).field == "source.id"
+
+
+def test_a_path_from_the_environment_is_not_shown_when_it_is_wrong():
+    problem = only(GOOD.replace("in/*.csv", "${SECRET}"), SECRET="hunter2")
+    assert "names no files" in problem.message
+    assert "hunter2" not in repr(problem)

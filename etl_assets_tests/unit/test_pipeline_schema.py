@@ -18,7 +18,7 @@ VALIDATOR = jsonschema.Draft202012Validator(pipeline_schema())
 SCHEMA = pipeline_schema()
 GOOD = """\
 name: suppliers
-source: {type: files, path: a, id: [number]}
+source: {type: files, path: "a/*.csv", id: [number]}
 columns:
   number: bigint
   country: {type: string, from: Country, one_of: [DE, FR]}
@@ -71,7 +71,7 @@ def test_the_schema_and_the_model_accept_every_example(text):
         ("name: suppliers", "name: Suppliers"),
         ("name: suppliers\n", ""),
         ("type: files", "type: file"),
-        ("path: a", "pth: a"),
+        ('path: "a', 'pth: "a'),
         ("number: bigint\n", "Number: bigint\n"),
         ("from: Country", "form: Country"),
         ("type: filter", "type: fliter"),
