@@ -17,8 +17,8 @@ EtlAssetsError
 ├── DomainUnavailable        the stage may not run in that failure domain
 ├── StorageFailed            the file system under a root refuses: full, read-only, not mounted
 ├── InputError               input from outside cannot be used
-│   ├── SourceUnreadable     a landing file cannot be read (permission, broken compression, missing)
-│   ├── SourceChanged        a landing file changed between planning and reading
+│   ├── SourceUnreadable     a file of a source cannot be read (permission, broken compression, missing)
+│   ├── SourceChanged        a file of a source changed between planning and reading
 │   ├── LandingFileDiffers   a landing file of that name exists with other content
 │   ├── QueryRefused         a SQL statement is not a query, or cannot be run as it is
 │   └── DaysFailed           some days of a run failed; the others are committed
@@ -143,11 +143,11 @@ class InputError(EtlAssetsError):
 
 
 class SourceUnreadable(InputError):
-    """A landing file cannot be read. Carries `file`."""
+    """A file of a source cannot be read. Carries `file`."""
 
 
 class SourceChanged(InputError):
-    """A landing file has changed since the batch was planned. Carries `file`."""
+    """A file of a source has changed since the batch was planned. Carries `file`."""
 
 
 class DaysFailed(InputError):

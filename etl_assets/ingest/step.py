@@ -148,9 +148,10 @@ class Ingest:
         ledger = Ledger.of(self.table)
         files: list[SourceFile] = []
         notes: list[str] = []
+        kind = self.source.folders[0].kind_of_file
         for day, listing in self._listings(days):
             notes += [f"{day}/{name} is still being written and was not read" for name in listing.unsettled]
-            notes += [f"{day}/{name} is no event file and is never read" for name in listing.ignored]
+            notes += [f"{day}/{name} is no {kind} and is never read" for name in listing.ignored]
             unread = ledger.unread(listing.files)
             notes += [
                 f"{day}/{file.name} changed after it had been read and was read again"
@@ -161,8 +162,9 @@ class Ingest:
 
     def _listings(self, days: Iterable[dt.date]) -> Iterator[tuple[dt.date, Listing]]:
         now_ns = time.time_ns()
+        now = [folders.scanned() for folders in self.source.folders]
         for day in sorted(days):
-            for folders in self.source.folders:
+            for folders in now:
                 yield (
                     day,
                     folders.list_day(day, now_ns=now_ns, settle_seconds=self.source.settle_seconds),

@@ -78,7 +78,7 @@ def input_bytes(
         listings = [
             folders.list_day(day, now_ns=time.time_ns(), settle_seconds=0)
             for source in sources
-            for folders in source(settings, domain).folders
+            for folders in [each.scanned() for each in source(settings, domain).folders]
             for day in days
         ]
     except SourceUnreadable:

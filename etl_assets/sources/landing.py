@@ -1,10 +1,10 @@
 """Folders of source files: the closed, readable files of each day.
 
-Files are `<folder>/<YYYY-MM-DD>/<name>.jsonl[.gz]`, where the day is the day of arrival (UTC), or
-`<folder>/<name>`, where it is the day of the last change (UTC). A file is closed when its name neither starts with `.` or `_` nor ends in `.tmp`, `.part` or `.inprogress`, and when it
-has not changed for `settle_seconds`. Writers that rename a finished file into place are safe, whatever the
-file's size. For writers that write in place, only the settling time keeps a half-written file from being
-read. Files never change once closed.
+Files are `<folder>/<YYYY-MM-DD>/<name>`, where the day is the day of arrival (UTC), or `<folder>/<name>`, where it is
+the day of the last change (UTC). A file is closed when its name neither starts with `.` or `_` nor ends in `.tmp`,
+`.part` or `.inprogress`, and when it has not changed for `settle_seconds`. Writers that rename a finished file into
+place are safe, whatever the file's size. For writers that write in place, only the settling time keeps a half-written
+file from being read. A closed file that changes is read again; what it had before is known by its records' ids.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import gzip
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from etl_assets.errors import SourceChanged, SourceUnreadable
 from etl_assets.sources.formats import JSON_LINES, RecordFormat
+from etl_assets.sources.lines import Block, is_compressed
 
 LANDING = "landing"
 REPLAYS = "dead_letters"
@@ -68,13 +70,29 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """An entry of a folder, as it was listed."""
+
+    name: str
+    is_file: bool
+    size: int
+    mtime_ns: int
+
+    @property
+    def day(self) -> dt.date:
+        """The day (UTC) on which it was last changed."""
+        return dt.datetime.fromtimestamp(self.mtime_ns // 1_000_000_000, dt.UTC).date()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Entries of a day's folder, by name.
+    """Entries of a day, by name.
 
     Attributes:
         files: Files to read.
         unsettled: Files that are still being written.
-        ignored: Entries that are never read: folders, links, and entries without the name of an event file.
+        ignored: Entries that are never read: folders and links; and without a pattern, names that are not of the
+            format.
         set_aside: Entries whose name marks them as unfinished.
     """
 
@@ -92,24 +110,47 @@ class Folders:
         source: Name of the source.
         path: The folder.
         format: How files are read.
-        pattern: Shell pattern of the names of files to read.
+        pattern: Shell pattern of the names of files to read: others are another source's. None: the folder is
+            this source's alone, and files have a suffix of the format.
         by_day: Whether it has a folder for each day; otherwise files lie in it, and a file belongs to the day on
             which it was last changed.
+        scan: Entries by day, of a folder without days, as `scanned` found them; None: looked up at each call.
     """
 
     source: str
     path: Path
     format: RecordFormat = JSON_LINES
-    pattern: str = "*"
+    pattern: str | None = None
     by_day: bool = True
+    scan: Mapping[dt.date, tuple[_Entry, ...]] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def file_names(self) -> str:
+        """Names of the files that are read, for people."""
+        return self.pattern or ", ".join(f"*{suffix}" for suffix in self.format.suffixes)
+
+    @property
+    def kind_of_file(self) -> str:
+        """What a file is, for people."""
+        return "event file" if self.source == LANDING else "file of this source"
+
+    def scanned(self) -> Folders:
+        """Return the folder as it is now, for several calls of one look.
+
+        A folder without days is then listed once, and not for each day.
+        """
+        return self if self.by_day else replace(self, scan=self._files_by_day())
 
     def days(self) -> Iterator[tuple[dt.date, int]]:
         """Yield each day folder with its modification time in nanoseconds.
 
-        Costs one `stat` per day, and lists no day folder. Without day folders it costs one `stat` per file.
+        Costs one `stat` per day, and lists no day folder. Without day folders it costs one `stat` per file, and
+        yields each day on which a file was last changed, with the time of its last change.
         """
         if not self.by_day:
-            yield from self._days_of_files()
+            for day, entries in self._by_day().items():
+                if changed := [each.mtime_ns for each in entries if self._is_wanted(each.name)]:
+                    yield day, max(changed)
             return
         for entry in self._entries():
             day = parse_day(entry.name)
@@ -138,32 +179,23 @@ class Folders:
         )
 
     def list_day(self, day: dt.date, *, now_ns: int, settle_seconds: float) -> Listing:
-        """List one day's folder; a missing folder is empty.
+        """List one day's files; a missing folder is empty.
 
         Raises:
-            SourceUnreadable: the folder cannot be listed, or an event file in it has a name that is not
-                UTF-8.
+            SourceUnreadable: the folder cannot be listed, or a file to read has a name that is not UTF-8.
         """
         files, unsettled, ignored, set_aside = [], [], [], []
-        for entry in self._entries_of(day):
-            if entry.name.startswith(_OPEN_PREFIXES) or entry.name.endswith(_OPEN_SUFFIXES):
+        for entry in self._entries_of_day(day) if self.by_day else self._by_day().get(day, ()):
+            if _is_open(entry.name):
                 set_aside.append(shown(entry.name))
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                # Renamed or removed since the listing. The next listing has the new state.
-                continue
-            if not self.by_day and _day_of(status) != day:
-                continue
-            if not stat.S_ISREG(status.st_mode) or not self._is_wanted(entry.name):
+            elif not entry.is_file or not self._is_wanted(entry.name):
                 ignored.append(shown(entry.name))
             elif shown(entry.name) != entry.name:
                 raise self._unnameable(day, entry.name)
-            elif now_ns - status.st_mtime_ns < settle_seconds * 1e9:
+            elif now_ns - entry.mtime_ns < settle_seconds * 1e9:
                 unsettled.append(entry.name)
             else:
-                files.append(self._file(day, entry.name, status))
+                files.append(self._file(day, entry))
         return Listing(
             files=tuple(files),
             unsettled=tuple(unsettled),
@@ -215,7 +247,7 @@ class Folders:
             SourceUnreadable: a file is cut off or is not what its name says.
         """
         for file in files:
-            if not file.name.endswith(".gz"):
+            if not is_compressed(file.name):
                 continue
             try:
                 with gzip.open(self.path_of(file)) as opened:
@@ -224,7 +256,7 @@ class Folders:
             except (EOFError, OSError, zlib.error) as error:
                 raise SourceUnreadable(
                     f"{self.path_of(file)} cannot be decompressed: {error}",
-                    fix="write the file again as a whole, or move it out of the landing folder",
+                    fix="write the file again as a whole, or move it out of the folder",
                     file=str(self.path_of(file)),
                     day=file.day,
                 ) from error
@@ -241,11 +273,13 @@ class Folders:
         said = str(error)
         for file in files:
             if repr(path := str(self.path_of(file))) in said:
+                if SourceUnreadable.__name__ in said:
+                    self._refuse_format(path)
                 why = error.strerror if isinstance(error, OSError) else "by a worker of Spark, see its error"
                 raise SourceUnreadable(
                     f"{path} cannot be read: {why}",
-                    fix="see whether its disk is sound (`dmesg`) and every worker has the landing folder under that path,"
-                    " or move the file out of the landing folder",
+                    fix="see whether its disk is sound (`dmesg`) and every worker has the folder under that path,"
+                    " or move the file out of the folder",
                     file=path,
                     day=file.day,
                 ) from error
@@ -255,45 +289,84 @@ class Folders:
         file = f"{shown(str(self._folder_of(day)))}/{shown(name)}"
         return SourceUnreadable(
             f"{file} has a name that is not UTF-8, so nothing of its day is read",
-            fix="rename it, or move it out of the landing folder",
+            fix="rename it, or move it out of the folder",
             file=file,
             day=day,
         )
 
-    def _file(self, day: dt.date, name: str, status: os.stat_result) -> SourceFile:
+    def _refuse_format(self, path: str) -> None:
+        """Read a file that a worker found not to be of its format, for the error: only its text comes from a worker.
+
+        Raises:
+            SourceUnreadable: the file is not of its format.
+        """
+        for _ in self.format.read(Block(path=path, start=0, end=None), _PIECE_BYTES):
+            pass
+
+    def _file(self, day: dt.date, entry: _Entry) -> SourceFile:
         return SourceFile(
-            day=day, source=self.source, name=name, size=status.st_size, mtime_ns=status.st_mtime_ns
+            day=day, source=self.source, name=entry.name, size=entry.size, mtime_ns=entry.mtime_ns
         )
 
     def _is_wanted(self, name: str) -> bool:
-        return name.endswith(self.format.suffixes) and fnmatchcase(name, self.pattern)
+        if _is_open(name):
+            return False
+        return (
+            name.endswith(self.format.suffixes) if self.pattern is None else fnmatchcase(name, self.pattern)
+        )
 
-    def _days_of_files(self) -> Iterator[tuple[dt.date, int]]:
-        """Yield each day on which a file was last changed, with a time in nanoseconds at which one was new at the latest.
+    def _concerns(self, name: str) -> bool:
+        """Return whether an entry is this source's, or will be once it has its finished name."""
+        if self.pattern is None or self._is_wanted(name):
+            return True
+        finished = name.lstrip("._")
+        for suffix in _OPEN_SUFFIXES:
+            finished = finished.removesuffix(suffix)
+        return _is_open(name) and fnmatchcase(finished, self.pattern)
 
-        A file that is moved or copied into the folder may keep an old time of modification. The file system's own
-        time of change does not: it is that of the move.
-        """
-        newest: dict[dt.date, int] = {}
-        for entry in self._entries():
-            if entry.name.startswith(_OPEN_PREFIXES) or not self._is_wanted(entry.name):
+    def _by_day(self) -> Mapping[dt.date, tuple[_Entry, ...]]:
+        return self._files_by_day() if self.scan is None else self.scan
+
+    def _files_by_day(self) -> Mapping[dt.date, tuple[_Entry, ...]]:
+        """Return the entries of a folder without days, by the day of their last change."""
+        found: defaultdict[dt.date, list[_Entry]] = defaultdict(list)
+        for entry in self._concerning(self.path):
+            found[entry.day].append(entry)
+        return {day: tuple(entries) for day, entries in found.items()}
+
+    def _entries_of_day(self, day: dt.date) -> list[_Entry]:
+        return self._concerning(self._folder_of(day))
+
+    def _concerning(self, folder: Path) -> list[_Entry]:
+        """Return the entries of a folder that concern this source, by name."""
+        found = []
+        for entry in _entries(folder):
+            if not self._concerns(entry.name):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
-                continue  # removed since the listing
-            day = _day_of(status)
-            newest[day] = max(newest.get(day, 0), status.st_mtime_ns, status.st_ctime_ns)
-        yield from newest.items()
+                continue  # renamed or removed since the listing; the next listing has the new state
+            found.append(
+                _Entry(
+                    name=entry.name,
+                    is_file=stat.S_ISREG(status.st_mode),
+                    size=status.st_size,
+                    mtime_ns=status.st_mtime_ns,
+                )
+            )
+        return sorted(found, key=lambda entry: entry.name)
 
     def _folder_of(self, day: dt.date) -> Path:
         return self.path / day.isoformat() if self.by_day else self.path
 
-    def _entries_of(self, day: dt.date) -> list[os.DirEntry[str]]:
-        return sorted(_entries(self._folder_of(day)), key=lambda entry: entry.name)
-
     def _entries(self) -> list[os.DirEntry[str]]:
         return _entries(self.path)
+
+
+def _is_open(name: str) -> bool:
+    """Return whether a name marks an entry as unfinished."""
+    return name.startswith(_OPEN_PREFIXES) or name.endswith(_OPEN_SUFFIXES)
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -304,11 +377,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
     except OSError as error:
         raise _unreadable(folder, error) from error
-
-
-def _day_of(status: os.stat_result) -> dt.date:
-    """Return the day (UTC) on which a file was last changed."""
-    return dt.datetime.fromtimestamp(status.st_mtime_ns // 1_000_000_000, dt.UTC).date()
 
 
 def shown(name: str) -> str:
@@ -335,7 +403,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _unreadable(path: Path, error: OSError) -> SourceUnreadable:
     return SourceUnreadable(
         f"{path} cannot be read: {error.strerror}",
-        fix="give this user permission to read it (and its folder), or move it out of the landing folder",
+        fix="give this user permission to read it (and its folder), or move it out of there",
         file=str(path),
     )
 

@@ -1,10 +1,10 @@
-"""Days of the landing folder with files to read: the decision of the landing sensor.
+"""Days of a source's folder with files to read: the decision of the sensors.
 
 Knows no Dagster and no Spark.
 
 The cursor is a time and the days still open, not a list of files. A day's folder is listed when its
 modification time is not before the cursor, or when the day was open at the last tick. So a tick costs one
-`stat` for each day of history.
+`stat` for each day of history; in a folder without days, one for each file.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from etl_assets.errors import SourceUnreadable
-from etl_assets.sources.formats import JSON_LINES
-from etl_assets.sources.landing import Folders, shown
+from etl_assets.sources.landing import LANDING, Folders, shown
 from etl_assets.sources.ledger import Ledger
 
 MAX_NAMES = 5
@@ -84,10 +83,11 @@ class Watched:
         ready: Days with closed, unread files.
         unsettled: Number of files that are still being written.
         set_aside: Number of entries, in the days listed, whose name marks them as unfinished.
+        folder: The folder with the files.
         changed: Files that were read before and have changed since, as `<day>/<name>`.
         left: Number of days left to the next tick, because there are too many.
         outside: Days with files but without a partition: before the first day, or in the future.
-        strangers: Entries of the landing folder that are not days.
+        strangers: Entries of the folder that are not days.
         unreadable: Errors of days whose folder cannot be listed.
         cursor: Cursor of the next tick; it includes the entries that are never read.
     """
@@ -98,9 +98,22 @@ class Watched:
     outside: tuple[dt.date, ...]
     strangers: tuple[str, ...]
     cursor: WatchCursor
+    folder: Folders
     unreadable: Mapping[dt.date, str] = field(default_factory=dict)
     set_aside: int = 0
     changed: tuple[str, ...] = ()
+
+    @property
+    def _place(self) -> str:
+        return "the landing folder" if self.folder.source == LANDING else shown(str(self.folder.path))
+
+    @property
+    def _elsewhere(self) -> str:
+        return "" if self.folder.source == LANDING else f" in {self._place}"
+
+    @property
+    def _files(self) -> str:
+        return "event files" if self.folder.source == LANDING else "files of this source"
 
     def remarks(self, *, first_day: dt.date, settle_seconds: float) -> Iterator[str]:
         """Yield sentences about files in the folder that are not ready.
@@ -126,13 +139,13 @@ class Watched:
                 f" {first_day} and end today; set start_date, or move the files"
             )
         if self.strangers:
-            yield f"{_some(self.strangers)} in the landing folder are no days (YYYY-MM-DD) and are never read"
+            yield f"{_some(self.strangers)} in {self._place} are no days (YYYY-MM-DD) and are never read"
         if unread := self.cursor.unread:
             names = [f"{day}/{name}" for day in sorted(unread) for name in unread[day].names]
             number = sum(of_day.number for of_day in unread.values())
             yield (
-                f"{_some(names, number)} are no event files ({', '.join(f'*{suffix}' for suffix in JSON_LINES.suffixes)}; no links, no"
-                " folders) and are never read"
+                f"{_some(names, number)}{self._elsewhere} are no {self._files} ({self.folder.file_names}; no"
+                " links, no folders) and are never read"
             )
         for day, error in self.unreadable.items():
             yield f"{day}: {error}"
@@ -151,8 +164,8 @@ def watch(
     """Find unread files.
 
     Args:
-        folders: The landing folder and the replays.
-        ledger: The files that raw_events has read.
+        folders: The folder with the files, and the replays.
+        ledger: The files that the source's table has read.
         cursor: Cursor of the last tick.
         first_day: First partition.
         now: The time; its day is the last partition.
@@ -162,6 +175,7 @@ def watch(
     now_ns = int(now.timestamp() * 1e9)
     if cursor.first_day not in (None, first_day):
         cursor = WatchCursor()
+    folders = tuple(folder.scanned() for folder in folders)
     modified: dict[dt.date, int] = {}
     for folder in folders:
         for day, mtime_ns in folder.days():
@@ -201,6 +215,7 @@ def watch(
         left=len(later),
         outside=tuple(sorted(day for day in modified if not first_day <= day <= now.date())),
         strangers=folders[0].strangers(),
+        folder=replace(folders[0], scan=None),
         unreadable=unreadable,
         set_aside=set_aside,
         changed=tuple(changed),

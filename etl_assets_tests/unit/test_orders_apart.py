@@ -44,7 +44,6 @@ NOT_YET_GENERAL = frozenset(
         "settings/platform.py",
         "settings/runs.py",
         "sources/replays.py",
-        "sources/unread_days.py",
         "steps/changes.py",
     }
 )
