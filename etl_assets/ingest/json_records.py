@@ -7,10 +7,13 @@ came, in canonical form, under an id.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
 
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.canonical_json import Refused
@@ -44,13 +47,14 @@ class ValidatedRecord(NamedTuple):
 class JsonRecords:
     """JSON objects, or values that a format reads as such.
 
-    A record's id is the values of its id fields. Without id fields it is the record's place, by file and position,
-    and its content, so that a file that is read again adds nothing but its new and its changed records. A
-    replayed dead letter has an id of its own: it corrects a record, and does not contradict it.
+    A record's id is the values of its id fields; a number has one id however it is spelled, and a text of the
+    same characters has it too. Without id fields it is the record's place, by file and position, and its content, so
+    that a file that is read again adds nothing but its new and its changed records. A replayed dead letter has an id
+    of its own: it corrects a record, and does not contradict it.
 
     Attributes:
         id_fields: Fields that identify a record.
-        max_record_bytes: Greatest size of a record.
+        max_record_bytes: Greatest size of a record, as it came and in canonical form.
     """
 
     id_fields: tuple[str, ...]
@@ -103,10 +107,12 @@ class JsonRecords:
             if isinstance(line, CutLine):
                 return self._too_large(line.start, line.size)
             raw = line.removesuffix(b"\r") if isinstance(line, bytes) else b""
+            if len(raw) > self.max_record_bytes:
+                return self._too_large(raw, len(raw))
             try:
                 content, value = self._content(raw, line)
-                if len(content) > self.max_record_bytes or len(raw) > self.max_record_bytes:
-                    return self._too_large(content, len(content))
+                if len(content) > self.max_record_bytes:
+                    return self._too_large(raw or content, len(content))
                 fingerprint = hashlib.sha256(content).hexdigest()
                 record_id = (
                     self._id_of(value) + again
@@ -129,7 +135,7 @@ class JsonRecords:
         if isinstance(line, dict):
             if all(type(item) is str or item is None for item in line.values()):
                 return canonical_json.write_fast(line), line
-            raw = canonical_json.write(line)
+            raw = _written(line)
         value, fast = canonical_json.parse(raw)
         if type(value) is not dict:
             raise Refused(DeadLetterReason.NOT_AN_OBJECT, "the line is JSON, but no object")
@@ -141,14 +147,14 @@ class JsonRecords:
         Raises:
             Refused: a field of it is missing, or has more than one value.
         """
-        values = [value.get(name) for name in self.id_fields]
+        values = [_exact(value.get(name)) for name in self.id_fields]
         for name, item in zip(self.id_fields, values, strict=True):
             if item is None or item == "":
                 raise Refused(
                     DeadLetterReason.MISSING_FIELD,
                     f"{name} is missing, null or empty, and is the record's id",
                 )
-            if not isinstance(item, str | int | Decimal | bool):
+            if not isinstance(item, str | int | Decimal):  # true and false are int
                 raise Refused(
                     DeadLetterReason.WRONG_TYPE, f"{name} is no single value, and is the record's id"
                 )
@@ -172,8 +178,26 @@ class JsonRecords:
         return ValidatedRecord(reason=reason.value, error=error, record=record, record_encoding=encoding)
 
 
-def _text_of(value: dict[str, Any]) -> bytes:
-    """Return the values of a record without canonical form as text."""
-    import json
+def _exact(value: Any) -> Any:
+    """Return a number of the fast path as the strict path has it; any other value unchanged."""
+    return Decimal(repr(value)) if isinstance(value, float) else value
 
-    return json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+def _written(value: dict[str, Any]) -> bytes:
+    """Return the values of a record as JSON.
+
+    Raises:
+        Refused: a text of it is not Unicode.
+    """
+    try:
+        return canonical_json.write(value)
+    except orjson.JSONEncodeError as error:
+        raise Refused(DeadLetterReason.INVALID_UTF8, "a text of the record is not UTF-8") from error
+
+
+def _text_of(value: dict[str, Any]) -> bytes:
+    """Return the values of a record without canonical form as text. Numbers stay numbers, NaN too."""
+    try:
+        return _written(value)
+    except Refused:
+        return json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace")

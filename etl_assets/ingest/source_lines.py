@@ -1,6 +1,6 @@
-"""Original lines of source files, read again: staged lines keep only what becomes a row.
+"""Original records of source files, read again: staged records keep only what becomes a row.
 
-Belongs here: finding the line of a staged event. Does not belong here: the first validation of lines
+Belongs here: finding the record of a staged one. Does not belong here: the first validation
 (`stage_lines.py`).
 """
 
@@ -30,7 +30,7 @@ class SourceLines:
         self._next = 0
 
     def record(self, block: LocatedBlock, number: int, fingerprint: str) -> str:
-        """Return the original record of a staged event, as text.
+        """Return the original record of a staged one, as text: its line, or the JSON of its values.
 
         Args:
             block: The event's block.
@@ -55,7 +55,7 @@ class SourceLines:
             records=self._records,
         )
         if [event.fingerprint for event in judged.events] != [fingerprint]:
-            raise RuntimeError(f"line {block.lines_before + number + 1} of {block.path} is not what it was")
+            raise RuntimeError(f"record {block.lines_before + number + 1} of {block.path} is not what it was")
         if isinstance(line, bytes):
             return line.removesuffix(b"\r").decode()
         return judged.events[0].content

@@ -1,4 +1,4 @@
-"""JSON Lines: cut files into blocks that can be read independently, and read the lines of a block.
+"""Lines: cut files into blocks that can be read independently, and read the lines of a block.
 
 A line belongs to the block that contains its first byte, so that blocks read by different processes have
 every line once. Memory does not depend on the content of a file: of a line that is too long only the
@@ -34,12 +34,17 @@ class Block:
     end: int | None
 
 
+def is_compressed(path: str) -> bool:
+    """Return whether a file is compressed by gzip, as its name says."""
+    return path.lower().endswith(_COMPRESSED)
+
+
 def blocks_of(path: str, size: int, most_bytes: int) -> Iterator[Block]:
     """Cut a file of a given size in bytes into blocks.
 
     A compressed file can only be read from its beginning, and is a single block.
     """
-    if path.endswith(_COMPRESSED):
+    if is_compressed(path):
         yield Block(path=path, start=0, end=None)
         return
     for start in range(0, size, most_bytes):
@@ -60,7 +65,7 @@ def read_lines(block: Block, held_bytes: int) -> Generator[tuple[int, list[bytes
     Raises:
         OSError, EOFError, zlib.error: the file cannot be read or decompressed. An `OSError` names the file.
     """
-    with _named(block.path), _open(block.path) as file:
+    with named(block.path), _open(block.path) as file:
         position = _first_line(file, block)
         while block.end is None or position < block.end:
             left = _PIECE_BYTES if block.end is None else block.end - position
@@ -119,7 +124,7 @@ def _first_line(file: BinaryIO, block: Block) -> int:
 
 
 @contextmanager
-def _named(path: str) -> Generator[None]:
+def named(path: str) -> Generator[None]:
     """Add the path to errors of the operating system, which names it on opening a file, not on reading it."""
     try:
         yield
@@ -130,6 +135,6 @@ def _named(path: str) -> Generator[None]:
 
 
 def _open(path: str) -> BinaryIO:
-    if path.endswith(_COMPRESSED):
+    if is_compressed(path):
         return cast("BinaryIO", gzip.open(path))
     return Path(path).open("rb")

@@ -142,10 +142,10 @@ def test_a_conflict_whose_line_is_not_what_it_was_stops_the_task(tmp_path):
     placed, repeats = place(stage([(str(path), path.stat().st_size, DAY)], tmp_path), files, tmp_path)
     (task,) = exceptions_tasks(placed)
     path.write_text(path.read_text("utf-8").replace("event-0-1", "event-0-2"), "utf-8")
-    with pytest.raises(RuntimeError, match=r"line 2 of .*0\.jsonl is not what it was"):
+    with pytest.raises(RuntimeError, match=r"record 2 of .*0\.jsonl is not what it was"):
         list(maker_of(tmp_path, repeats, placed).rows_of(task))
     path.write_text("")
-    with pytest.raises(RuntimeError, match=r"line 2 of .*0\.jsonl is not what it was"):
+    with pytest.raises(RuntimeError, match=r"record 2 of .*0\.jsonl is not what it was"):
         list(maker_of(tmp_path, repeats, placed).rows_of(task))
 
 
