@@ -134,7 +134,7 @@ class JsonRecords:
         """
         if isinstance(line, dict):
             if all(type(item) is str or item is None for item in line.values()):
-                return canonical_json.write_fast(line), line
+                return _written(line, canonical_json.write_fast), line
             raw = _written(line)
         value, fast = canonical_json.parse(raw)
         if type(value) is not dict:
@@ -183,15 +183,15 @@ def _exact(value: Any) -> Any:
     return Decimal(repr(value)) if isinstance(value, float) else value
 
 
-def _written(value: dict[str, Any]) -> bytes:
+def _written(value: dict[str, Any], write: Callable[[Any], bytes] = canonical_json.write) -> bytes:
     """Return the values of a record as JSON.
 
     Raises:
         Refused: a text of it is not Unicode.
     """
     try:
-        return canonical_json.write(value)
-    except orjson.JSONEncodeError as error:
+        return write(value)
+    except orjson.JSONEncodeError as error:  # only a surrogate stands for what is not UTF-8
         raise Refused(DeadLetterReason.INVALID_UTF8, "a text of the record is not UTF-8") from error
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable
 from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,8 @@ def json_values(array: pa.Array) -> list[Any]:
     if types.is_struct(type_):
         return _structs(array)
     if types.is_map(type_):
-        return [None if pairs is None else _mapping(pairs) for pairs in _lists(array)]
+        pairs = pa.struct([("key", type_.key_type), ("value", type_.item_type)])
+        return [None if each is None else _mapping(each) for each in _lists(array.cast(pa.list_(pairs)))]
     if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
         return _lists(array)
     if types.is_temporal(type_):
@@ -59,7 +59,7 @@ def _structs(array: pa.StructArray) -> list[Any]:
     ]
 
 
-def _lists(array: pa.ListArray | pa.MapArray) -> list[Any]:
+def _lists(array: pa.ListArray) -> list[Any]:
     import pyarrow.compute as pc
 
     lengths = pc.call_function("list_value_length", [array]).to_pylist()
@@ -88,16 +88,9 @@ def _key(value: Any) -> str:
 def _floats(array: pa.FloatingPointArray) -> list[Any]:
     from pyarrow import types
 
-    shortest: Callable[[Any], str] = repr
-    if types.is_float32(array.type):
-        shortest = _shortest_float32
-    elif types.is_float16(array.type):
-        shortest = str
-    return [None if value is None else Decimal(shortest(value)) for value in array.to_pylist()]
-
-
-def _shortest_float32(value: float) -> str:
-    return str(np.float32(value))
+    kinds = ((types.is_float16, np.float16), (types.is_float32, np.float32))
+    kind = next((each for is_kind, each in kinds if is_kind(array.type)), float)
+    return [None if value is None else Decimal(str(kind(value))) for value in array.to_pylist()]
 
 
 def _texts(array: pa.Array) -> list[Any]:

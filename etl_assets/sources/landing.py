@@ -71,12 +71,16 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """An entry of a folder, as it was listed."""
+    """An entry of a folder, as it was listed.
+
+    `appeared_ns` is the time of its last change or of its renaming: a file may be moved in with an old time of change.
+    """
 
     name: str
     is_file: bool
     size: int
     mtime_ns: int
+    appeared_ns: int
 
     @property
     def day(self) -> dt.date:
@@ -145,12 +149,12 @@ class Folders:
         """Yield each day folder with its modification time in nanoseconds.
 
         Costs one `stat` per day, and lists no day folder. Without day folders it costs one `stat` per file, and
-        yields each day on which a file was last changed, with the time of its last change.
+        yields each day on which a file was last changed, with the time at which the last of its files appeared.
         """
         if not self.by_day:
             for day, entries in self._by_day().items():
-                if changed := [each.mtime_ns for each in entries if self._is_wanted(each.name)]:
-                    yield day, max(changed)
+                if times := [each.appeared_ns for each in entries if self._is_wanted(each.name)]:
+                    yield day, max(times)
             return
         for entry in self._entries():
             day = parse_day(entry.name)
@@ -353,6 +357,7 @@ class Folders:
                     is_file=stat.S_ISREG(status.st_mode),
                     size=status.st_size,
                     mtime_ns=status.st_mtime_ns,
+                    appeared_ns=max(status.st_mtime_ns, status.st_ctime_ns),
                 )
             )
         return sorted(found, key=lambda entry: entry.name)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import os
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from etl_assets.errors import SourceChanged, SourceUnreadable
+from etl_assets.sources.formats import Csv
 from etl_assets.sources.landing import LANDING, Folders, parse_day
 from etl_assets_tests.pipeline import DAY
 
@@ -216,3 +219,129 @@ def test_a_compressed_file_that_is_broken_is_named(folders, content):
     with pytest.raises(SourceUnreadable, match=r"c\.jsonl\.gz cannot be decompressed") as broken:
         folders.verify_compression(listed(folders).files)
     assert broken.value.file == str(path)
+
+
+DAY_NS = 86_400 * 10**9
+TODAY_NS = 1_767_614_400 * 10**9
+"""Noon of `DAY`."""
+
+
+def flat(tmp_path: Path, pattern: str = "*.csv", *, source: str = "files") -> Folders:
+    (tmp_path / "in").mkdir(exist_ok=True)
+    return Folders(source=source, path=tmp_path / "in", format=Csv(), pattern=pattern, by_day=False)
+
+
+def drop(folders: Folders, name: str | bytes, content: bytes = b"a\n1\n", at_ns: int = TODAY_NS) -> Path:
+    path = folders.path / os.fsdecode(name)
+    path.write_bytes(content)
+    os.utime(path, ns=(at_ns, at_ns))
+    return path
+
+
+def on(folders: Folders, day: dt.date = DAY):
+    return folders.list_day(day, now_ns=TODAY_NS + 9 * DAY_NS, settle_seconds=2)
+
+
+def test_a_file_in_a_flat_folder_belongs_to_the_day_of_its_last_change_and_keeps_its_identity(tmp_path):
+    folders = flat(tmp_path)
+    path = drop(folders, "a.csv")
+    drop(folders, "b.csv", at_ns=TODAY_NS - DAY_NS)
+    assert {day for day, _ in folders.days()} == {DAY, DAY - dt.timedelta(days=1)}
+    (first,) = on(folders).files
+    os.utime(path, ns=(TODAY_NS + DAY_NS, TODAY_NS + DAY_NS))
+    assert on(folders).files == ()
+    (later,) = on(folders, DAY + dt.timedelta(days=1)).files
+    assert (first.name, later.day - first.day) == ("a.csv", dt.timedelta(days=1))
+    assert folders.input_file(first).identity == folders.input_file(later).identity == "a.csv"
+    with pytest.raises(SourceChanged):
+        folders.verify([first])
+    folders.verify([later])
+
+
+def test_sources_of_one_folder_see_their_own_files_only(tmp_path):
+    one, other = flat(tmp_path, "orders-*.csv"), flat(tmp_path, "customers-*.csv")
+    for name in (
+        "orders-1.csv",
+        "customers-1.csv",
+        "notes.txt",
+        ".orders-2.csv",
+        "customers-2.csv.part",
+        "_x",
+    ):
+        drop(one, name)
+    assert [file.name for file in on(one).files] == ["orders-1.csv"]
+    assert [file.name for file in on(other).files] == ["customers-1.csv"]
+    assert (on(one).ignored, on(one).set_aside) == ((), (".orders-2.csv",))
+    assert (on(other).ignored, on(other).set_aside) == ((), ("customers-2.csv.part",))
+
+
+def test_sources_of_one_folder_with_days_see_their_own_files_only(folders):
+    mine = replace(folders, format=Csv(), pattern="a-*.csv")
+    for name in ("a-1.csv", "b-1.csv", ".a-2.csv", ".b-2.csv"):
+        put(folders, name)
+    found = listed(mine)
+    assert [file.name for file in found.files] == ["a-1.csv"]
+    assert (found.ignored, found.set_aside) == ((), (".a-2.csv",))
+
+
+def test_a_pattern_decides_alone_which_files_are_read(tmp_path):
+    folders = flat(tmp_path, "data_*.[0-9]")
+    for name in ("data_a.1", "data_a.x", "DATA_a.1"):
+        drop(folders, name)
+    assert [file.name for file in on(folders).files] == ["data_a.1"]
+
+
+def test_folders_and_links_with_a_name_that_matches_are_ignored(tmp_path):
+    folders = flat(tmp_path)
+    (folders.path / "folder.csv").mkdir()
+    (folders.path / "link.csv").symlink_to("a.csv")
+    (folders.path / "broken.csv").symlink_to("nowhere")
+    for name in ("folder.csv", "link.csv", "broken.csv"):
+        os.utime(folders.path / name, ns=(TODAY_NS, TODAY_NS), follow_symlinks=False)
+    drop(folders, "a.csv")
+    assert [file.name for file in on(folders).files] == ["a.csv"]
+    assert on(folders).ignored == ("broken.csv", "folder.csv", "link.csv")
+
+
+def test_in_a_flat_folder_a_name_that_is_not_utf_8_keeps_its_own_day_from_being_read(tmp_path):
+    folders = flat(tmp_path)
+    drop(folders, b"\xff.csv")
+    drop(folders, b"\xff.txt")
+    drop(folders, "b.csv", at_ns=TODAY_NS - DAY_NS)
+    with pytest.raises(SourceUnreadable, match="not UTF-8"):
+        on(folders)
+    assert [file.name for file in on(folders, DAY - dt.timedelta(days=1)).files] == ["b.csv"]
+
+
+def test_a_flat_folder_that_does_not_exist_is_empty(tmp_path):
+    folders = replace(flat(tmp_path), path=tmp_path / "none")
+    assert (list(folders.days()), folders.strangers(), on(folders).files) == ([], (), ())
+
+
+def test_a_flat_folder_is_listed_once_for_several_days_and_again_for_the_next_look(tmp_path, monkeypatch):
+    folders = flat(tmp_path)
+    for number in range(5):
+        drop(folders, f"{number}.csv", at_ns=TODAY_NS - number * DAY_NS)
+    scans = []
+    scandir = os.scandir
+    monkeypatch.setattr(
+        "etl_assets.sources.landing.os.scandir", lambda path: scans.append(path) or scandir(path)
+    )
+    now = folders.scanned()
+    assert [len(on(now, day).files) for day, _ in now.days()] == [1] * 5
+    assert len(scans) == 1
+    drop(folders, "new.csv")
+    assert len(on(folders.scanned()).files) == 2
+    assert len(on(folders).files) == 2
+
+
+def test_a_file_that_a_worker_found_wrong_is_named_with_its_fault(tmp_path):
+    folders = flat(tmp_path)
+    path = drop(folders, "a.csv", b"a,a\n1,2\n")
+    good = drop(folders, "b.csv")
+    said = RuntimeError(
+        f"etl_assets.errors.SourceUnreadable: {str(path)!r} has a first line, and so on {good}"
+    )
+    with pytest.raises(SourceUnreadable, match=r"a\.csv.* names 'a' twice") as refused:
+        folders.refuse_named(on(folders).files, said)
+    assert refused.value.file == str(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.sources import unread_days as watching
+from etl_assets.sources.formats import Csv
 from etl_assets.sources.landing import LANDING, Folders
 from etl_assets.sources.unread_days import Unread, WatchCursor, Watched
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
@@ -210,6 +212,68 @@ def test_a_day_with_a_file_that_cannot_be_named_keeps_no_other_day_from_being_re
     assert "2026-01-06/\\xff.jsonl has a name that is not UTF-8" in text
     assert "rename it" in text
     assert watch(folders, read, found.cursor).unreadable == found.unreadable
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Folders:
+    (tmp_path / "in").mkdir()
+    return Folders(source="files", path=tmp_path / "in", format=Csv(), pattern="*.csv", by_day=False)
+
+
+def drop(folders: Folders, name: str, at_ns: int = NOW_NS - 48 * HOUR_NS) -> None:
+    (folders.path / name).write_bytes(b"a\n1\n")
+    os.utime(folders.path / name, ns=(at_ns, at_ns))
+
+
+def test_a_file_of_a_flat_folder_that_changes_is_read_again_on_its_new_day(flat, read):
+    drop(flat, "a.csv")
+    first = watch(flat, read)
+    assert first.ready == (DAY,)
+    read_all(flat, read, DAY)
+    assert watch(flat, read, first.cursor).ready == ()
+    drop(flat, "a.csv", NOW_NS - 24 * HOUR_NS)
+    again = watch(flat, read, WatchCursor(open_days=(DAY,)))
+    assert (again.ready, again.changed) == ((NEXT_DAY,), ())
+
+
+def test_remarks_name_the_source_s_own_folder_and_pattern(flat, read):
+    (flat.path / "folder.csv").mkdir()
+    os.utime(flat.path / "folder.csv", ns=(NOW_NS - 48 * HOUR_NS, NOW_NS - 48 * HOUR_NS))
+    for name in ("a.csv", ".b.csv", "c.csv.part", "other.txt", ".other"):
+        drop(flat, name)
+    drop(flat, "d.csv", NOW_NS - 24 * HOUR_NS)
+    assert remarks(watch(flat, read)) == [
+        "not read yet because of unfinished files' names (`.` or `_` first, .tmp, .part, .inprogress): 2",
+        f"2026-01-05/folder.csv in {flat.path} are no files of this source (*.csv; no links, no folders) and are never read",
+    ]
+    by_day = replace(flat, by_day=True)
+    found = remarks(watch(by_day, read))
+    assert found == [
+        f"a.csv, c.csv.part, d.csv, folder.csv, other.txt in {flat.path} are no days (YYYY-MM-DD) and are never read"
+    ]
+
+
+def test_a_look_at_a_flat_folder_lists_it_once_however_many_days_it_has(flat, read, monkeypatch):
+    for day in range(1, 7):
+        drop(flat, f"{day}.csv", NOW_NS - day * 24 * HOUR_NS)
+    scans = []
+    scandir = os.scandir
+    monkeypatch.setattr(
+        "etl_assets.sources.landing.os.scandir", lambda path: scans.append(path) or scandir(path)
+    )
+    found = watch(flat, read)
+    assert len(found.ready) == 6
+    assert len(scans) == 1
+
+
+def test_a_file_that_is_moved_into_a_flat_folder_with_an_old_time_is_found(flat, read):
+    drop(flat, "a.csv")
+    read_all(flat, read, DAY)
+    cursor = watch(flat, read).cursor
+    assert cursor.open_days == ()
+    drop(flat, ".b.csv")
+    (flat.path / ".b.csv").rename(flat.path / "b.csv")
+    assert watch(flat, read, cursor).ready == (DAY,), "its time is before that of the cursor"
 
 
 @given(
