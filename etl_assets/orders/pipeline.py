@@ -36,7 +36,7 @@ _ACKNOWLEDGED = UndoPolicy(
 _REJECTS = tuple(contract.name for contract in (RAW_EVENTS_EXCEPTIONS, NORMALIZED_ORDERS_EXCEPTIONS))
 
 
-def _replayed(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
+def _replayed(domain: FailureDomain, days: Sequence[dt.date]) -> Sequence[KeptValues]:
     """Return the rows that an undo leaves: rejects whose record was replayed.
 
     The dead letter of the first attempt is derived from them.
@@ -44,7 +44,7 @@ def _replayed(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
     from etl_assets.sources.replays import replayed_events
 
     events = replayed_events(domain, days)
-    return KeptValues(column="event_id", values=frozenset(each.event_id for each in events))
+    return [KeptValues(column="event_id", values=frozenset(each.event_id for each in events))]
 
 
 def _file_read_last(table: Table, version: int) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import DeadLetterState
-from etl_assets.contracts.tables.dead_letters import dead_letters_table
+from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS, dead_letters_table
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.stage import Stage
 from etl_assets.pipelines.undo_policy import KeptValues, UndoPolicy
@@ -36,15 +36,28 @@ def dead_letters_pipeline(pipelines: Sequence[Pipeline]) -> Pipeline:
                 group="observe",
                 inputs=(*names, *accepted),
                 driving_inputs=names,
-                undo=UndoPolicy(keep_rows=_discarded),
+                undo=UndoPolicy(keep_rows=_kept),
             ),
         ),
     )
 
 
-def _discarded(domain: FailureDomain, days: Sequence[dt.date]) -> KeptValues:
-    """Return the rows that an undo leaves: dead letters that an operator discarded stay discarded."""
-    return KeptValues(column="state", values=frozenset({DeadLetterState.DISCARDED.value}))
+def _kept(domain: FailureDomain, days: Sequence[dt.date]) -> Sequence[KeptValues]:
+    """Return the rows that an undo leaves.
+
+    Dead letters that an operator discarded stay discarded. Those of a pipeline whose file is gone, or broken, could
+    not be made again.
+    """
+    from etl_assets.observability.rows import find_rows
+    from etl_assets.steps.step import platform_table
+
+    table = platform_table(DEAD_LETTERS.name, domain)
+    rows = find_rows(table, columns=("stage",), where={"partition_date": days})
+    known = {stage.name_in_rejects for stage in domain.catalog.stages}
+    return [
+        KeptValues(column="state", values=frozenset({DeadLetterState.DISCARDED.value})),
+        KeptValues(column="stage", values=frozenset({row["stage"] for row in rows} - known)),
+    ]
 
 
 def _collect(arguments: StepArguments) -> Step:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from etl_assets.delta.content import KeptRows, StoredFile, content_of, one_of, rows_kept
@@ -324,7 +326,7 @@ def _offsets(
 def _keep(
     table: Table, days: Collection[Day], removed: tuple[StoredFile, ...]
 ) -> tuple[tuple[StoredFile, ...], tuple[KeptRows, ...]]:
-    """Keep rows of removed files that operators decided on: discarded dead letters, and replayed rejects.
+    """Keep rows of removed files: those that operators decided on, and those that no step makes again.
 
     Returns:
         The files that are still removed, and the rows of these that stay. A file with only such rows is not
@@ -333,12 +335,9 @@ def _keep(
     keep_rows = table.domain.catalog.undo_of(table.name).keep_rows
     if keep_rows is None:
         return removed, ()
-    stays = keep_rows(table.domain, [day for day in days if day is not None])
-    found = (
-        [(file, rows_kept(table.path, file, one_of(stays.column, stays.values))) for file in removed]
-        if stays.values
-        else []
-    )
+    asked = [day for day in days if day is not None]
+    stays = [one_of(each.column, each.values) for each in keep_rows(table.domain, asked) if each.values]
+    found = [(file, rows_kept(table.path, file, reduce(or_, stays))) for file in removed] if stays else []
     whole = {file.name for file, kept in found if kept.rows.num_rows == file.rows}
     return (
         tuple(file for file in removed if file.name not in whole),

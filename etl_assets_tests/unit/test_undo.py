@@ -315,6 +315,17 @@ def test_discarded_letters_of_days_whose_input_was_undone_since_stay(domain):
     }
 
 
+def test_dead_letters_of_a_pipeline_that_is_not_installed_any_more_stay(domain):
+    letter = {**LETTER, "dead_letter_id": "of-a-removed-one", "stage": "removed", "state": "open"}
+    write_table(domain, "dead_letters", [{**letter, "partition_date": SECOND}])
+    plan_days(everywhere(domain), ["normalized_orders"], [FIRST, SECOND]).carry_out()
+    assert {row["dead_letter_id"] for row in rows(domain, "dead_letters")} == {
+        f"{FIRST}-discarded",
+        f"{SECOND}-discarded",
+        "of-a-removed-one",
+    }
+
+
 def test_days_that_the_table_itself_lost_to_an_undo_are_restored(domain):
     plan_days(everywhere(domain), ["warehouse_rows"], [SECOND]).carry_out()
     call(restore, "warehouse_rows", "--to-version", "1", "--yes", "--no-run")
