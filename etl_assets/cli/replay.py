@@ -121,12 +121,17 @@ def _read_record(file: Path, most_bytes: int) -> bytes:
 def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLetter]:
     """Return the open dead letters that can be replayed unchanged. The others are named on stderr."""
     from etl_assets.observability.dead_letters import read_dead_letters
+    from etl_assets.observability.submit_replays import is_of_removed_pipeline
 
-    letters = read_dead_letters(domain, **wanted.values())
-    cut_off = [letter for letter in letters if letter.is_cut_off]
-    for letter in cut_off:
-        say(f"{short(letter)} is left out: its record was cut off, replay it with --record FILE")
-    return sorted((each for each in letters if each not in cut_off), key=lambda each: each.failed_at)
+    left: list[DeadLetter] = []
+    for letter in read_dead_letters(domain, **wanted.values()):
+        if letter.is_cut_off:
+            say(f"{short(letter)} is left out: its record was cut off, replay it with --record FILE")
+        elif is_of_removed_pipeline(letter, domain.catalog):
+            say(f"{short(letter)} is left out: no pipeline of this installation has the stage {letter.stage}")
+        else:
+            left.append(letter)
+    return sorted(left, key=lambda each: each.failed_at)
 
 
 def _check_days(settings: Settings, letters: Sequence[DeadLetter]) -> None:

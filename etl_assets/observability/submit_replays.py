@@ -110,20 +110,36 @@ def target_of(letter: DeadLetter, catalog: Catalog) -> Stage:
     """Return the stage that validates a dead letter again.
 
     Raises:
-        InputError: no pipeline of the installation has the stage that rejected it.
+        InputError: no pipeline of the installation has the stage that rejected it, or that takes no replays.
     """
-    stage = next((each for each in catalog.stages if each.name_in_rejects == letter.stage), None)
-    pipeline = None if stage is None else catalog.pipeline_of(stage.name)
-    if stage is not None and (stage.takes_replays or stage.source is not None):
+    stage = _stage_of(letter, catalog)
+    short = letter.dead_letter_id[:12]
+    if stage is None:
+        raise InputError(
+            f"the dead letter {short} is of the stage {letter.stage}, and no pipeline of this installation has that",
+            fix="bring the file of its pipeline back, or correct it (`etl-assets pipelines validate`), or discard the letter",
+            dead_letter_id=letter.dead_letter_id,
+        )
+    pipeline = catalog.pipeline_of(stage.name)
+    if stage.takes_replays or stage.source is not None:
         return stage
     for each in () if pipeline is None else pipeline.stages:
         if each.source is not None:
             return each
     raise InputError(
-        f"the dead letter {letter.dead_letter_id[:12]} is of the stage {letter.stage}, which takes no replays",
-        fix="see `etl-assets pipelines list` for the pipelines of this installation, or run the partition again instead",
+        f"the dead letter {short} is of the stage {letter.stage}, which takes no replays",
+        fix="run the partition again instead",
         dead_letter_id=letter.dead_letter_id,
     )
+
+
+def is_of_removed_pipeline(letter: DeadLetter, catalog: Catalog) -> bool:
+    """Return whether no pipeline of the installation has the stage that rejected a dead letter."""
+    return _stage_of(letter, catalog) is None
+
+
+def _stage_of(letter: DeadLetter, catalog: Catalog) -> Stage | None:
+    return next((each for each in catalog.stages if each.name_in_rejects == letter.stage), None)
 
 
 def check_letter(letter: DeadLetter, target: Stage, *, corrected: bool) -> None:

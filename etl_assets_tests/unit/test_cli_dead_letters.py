@@ -179,7 +179,7 @@ def test_the_last_correction_holds_for_an_attempt_without_one(domain):
         ({"record": None}, None, "no record to hand in"),
         ({}, b" \n", "no record to hand in"),
         ({}, b"{\n}", "one line"),
-        ({"stage": "commit"}, None, "takes no replays"),
+        ({"stage": "commit"}, None, "no pipeline of this installation has that"),
         ({"stage": "normalize", "event_id": "e"}, b"[1]", "no JSON object"),
         ({"stage": "normalize", "event_id": "e"}, b"{", "refused"),
         ({"stage": "normalize", "event_id": "e"}, b'{"event_id": "e", "payload": {}}', "whole event"),
@@ -309,10 +309,11 @@ def test_a_letter_before_the_first_partition_is_refused_before_anything_is_writt
     assert not (domain.root / "replays").exists()
 
 
-def test_all_open_letters_leave_out_those_that_were_cut_off(domain, monkeypatch):
+def test_all_open_letters_leave_out_those_that_cannot_be_replayed(domain, monkeypatch):
     write_letters(
         domain,
         {"dead_letter_id": A, "reason": "RecordTooLarge"},
+        {"dead_letter_id": "d" * 64, "stage": "removed"},
         {"dead_letter_id": B},
         {"dead_letter_id": C, "state": "replayed"},
     )
@@ -321,7 +322,17 @@ def test_all_open_letters_leave_out_those_that_were_cut_off(domain, monkeypatch)
     result = run("replay", "--all-open", "--json", code=1)
     assert [each.letter.dead_letter_id for each in ran] == [B]
     assert json.loads(result.stdout)[0]["result"] == "waiting"
-    assert "aaaaaaaaaaaa is left out" in result.stderr
+    assert "aaaaaaaaaaaa is left out: its record was cut off" in result.stderr
+    assert "dddddddddddd is left out: no pipeline" in result.stderr
+    assert letter_of(domain, "d" * 64).is_open
+
+
+def test_a_letter_of_a_removed_pipeline_is_shown_and_not_replayed(domain):
+    write_letters(domain, {"dead_letter_id": A, "stage": "removed"})
+    assert json.loads(run("show", "aaaa", "--json").stdout)["stage"] == "removed"
+    result = CliRunner().invoke(cli.dead_letters, ["replay", "aaaa"])
+    assert isinstance(result.exception, InputError)
+    assert "of the stage removed, and no pipeline of this installation has that" in str(result.exception)
 
 
 def test_a_failed_run_says_that_the_letters_stay_handed_in(domain, monkeypatch):
