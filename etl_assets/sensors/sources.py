@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import dagster as dg
 
@@ -55,6 +55,7 @@ def source_sensor(
         path: The assets its runs materialize; all their checks are evaluated.
         name: Name of the sensor.
     """
+    tables = {each.key.to_user_string() for each in path}
 
     @dg.sensor(
         name=name,
@@ -81,7 +82,7 @@ def source_sensor(
                 now=dt.datetime.now(dt.UTC),
                 most_days=MAX_DAYS_PER_TICK,
             )
-            undone = _left_undone(settings, domain)
+            undone = _left_undone(settings, domain, tables)
         except EtlAssetsError as error:
             return dg.SensorResult(skip_reason=str(error))
         remarks = found.remarks(first_day=settings.start_date, settle_seconds=source.settle_seconds)
@@ -106,14 +107,17 @@ def source_sensor(
     return look_for_files
 
 
-def _left_undone(settings: Settings, domain: FailureDomain) -> set[dt.date]:
-    """Return the days that an ended follower read but did not finish; empty once all are finished."""
+def _left_undone(settings: Settings, domain: FailureDomain, tables: Collection[str]) -> set[dt.date]:
+    """Return the days of some tables that an ended follower read but did not finish; empty once all are finished.
+
+    A run for a day does nothing for the tables of other pipelines: one that fails must not start runs of all.
+    """
     if left_undone(settings.home) is None:
         return set()
-    days = {day for of_table in days_behind(domain, settings.start_date).values() for day in of_table}
-    if not days:
+    behind = days_behind(domain, settings.start_date)
+    if not behind:
         found_done(settings.home)
-    return days
+    return {day for table, days in behind.items() if table in tables for day in days}
 
 
 def _run_request(first: dt.date, last: dt.date, request: str, attempt: int) -> dg.RunRequest:
