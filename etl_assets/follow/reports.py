@@ -96,6 +96,11 @@ class Reports:
         with self._lock:
             self._unreported[table] = self._unreported[table] + new if table in self._unreported else new
 
+    @property
+    def checked(self) -> frozenset[str]:
+        """Names of the tables that invariants are about."""
+        return frozenset(invariant.asset for invariant in INVARIANTS)
+
     def check(self) -> dict[tuple[str, str], str]:
         """Evaluate the invariants. Call it only when no table of the path is behind an earlier one.
 

@@ -219,6 +219,23 @@ def test_an_invariant_that_stays_broken_is_one_alert(settings):
     assert seen == [[], ["normalized_orders"], ["normalized_orders"], ["normalized_orders"]]
 
 
+def test_a_pipeline_that_is_behind_keeps_no_invariant_of_another_from_being_evaluated(settings, monkeypatch):
+    declared = {
+        "name": "visits",
+        "source": {"type": "files", "path": "in/*.csv"},
+        "columns": {"id": "string"},
+        "table": {"keys": ["id"]},
+    }
+    (settings.home / "pipelines").mkdir(parents=True)
+    (settings.home / "pipelines" / "visits.yaml").write_text(json.dumps(declared), "utf-8")
+    normalize_one_of_two(settings, cursors={f"raw_events/{DAY}": 0})
+    follower = Follower(settings, lambda event: None)
+    monkeypatch.setattr(follower, "_behind", lambda: {"visits": (DAY,)})
+    for minute in range(2):
+        follower._check(60.0 * minute)
+    assert {alert["step"] for alert in alerts(settings)} == {"normalized_orders"}
+
+
 @pytest.mark.parametrize("looking", ["watch_source", "days_behind", "Reports.check"])
 def test_an_error_of_the_disk_where_it_only_looks_does_not_end_it(follow, settings, monkeypatch, looking):
     def fail(*_args: Any, **_options: Any) -> NoReturn:
