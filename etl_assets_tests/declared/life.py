@@ -56,6 +56,8 @@ class Life:
 
     def __init__(self, home: Home, seed: str) -> None:
         self.home = home
+        self.root = "data"
+        """Whose tables are compared."""
         self._dice = random.Random(seed)
         with_id, without = (self._dice.choice(files.FORMATS) for _ in range(2))
         self.parts = Pipe(name="parts", has_id=True, format=with_id)
@@ -108,11 +110,13 @@ class Life:
             self._settled = True
         self.compare()
 
-    def compare(self, root: str = "data") -> None:
+    def compare(self) -> None:
         found = [
-            each for pipe in self.pipes for each in Comparison(home=self.home, pipe=pipe, root=root).run()
+            each
+            for pipe in self.pipes
+            for each in Comparison(home=self.home, pipe=pipe, root=self.root).run()
         ]
-        orders = {row["event_id"] for row in self.home.rows("warehouse_rows", ["event_id"], root=root)}
+        orders = {row["event_id"] for row in self.home.rows("warehouse_rows", ["event_id"], root=self.root)}
         if orders != self._events:
             found.append(f"orders are {sorted(orders)}, must be {sorted(self._events)}")
         if found:
@@ -325,7 +329,7 @@ class Life:
     def _open_letters(self, pipe: Pipe) -> list[dict[str, Any]]:
         found = [
             row
-            for row in self.home.rows("dead_letters")
+            for row in self.home.rows("dead_letters", root=self.root)
             if row["state"] == "open" and row["stage"] in (pipe.source, pipe.name)
         ]
         return sorted(found, key=lambda row: row["dead_letter_id"])
@@ -423,7 +427,7 @@ class Life:
         self._settled = False
 
     def _read_beside(self, pipe: Pipe) -> None:
-        if found := Comparison(home=self.home, pipe=pipe).run():
+        if found := Comparison(home=self.home, pipe=pipe, root=self.root).run():
             shown = "\n".join(found[:10])
             raise DeviatedError(f"{pipe.name} is not read beside a pipeline with a bad file:\n{shown}")
 
