@@ -97,9 +97,9 @@ class Life:
 
     def round(self, name: str | None = None) -> None:
         """Files come, and something is done; most rounds end with everything read, and compared."""
-        name = name or ("run" if self._number == 0 else next(self._actions))
-        self.home.history.append(f"--- {name}")
-        ACTIONS[name](self)
+        chosen = name or ("run" if self._number == 0 else str(next(self._actions)))
+        self.home.history.append(f"--- {chosen}")
+        ACTIONS[chosen](self)
         if not self._settled and self._dice.random() < 0.7:
             self.settle()
 

@@ -145,7 +145,7 @@ class Pipe:
 
     def table(self, accepted: Iterable[tuple[int, str]]) -> list[dict[str, Any]]:
         """The rows of the table, of accepted records with their offsets."""
-        rows = []
+        rows: list[dict[str, Any]] = []
         for offset, content in accepted:
             row, _ = self.row(content)
             if row is not None:
@@ -154,7 +154,7 @@ class Pipe:
             return rows
         newest: dict[str, dict[str, Any]] = {}
         for row in rows:
-            newest[row["name"]] = max(newest.get(row["name"], row), row, key=_newer)
+            newest[str(row["name"])] = max(newest.get(str(row["name"]), row), row, key=_newer)
         return list(newest.values())
 
     def _arrive(self, arrival: Arrival) -> None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,8 @@ pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(600 + ROUN
 def test_whatever_happens_the_tables_are_those_of_the_reference(seed, tell):
     folder = Path(tempfile.mkdtemp(prefix=f"etl-assets-declared-{seed}-"))
     life = Life(Home(path=folder / "home"), str(seed))
-    names = (
-        [None] * min(ROUNDS_OF_A_HOME, ROUNDS - (seed - SEED) * ROUNDS_OF_A_HOME) if ROUNDS else IN_THE_GATE
-    )
+    rounds = min(ROUNDS_OF_A_HOME, ROUNDS - (seed - SEED) * ROUNDS_OF_A_HOME)
+    names: Sequence[str | None] = [None] * rounds if ROUNDS else IN_THE_GATE
     try:
         life.begin()
         for name in names:
