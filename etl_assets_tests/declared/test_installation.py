@@ -14,11 +14,11 @@ from etl_assets_tests.commands.home import Home, Running, StepOutcome
 from etl_assets_tests.declared.life import FIRST_DAY, Life
 from etl_assets_tests.pipeline import event
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 DAY = FIRST_DAY.isoformat()
 ROOTS = ("a", "b", "c")
-SECONDS = 300.0
+SECONDS = 600.0
 
 
 def declare(home: Home, name: str, **more: object) -> None:
