@@ -9,9 +9,11 @@ from typing import Any
 import dagster as dg
 
 from etl_assets.assets.attributes import IO_MANAGER
+from etl_assets.assets.broken_pipelines import broken_pipelines
 from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.automation import automation_sensor
 from etl_assets.checks.contracts import contract_check
+from etl_assets.installed import installed
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.jobs.compaction import compaction_job, compaction_schedule
 from etl_assets.orders.checks import invariant_checks
@@ -50,7 +52,11 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
     mirrored = len(settings.domains) > 1
     compact = compaction_job(settings, assets)
     return dg.Definitions(
-        assets=[*assets, failure_domains_asset(settings)] if mirrored else assets,
+        assets=[
+            *assets,
+            *([failure_domains_asset(settings)] if mirrored else []),
+            *broken_pipelines(installed(settings.home), settings.owners),
+        ],
         asset_checks=[*invariants, *full_contracts, *([failure_domains_check(settings)] if mirrored else [])],
         jobs=[compact],
         schedules=[compaction_schedule(settings, compact)],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +34,13 @@ class Installed:
     Attributes:
         catalog: All pipelines that can run.
         files: The pipeline files, those with problems included.
+        unlisted: Why the folder of pipeline files cannot be listed; None if it can. Then there are no files, and
+            only the built-in pipelines run.
     """
 
     catalog: Catalog
     files: tuple[PipelineFile, ...] = ()
+    unlisted: str | None = None
 
     @property
     def broken(self) -> tuple[PipelineFile, ...]:
@@ -50,21 +55,24 @@ def built_in_catalog() -> Catalog:
 
 
 def installed(home: Path) -> Installed:
-    """Return the pipelines of an installation. Its files are read again when one of them has changed.
-
-    Raises:
-        OSError: the folder of pipeline files cannot be listed.
-    """
+    """Return the pipelines of an installation. Its files are read again when one of them has changed."""
     folder = pipelines_folder(home)
-    if not folder.is_dir():
-        return Installed(catalog=built_in_catalog())
-    seen = tuple(
-        (each.name, status.st_mtime_ns, status.st_size)
-        for each in sorted(folder.iterdir())
-        if is_pipeline_file(each)
-        for status in [each.lstat()]
-    )
-    return _installed(folder, seen) if seen else Installed(catalog=built_in_catalog())
+    try:
+        seen = tuple(_seen(folder)) if os.path.lexists(folder) else ()
+        return _installed(folder, seen) if seen else Installed(catalog=built_in_catalog())
+    except OSError as error:
+        why = f"{folder} cannot be listed: {error.strerror or type(error).__name__}"
+        return Installed(catalog=built_in_catalog(), unlisted=why)
+
+
+def _seen(folder: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Yield name, times and size of each pipeline file. One that is removed meanwhile is left out."""
+    for path in sorted(folder.iterdir()):
+        if is_pipeline_file(path):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.lstat()
+                # Access rights change only the second time.
+                yield path.name, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
@@ -79,7 +87,7 @@ def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
 
 
 @functools.lru_cache(maxsize=8)
-def _installed(folder: Path, seen: tuple[tuple[str, int, int], ...]) -> Installed:
+def _installed(folder: Path, seen: tuple[tuple[str, int, int, int], ...]) -> Installed:
     base = built_in_catalog()
     files = checked(read_pipeline_files(folder), base)
     contract_of = contract_in(contracts_of(files, base))

@@ -25,6 +25,7 @@ FIGURES = (
     "duplicate",
     "conflict",
     "rejected",
+    "filtered",
     "normalized",
     "committed",
     "inserted",

@@ -68,9 +68,9 @@ def broken_by(
     if rows is not None:
         return violations_in_process(contract, rows)
     frame = table.read(session(), version)
-    return violations(
-        contract, frame.where(f"batch_id = {version}") if "batch_id" in contract.names else frame
-    )
+    if contract.batch_column is not None:
+        frame = frame.where(f"{contract.batch_column} = {version}")
+    return violations(contract, frame)
 
 
 def _passed_before(instance: dg.DagsterInstance, key: dg.AssetCheckKey, version: int) -> bool:

@@ -256,8 +256,7 @@ def _report(file: PipelineFile) -> Iterator[str]:
     if file.spec is not None:
         yield f"{_path(file)}: ok"
     for problem in file.problems:
-        place = ":".join(str(part) for part in (_path(file), problem.line, problem.field) if part)
-        yield f"{place}: {problem.message}\n  fix: {problem.fix}"
+        yield f"{file.located(problem, path=str(file.path))}\n  fix: {problem.fix}"
 
 
 def _path(file: PipelineFile) -> str:

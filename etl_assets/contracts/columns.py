@@ -175,6 +175,12 @@ class TableContract:
         """Whether its files are partitioned by the day on which records arrived."""
         return PARTITION_DATE in self.delta_partition
 
+    @property
+    def batch_column(self) -> str | None:
+        """The column with the version of the table that wrote a row; None if it has none."""
+        # First the name that no declared column can have: one of them may be called `batch_id`.
+        return next((name for name in ("_batch_id", "batch_id") if name in self.names), None)
+
     def column(self, name: str) -> Column:
         """Return the column of a name.
 

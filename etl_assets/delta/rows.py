@@ -104,7 +104,7 @@ def rows_in_process(
 def rows_of_batch_in_process(table: Table, version: int) -> pa.Table | None:
     """Read the rows of a version that its own commit wrote, with the contract's columns, without Spark.
 
-    Of a table without `batch_id` all rows are returned.
+    Of a table that does not keep the version of its rows, all rows are returned.
 
     None where Spark must read them: there are too many rows, or the Parquet files alone do not hold them.
     """
@@ -116,7 +116,12 @@ def rows_of_batch_in_process(table: Table, version: int) -> pa.Table | None:
     if snapshot is None or not snapshot.is_plain or table.contract is None:
         return None
     schema = data_file_schema(table.contract)
-    found = [file for file in snapshot.add_actions() if (file.get("max.batch_id") or version) >= version]
+    batch = table.contract.batch_column
+    found = [
+        file
+        for file in snapshot.add_actions()
+        if batch is None or (newest := file.get(f"max.{batch}")) is None or newest >= version
+    ]
     numbers = [file["num_records"] for file in found]
     if None in numbers or sum(numbers) > MAX_ROWS_IN_PROCESS:
         return None
@@ -129,7 +134,7 @@ def rows_of_batch_in_process(table: Table, version: int) -> pa.Table | None:
     rows = ds.dataset(
         files, schema=schema, format="parquet", partitioning=folders, partition_base_dir=str(table.path)
     )
-    of_batch = ds.field("batch_id") == version if "batch_id" in schema.names else None
+    of_batch = None if batch is None else ds.field(batch) == version
     return rows.to_table(columns=schema.names, filter=of_batch)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.engine.ipc import status
+from etl_assets.installed import installed
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
 from etl_assets.observability.pending import find_unfinished
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from etl_assets.settings import Settings
 
 WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
-INSTALLATION = "installation"
+INSTALLATION, PIPELINES = "installation", "pipelines"
 STORES, ENGINE, REPLICAS, UNFINISHED = "object stores", "engine", "replicas", "unfinished work"
 _SHOWN = 5
 
@@ -160,6 +161,28 @@ def check_landing(settings: Settings, today: dt.date) -> Iterator[Finding]:
         )
     if not (closed or strangers or outside):
         yield ok(LANDING_FOLDER, f"{folder}, {len(days):,} {'day' if len(days) == 1 else 'days'}")
+
+
+def check_pipelines(settings: Settings) -> Iterator[Finding]:
+    """Check that every pipeline file can be used. One that cannot is left out; the other pipelines run."""
+    found = installed(settings.home)
+    if found.unlisted is not None:
+        yield fail(
+            PIPELINES,
+            f"{found.unlisted}: only the built-in pipelines run",
+            "let this user read the folder, or remove it if there is nothing in it",
+        )
+    for file in found.broken:
+        first, *others = file.problems
+        more = f", and {len(others):,} more" if others else ""
+        yield fail(
+            PIPELINES,
+            f"{file.located(first)}{more}",
+            f"{first.fix}; `etl-assets pipelines validate {file.argument}`",
+        )
+    usable = len(found.files) - len(found.broken)
+    if not found.broken and found.unlisted is None:
+        yield ok(PIPELINES, f"{usable:,} {'file' if usable == 1 else 'files'}")
 
 
 def check_locks(locks: Path) -> Iterator[Finding]:

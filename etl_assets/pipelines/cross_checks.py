@@ -16,6 +16,7 @@ from etl_assets.contracts.column_types import DecimalType, ScalarType
 from etl_assets.contracts.columns import TableContract
 from etl_assets.errors import ContractError
 from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.dagster_names import FAILURE_DOMAINS, RESERVED
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, near
@@ -103,6 +104,7 @@ class _Check:
 
     def _clashes(self, specs: Mapping[int, PipelineSpec]) -> None:
         pipelines = {each.name: "a built-in pipeline" for each in self.base.pipelines}
+        sensors = {each.sensor for each in self.base.pipelines}
         tables = dict.fromkeys(self.base.names, "the platform")
         for index, spec in specs.items():
             file = self.files[index]
@@ -112,6 +114,8 @@ class _Check:
             taken: dict[Path, str] = {}
             if spec.name in pipelines:
                 taken[("name",)] = f"the name `{spec.name}` is taken by {pipelines[spec.name]}"
+            elif spec.sensor_name in sensors:
+                taken[("name",)] = f"its sensor `{spec.sensor_name}` is already one of a built-in pipeline"
             else:
                 for name, place in table_names(spec).items():
                     if name in tables:
@@ -195,6 +199,12 @@ def _key_problems(file: PipelineFile, spec: PipelineSpec, table: TableContract) 
 
 
 def _own_clash(file: PipelineFile, spec: PipelineSpec) -> Problem | None:
+    if spec.table_name in RESERVED or spec.table_name == FAILURE_DOMAINS:
+        return file.problem(
+            table_names(spec)[spec.table_name],
+            f"no table can be named `{spec.table_name}`: Dagster keeps the name for itself",
+            f"give it another name, such as `{spec.table_name}_rows`",
+        )
     if len(table_names(spec)) == 4:
         return None
     return file.problem(

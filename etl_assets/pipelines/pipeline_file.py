@@ -9,6 +9,7 @@ pipelines (`cross_checks.py`), and the wording of problems (`spec_problems.py`).
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -56,6 +57,22 @@ class PipelineFile:
     def problem(self, path: places.Path, message: str, fix: str) -> Problem:
         """Return a problem at a place of the declaration."""
         return Problem(self.tree.line(path), dotted(path), message, fix)
+
+    @property
+    def argument(self) -> str:
+        """What names the file in a command: the pipeline's name if the file has it, or else the path."""
+        return self.name if self.path.name == f"{self.name}.yaml" else shlex.quote(str(self.path))
+
+    def located(self, problem: Problem, *, path: str | None = None) -> str:
+        """Return a problem as `file:line:field: message`.
+
+        Args:
+            problem: One of the file's problems.
+            path: How the file is named; by default by its name.
+        """
+        name = places.printable(path or self.path.name)
+        place = ":".join(str(part) for part in (name, problem.line, problem.field) if part)
+        return f"{place}: {problem.message}"
 
     def contract_problem(self, error: ContractError) -> Problem:
         """Return the problem of a declaration whose tables contradict themselves."""

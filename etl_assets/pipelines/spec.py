@@ -24,8 +24,10 @@ from pydantic import (
 )
 
 from etl_assets.contracts import column_types
+from etl_assets.contracts.columns import PARTITION_DATE
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.errors import ContractError
+from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 
 NAME_PATTERN = r"[a-z][a-z0-9_]*"
@@ -369,6 +371,11 @@ class TableSpec(Spec):
             raise ValueError("write_mode insert keeps the first row to arrive, and takes no sequence_by")
         if len(set(self.keys)) < len(self.keys):
             raise ValueError("a column stands twice in keys")
+        if self.partition_by == PARTITION_DATE:
+            raise ValueError(
+                f"partition_by {PARTITION_DATE} is for tables that the platform lays out by day of arrival; "
+                "give the column another name"
+            )
         return self
 
 
@@ -382,7 +389,11 @@ class PipelineSpec(Spec):
     name: Name
     description: str = ""
     owners: Annotated[
-        tuple[str, ...], Field(description="owners of its assets; by default the platform file's")
+        tuple[Annotated[str, AfterValidator(owner)], ...],
+        Field(
+            examples=["team:data-platform"],
+            description="owners of its assets: e-mail addresses or `team:name`; by default the platform file's",
+        ),
     ] = ()
     source: Source
     columns: Columns
@@ -398,3 +409,8 @@ class PipelineSpec(Spec):
     def source_table_name(self) -> str:
         """Name of the table with the accepted records."""
         return f"{self.name}_source"
+
+    @property
+    def sensor_name(self) -> str:
+        """Name of the sensor that looks for new files."""
+        return f"{self.name}_files"

@@ -11,6 +11,7 @@ from etl_assets.observability.domain_changes import Noted, changes
 from etl_assets.observability.domain_states import domain_states, one_loss, replication_statuses
 from etl_assets.observability.lag import still_behind
 from etl_assets.observability.throughput import rows_acknowledged
+from etl_assets.pipelines.dagster_names import FAILURE_DOMAINS
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.replicas.reconcile import ReconcileResult, reconcile_replicas, resume_from
@@ -23,7 +24,7 @@ from etl_assets.sensors.telling import SAFE, lost_domains, tell
 from etl_assets.settings import Settings
 from etl_assets.steps.step import platform_table
 
-ASSET = "failure_domains"
+ASSET = FAILURE_DOMAINS
 CHECK = "losing_any_one_domain_loses_nothing"
 INTERVAL_SECONDS = 15
 ROUND_SECONDS = 20.0

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from etl_assets.installed import installed
 from etl_assets.mirroring.locator import Role
 from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain, Placement
@@ -24,15 +25,7 @@ from etl_assets.settings.runs import FollowSettings, RunSettings, UpkeepSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.spark import SparkSettings
 
-_OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
-"""The owners that Dagster accepts."""
 _UNUSABLE_IN_ROOTS = re.compile(r"[*?\[\]{}\\%]")
-
-
-def _owner(value: str) -> str:
-    if not _OWNER.fullmatch(value):
-        raise ValueError("it is neither an e-mail address nor `team:name`")
-    return value
 
 
 class Settings(Section):
@@ -43,7 +36,7 @@ class Settings(Section):
         2026, 1, 1
     )
     owners: Annotated[
-        tuple[Annotated[str, AfterValidator(_owner)], ...],
+        tuple[Annotated[str, AfterValidator(owner)], ...],
         Field(
             examples=["team:data-platform", "a.name@example.org"],
             description="owners of the assets: e-mail addresses or `team:name`",

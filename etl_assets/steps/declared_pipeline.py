@@ -38,6 +38,7 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
     )
     return Pipeline(
         name=spec.name,
+        sensor=spec.sensor_name,
         path=(
             Stage(
                 table=tables.source,

@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 from etl_assets.checks.contracts import VERSION, _passed_before, broken_by
 from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.columns import Column
+from etl_assets.delta.rows import rows_of_batch_in_process
 from etl_assets.orders.tables.customers import CUSTOMERS
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
@@ -110,3 +111,30 @@ def test_more_rows_than_are_read_here_go_to_spark(customers, monkeypatch):
     monkeypatch.setattr("etl_assets.delta.rows.MAX_ROWS_IN_PROCESS", 2)
     with pytest.raises(AssertionError, match="so few rows"):
         broken_by(customers, CUSTOMERS, 0, no_spark)
+
+
+def test_of_a_declared_table_only_the_rows_of_the_newest_commit_are_checked(tmp_path, monkeypatch):
+    """A column of the declaration may be called as the platform's own tables call the version of a row."""
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "goods.yaml").write_text(
+        "name: goods\n"
+        "source: {type: files, path: in/*.csv}\n"
+        "columns: {id: bigint, batch_id: {type: bigint, at_most: 9}}\n"
+        "table: {keys: [id]}\n"
+    )
+    settings = load_settings()
+    contract = settings.catalog().table("goods")
+    table = platform_table("goods", settings.placement().domains[0])
+    # Each commit writes one row that breaks a rule; none has the number of a commit in `batch_id`.
+    for version, ids in enumerate([[1, 2, 3], [4, 5]]):
+        columns = {"id": ids, "batch_id": [10, *ids[1:]], "_offset": ids, "_batch_id": [version] * len(ids)}
+        write_deltalake(str(table.path), pa.table(columns, schema=arrow_schema(contract)), mode="append")
+    found = [(each.column, each.count) for each in broken_by(table, contract, 1, no_spark)]
+    assert found == [("batch_id", 1)]
+    rows = rows_of_batch_in_process(table, 1)
+    assert rows is not None
+    assert rows.column("id").to_pylist() == [4, 5]
+    seen = rows_of_batch_in_process(table, 0)
+    assert seen is not None
+    assert seen.column("id").to_pylist() == [1, 2, 3]

@@ -71,6 +71,7 @@ def test_a_fresh_installation_is_well_and_stays_untouched(home):
         "write access",
         "clock",
         "landing folder",
+        "pipelines",
         "locks",
         "engine",
         "unfinished work",
@@ -90,6 +91,38 @@ def test_without_java_all_else_is_still_checked(home, monkeypatch):
     assert found(findings, "java") == [("fail", "it was not found", "install it")]
     assert [status for status, *_ in found(findings, "jars")] == ["ok"]
     assert found(findings, "dagster instance")
+
+
+PIPELINE = """\
+name: suppliers
+source: {type: files, path: "in/*.csv"}
+columns: {number: bigint}
+table: {keys: [number]}
+"""
+
+
+def test_each_pipeline_file_that_cannot_be_used_is_a_failure_with_its_first_problem(home):
+    folder = home / "pipelines"
+    folder.mkdir()
+    (folder / "suppliers.yaml").write_text(PIPELINE)
+    assert found(diagnosis(), "pipelines") == [("ok", "1 file", None)]
+    (folder / "goods.yaml").write_text("nme: goods\n")
+    (folder / "goods 2.yaml").write_text(PIPELINE.replace("suppliers", "goods").replace("bigint", "bigimt"))
+    ((_, second, fix), (status, detail, other)) = found(diagnosis(code=1), "pipelines")
+    assert second.startswith("goods 2.yaml:3:columns.number.type: `type`: `bigimt` is wrong: ")
+    assert fix.endswith(f"; `etl-assets pipelines validate '{folder}/goods 2.yaml'`")
+    assert status == "fail"
+    assert detail.startswith("goods.yaml:1:")
+    assert ", and 4 more" in detail
+    assert other.endswith("; `etl-assets pipelines validate goods`")
+
+
+def test_a_folder_of_pipelines_that_cannot_be_listed_is_a_failure(home):
+    (home / "pipelines").write_text("")
+    ((status, detail, fix),) = found(diagnosis(code=1), "pipelines")
+    assert status == "fail"
+    assert detail == f"{home}/pipelines cannot be listed: Not a directory: only the built-in pipelines run"
+    assert fix.startswith("let this user read the folder")
 
 
 def test_damaged_jars_fail(home, monkeypatch):

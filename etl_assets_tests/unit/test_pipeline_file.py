@@ -11,7 +11,9 @@ import pytest
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.cross_checks import checked
+from etl_assets.pipelines.dagster_names import RESERVED
 from etl_assets.pipelines.environment_references import replace_references
+from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.pipeline_file import PipelineFile, parse_pipeline, read_pipeline_files
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.problem import Problem
@@ -321,6 +323,41 @@ def test_a_table_that_another_has_is_a_problem_of_the_later_file(name):
 def test_the_tables_of_one_pipeline_differ():
     (problem,) = together(a=declared("one", table="one_source"))["a"]
     assert problem.startswith("7 table.name")
+
+
+@pytest.mark.parametrize("name", ["class", "type", "input", "context", "failure_domains"])
+def test_a_name_that_dagster_keeps_for_itself_is_a_problem(name):
+    (problem,) = together(a=declared(name))["a"]
+    assert problem.startswith("1 name: ")
+    (problem,) = together(a=declared("one", table=name))["a"]
+    assert problem.startswith("7 table.name: ")
+    assert together(a=declared(name, table="one"))["a"] == []
+
+
+def test_dagster_keeps_no_other_names_for_itself():
+    from dagster._core.definitions.utils import DISALLOWED_NAMES
+
+    assert RESERVED == DISALLOWED_NAMES
+
+
+def test_the_sensor_of_a_built_in_pipeline_keeps_its_name():
+    base = Catalog(pipelines=(Pipeline(name="orders", sensor="landing_files"),))
+    (file,) = checked([parsed(declared("landing"))], base)
+    assert [(problem.line, problem.field) for problem in file.problems] == [(1, "name")]
+
+
+def test_a_table_is_not_laid_out_as_those_by_day_of_arrival():
+    text = GOOD.replace("number: bigint", "number: bigint\n  partition_date: date")
+    assert found(text) == []
+    text += "  partition_by: partition_date\n"
+    assert [field for _, field in found(text)] == ["table"]
+
+
+@pytest.mark.parametrize("owner", ["me", "team:", "a@b", "", ".a@example.org"])
+def test_an_owner_that_dagster_refuses_is_a_problem(owner):
+    text = GOOD.replace("columns:", f'owners: [team:data, "{owner}"]\ncolumns:')
+    assert found(text) == [(3, "owners[1]")]
+    assert "team:data-platform" in only(text).fix
 
 
 def test_a_broken_file_takes_no_name():
