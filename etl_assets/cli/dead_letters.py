@@ -189,6 +189,10 @@ def _show_list(letters: Sequence[DeadLetter], *, states: bool) -> None:
     Console().print(table)
 
 
+_REPLAYED = {"ingest": "the whole event", "normalize": "the payload alone"}
+"""What a corrected file holds, by the stage that refused the record."""
+
+
 def _show_letter(letter: DeadLetter) -> None:
     for name, value in letter.as_json().items():
         if name not in ("record", "record_encoding") and value is not None:
@@ -197,7 +201,7 @@ def _show_letter(letter: DeadLetter) -> None:
     if letter.record is not None:
         click.echo(letter.record)
     if letter.is_open:
-        what = "the whole event" if letter.stage == "ingest" else "the payload alone"
+        what = _REPLAYED.get(letter.stage, "the whole record")
         click.echo(
             f"\nreplay: etl-assets dead-letters replay {short(letter)} [--record FILE]",
             err=True,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     "--record",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Corrected content for one letter: the whole event if ingest refused it, the payload alone if normalize did.",
+    help="Corrected content for one letter: the whole event if ingest refused it, the payload alone if normalize did, the whole record of a declared pipeline.",
 )
 @click.option("--all-open", is_flag=True, help="All open letters that the options below name, as they came.")
 @click.option("--reason", type=REASON, metavar="REASON", help="With --all-open: refused for this reason.")
