@@ -57,6 +57,8 @@ def test_a_table_without_rows_gets_the_columns_that_are_declared_now(domain):
     now = table(domain, RIGHT)
     assert fit_to_contract(NO_SPARK, now, base_version=0) == 1
     snapshot = now.snapshot()
+    assert snapshot is not None
+    assert before is not None
     assert [(field["name"], field["type"]) for field in snapshot.fields()] == [
         ("id", "string"), ("region", "string"), ("since", "date"), ("_batch_id", "long"),
     ]  # fmt: skip
