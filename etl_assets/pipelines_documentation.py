@@ -123,8 +123,58 @@ fields.
 
 ## Types
 
-`string`, `int`, `bigint`, `timestamp`, `date`, `boolean`, `decimal(18,2)`, `array<…>`, `map<…, …>` and `struct<name: …>`, in any case.
-Floating point is left out: use a decimal.
+In any case of letters. A value of another form is a dead letter; the file's own quotes and types matter little, as CSV has texts only.
+
+| type | values |
+| --- | --- |
+| `string` | a text as it is; another value as its JSON text |
+| `int`, `bigint` | a whole number in range, or a text of one |
+| `decimal(18,2)` | a number with at most so many digits, or a text of one; it is never rounded |
+| `double` | a number, or a text of one; not for keys, and sums of it depend on their order: prefer a decimal |
+| `boolean` | true or false, or a text of one in any case |
+| `date` | `2026-01-31` |
+| `timestamp` | `2026-01-31T12:00:00Z`, or without zone in UTC, also with a space in place of the `T`; a JSON number is milliseconds since 1970 |
+| `array<…>`, `map<…, …>`, `struct<name: …>` | a JSON value of that form |
+
+A field that is missing or null has no value; in CSV `null_value` has none.
+
+## What becomes of a record
+
+1. A file is read once it has settled, and each of its versions once. A record is **accepted** into `<name>_source`, once: by its `id`, or without
+   one by its file, its place in the file and its content. A file that has grown adds its new records. The same id with
+   other content is a conflict, a dead letter.
+2. Its columns are taken from it, then the transforms are applied to all new records together. `input` in SQL, and the frame of a Python function,
+   are the new records: a sum over them is not a sum over the table. Both must keep the column `_offset`, which `select *` does.
+3. Of each key the table keeps one row, by `write_mode`. Its column `_offset` is that of the record it is from, and `_batch_id` the version
+   of the table that wrote it.
+
+Running anything again, or after a kill, changes nothing. Without `sequence_by` the row that arrived last wins; with it the row with the highest
+value, and of equal ones the one that arrived last.
+
+## Dead letters
+
+Records that are no records, have a value of the wrong type, break a rule or do not meet an expectation with `on_violation: drop` are
+[dead letters](operations.md#dead-letters), under the name of the table that did not take them. `etl-assets dead-letters show ID --raw` prints the
+record. `replay ID --record FILE` hands in a corrected one: one JSON object on one line with the source's field names, also where the source is CSV.
+It is a new record, arrives last, and takes the whole way; replayed as it came, it may be accepted after the declaration was changed.
+
+## Changing a declaration
+
+A change applies to records from then on. `etl-assets reprocess --tables TABLE --yes` makes all rows of the table again from the accepted records.
+
+| change | what happens |
+| --- | --- |
+| a new column | stored rows have null there, until they are made again |
+| a column is left out | it stays; rows have null there from then on |
+| a wider type: `int` to `bigint`, more digits | the table's column is widened |
+| another type, other `partition_by` | the run is refused, and names `reprocess`, which makes the table with the new columns |
+| other rules or transforms | new records; `reprocess` for the others |
+| other `keys` | `reprocess`: stored rows keep their former keys |
+| another `id` | records that were accepted before are not compared by it |
+| another name of the pipeline or table | a new pipeline or table; the former tables stay in their folders |
+| the file is removed | its tables stay in their folders, its open dead letters in the list |
+
+Editors of the file need no downtime: a run uses the declaration as it begins, a follower takes it up, and the UI shows it after a reload.
 """
 
 

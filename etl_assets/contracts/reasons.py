@@ -79,7 +79,7 @@ OUTCOME_MEANINGS: Mapping[Outcome, str] = MappingProxyType(
 REASON_MEANINGS: Mapping[DeadLetterReason, str] = MappingProxyType(
     {
         DeadLetterReason.MALFORMED_JSON: "The line is not JSON: cut off, NaN, or something else altogether.",
-        DeadLetterReason.MALFORMED_CSV: "The row of a CSV file has not the fields of its header, or a quote is open.",
+        DeadLetterReason.MALFORMED_CSV: "A row of a CSV file does not have the fields of its header, or a quote is not closed.",
         DeadLetterReason.DUPLICATE_KEY: "An object of the record has one key twice: it has no one meaning.",
         DeadLetterReason.INVALID_UTF8: "The line is not UTF-8; its bytes are kept in base64.",
         DeadLetterReason.RECORD_TOO_LARGE: "The line is longer than the platform takes.",
