@@ -1,7 +1,8 @@
 """The pictures of docs/images, taken from a running UI: `python -m etl_assets_tests.e2e.screenshots URL OUT [NAME ...]`.
 
 Run the demo and `etl-assets dev` before, so that there is something to see. Those of failure domains are taken only when they
-are named: of a demo with DOMAINS=3, after one of its roots was taken away, and after it was brought back.
+are named: of a demo with DOMAINS=3, after one of its roots was taken away, and after it was brought back. So is that of a
+declared pipeline: of the installation that docs/your-first-pipeline.md leads to.
 """
 
 from __future__ import annotations
@@ -58,6 +59,15 @@ def failure_domains(page: Page, url: str, day: str) -> None:
     page.wait_for_timeout(_FADES_MS)
 
 
+def declared_pipeline(page: Page, url: str, day: str) -> None:
+    """The assets of the pipeline of docs/your-first-pipeline.md, in their group."""
+    page.goto(f"{url}/locations/etl_assets/asset-groups/suppliers", wait_until="domcontentloaded")
+    page.get_by_text("suppliers_source").first.wait_for()
+    page.wait_for_timeout(_FADES_MS)
+    page.get_by_text("Hide navigation").click()
+    page.wait_for_timeout(_FADES_MS)
+
+
 PICTURES: dict[str, Callable[[Page, str, str], None]] = {
     "asset-graph.png": asset_graph,
     "outcomes-chart.png": outcomes_chart,
@@ -66,6 +76,7 @@ PICTURES: dict[str, Callable[[Page, str, str], None]] = {
 ON_REQUEST: dict[str, Callable[[Page, str, str], None]] = {
     "failure-domains-outage.png": failure_domains,
     "failure-domains-after.png": failure_domains,
+    "declared-pipeline.png": declared_pipeline,
 }
 
 
@@ -74,7 +85,7 @@ def take(url: str, out: Path, names: Sequence[str]) -> None:
     wanted = {name: (PICTURES | ON_REQUEST)[name] for name in names or PICTURES}
     from playwright.sync_api import sync_playwright
 
-    day = _newest_day(DagsterApi(url=url))
+    day = _newest_day(DagsterApi(url=url)) if PICTURES.keys() & wanted.keys() else ""
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(CHROMIUM_FLAGS))
