@@ -19,6 +19,7 @@ from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.pipeline_file import (
     PipelineFile,
     is_pipeline_file,
+    not_listed,
     pipelines_folder,
     read_pipeline_files,
 )
@@ -61,8 +62,7 @@ def installed(home: Path) -> Installed:
         seen = tuple(_seen(folder)) if os.path.lexists(folder) else ()
         return _installed(folder, seen) if seen else Installed(catalog=built_in_catalog())
     except OSError as error:
-        why = f"{folder} cannot be listed: {error.strerror or type(error).__name__}"
-        return Installed(catalog=built_in_catalog(), unlisted=why)
+        return Installed(catalog=built_in_catalog(), unlisted=not_listed(folder, error))
 
 
 def _seen(folder: Path) -> Iterator[tuple[str, int, int, int]]:

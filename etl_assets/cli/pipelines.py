@@ -43,7 +43,7 @@ def new(name: str, sample: Path | None, as_json: bool) -> None:
     from etl_assets.installed import built_in_catalog
     from etl_assets.pipelines.cross_checks import checked
     from etl_assets.pipelines.json_schema import schema_text
-    from etl_assets.pipelines.pipeline_file import parse_pipeline, pipelines_folder, read_pipeline_files
+    from etl_assets.pipelines.pipeline_file import parse_pipeline, pipelines_folder
     from etl_assets.pipelines.sample import read_sample
     from etl_assets.pipelines.starting_file import SCHEMA_FILE, starting_file
     from etl_assets.settings import load_settings
@@ -52,7 +52,7 @@ def new(name: str, sample: Path | None, as_json: bool) -> None:
     folder = pipelines_folder(home)
     content = starting_file(name, None if sample is None else read_sample(sample), home).encode()
     path = folder / f"{name if os.sep not in name else 'NAME'}.yaml"
-    others = read_pipeline_files(folder)
+    others = _read(folder)
     *_, found = checked([*others, parse_pipeline(content, path)], built_in_catalog())
     for problem in found.problems:
         raise SettingsError(
@@ -186,13 +186,28 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     """
     from etl_assets.installed import built_in_catalog
     from etl_assets.pipelines.cross_checks import checked
-    from etl_assets.pipelines.pipeline_file import pipelines_folder, read_pipeline_file, read_pipeline_files
+    from etl_assets.pipelines.pipeline_file import pipelines_folder, read_pipeline_file
     from etl_assets.settings import load_installation, load_settings
 
     folder = pipelines_folder((load_settings() if outside else load_installation()).home)
-    read = {file.path.name: file for file in read_pipeline_files(folder)}
+    read = {file.path.name: file for file in _read(folder)}
     read |= {path.name: read_pipeline_file(path) for path in outside or () if not _is_same(path, folder)}
     return [*checked([read[name] for name in sorted(read)], built_in_catalog())]
+
+
+def _read(folder: Path) -> tuple[PipelineFile, ...]:
+    """Return the files of the folder.
+
+    Raises:
+        SettingsError: it cannot be listed.
+    """
+    from etl_assets.errors import SettingsError
+    from etl_assets.pipelines.pipeline_file import FIX_OF_NOT_LISTED, not_listed, read_pipeline_files
+
+    try:
+        return read_pipeline_files(folder)
+    except OSError as error:
+        raise SettingsError(not_listed(folder, error), fix=FIX_OF_NOT_LISTED) from error
 
 
 def _is_same(path: Path, folder: Path) -> bool:

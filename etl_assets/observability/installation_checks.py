@@ -23,6 +23,7 @@ from etl_assets.installed import installed
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
 from etl_assets.observability.pending import find_unfinished
+from etl_assets.pipelines.pipeline_file import FIX_OF_NOT_LISTED
 from etl_assets.processes import started_at
 from etl_assets.settings import expect_landing_folder
 from etl_assets.sources.landing import Folders
@@ -170,7 +171,7 @@ def check_pipelines(settings: Settings) -> Iterator[Finding]:
         yield fail(
             PIPELINES,
             f"{found.unlisted}: only the built-in pipelines run",
-            "let this user read the folder, or remove it if there is nothing in it",
+            FIX_OF_NOT_LISTED,
         )
     for file in found.broken:
         first, *others = file.problems

@@ -8,6 +8,7 @@ pipelines (`cross_checks.py`), and the wording of problems (`spec_problems.py`).
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import stat
@@ -107,6 +108,14 @@ def pipelines_folder(home: Path) -> Path:
     return home / "pipelines"
 
 
+def not_listed(folder: Path, error: OSError) -> str:
+    """Return what is said of a folder that cannot be listed."""
+    return f"{folder} cannot be listed: {error.strerror or type(error).__name__}"
+
+
+FIX_OF_NOT_LISTED = "let this user read the folder, or remove it if there is nothing in it"
+
+
 def read_pipeline_files(folder: Path, environ: Mapping[str, str] | None = None) -> tuple[PipelineFile, ...]:
     """Read the pipeline files of a folder, sorted by name. Other files and hidden ones are ignored.
 
@@ -117,7 +126,7 @@ def read_pipeline_files(folder: Path, environ: Mapping[str, str] | None = None) 
     Raises:
         OSError: the folder cannot be listed.
     """
-    if not folder.is_dir():
+    if not os.path.lexists(folder):
         return ()
     names = sorted(each.name for each in folder.iterdir() if is_pipeline_file(each))
     return tuple(read_pipeline_file(folder / name, environ, within=folder) for name in names)

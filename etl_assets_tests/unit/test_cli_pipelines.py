@@ -306,3 +306,12 @@ def test_functions_are_imported_unless_told_otherwise(declare, tmp_path, monkeyp
 def test_looking_makes_no_installation(home, command):
     refused(NoInstallation, command)
     assert not home.exists()
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("validate",), ("show", "shop"), ("new", "shop")])
+def test_a_folder_that_cannot_be_listed_is_not_one_without_pipelines(home, arguments):
+    home.mkdir()
+    (home / "platform.yaml").write_text("")
+    (home / "pipelines").write_text("")
+    error = refused(SettingsError, *arguments)
+    assert error.message == f"{home}/pipelines cannot be listed: Not a directory"
