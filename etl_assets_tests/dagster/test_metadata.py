@@ -43,6 +43,11 @@ def test_rows_that_were_there_before_are_not_shown_as_new():
         assert (metadata["read"], metadata["accepted"], metadata["inserted"]) == (3, 3, 0)
 
 
+def test_the_figures_of_a_run_of_a_declared_pipeline_add_up():
+    of_run, _ = shown(report({"read": 5, "rejected": 1, "filtered": 1, "inserted": 2, "ignored": 1}))
+    assert of_run["read"] == sum(of_run[name] for name in ("rejected", "filtered", "inserted", "ignored"))
+
+
 def test_a_day_with_nothing_to_read_has_no_figures():
     assert shown(report({}))[1] == {"dagster/partition_row_count": 0}
 
