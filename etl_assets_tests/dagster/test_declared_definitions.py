@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -129,6 +131,20 @@ def test_runs_of_its_sensor_make_its_tables_and_evaluate_their_checks(settings):
     assert {key.to_user_string() for key in job.selection.resolve(graph)} == {*TABLES, "dead_letters"}
     checks = {(key.asset_key.to_user_string(), key.name) for key in job.selection.resolve_checks(graph)}
     assert checks >= {(name, "contract") for name in TABLES}
+
+
+def test_its_sensor_asks_for_a_run_of_the_day_on_which_a_file_came(settings):
+    definitions = build_definitions(settings)
+    sensor = definitions.get_repository_def().get_sensor_def("suppliers_files")
+    file = settings.home / "incoming" / "suppliers" / "a.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("Number\n1\n")
+    came = dt.datetime(2026, 3, 4, 23, 59, tzinfo=dt.UTC)
+    os.utime(file, (came.timestamp(), came.timestamp()))
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = sensor(dg.build_sensor_context(instance=instance, definitions=definitions))
+    assert isinstance(result, dg.SensorResult)
+    assert [request.partition_key for request in result.run_requests or ()] == ["2026-03-04"]
 
 
 def test_a_broken_file_is_an_asset_that_says_what_is_wrong_and_the_others_are_as_before(settings):
