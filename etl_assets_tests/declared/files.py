@@ -123,11 +123,11 @@ def _csv(stem: str, records: Sequence[Record | bytes]) -> DataFile:
     writer = csv.writer(text, lineterminator="\n")
     placed = []
     for record in records:
+        line = text.getvalue().count("\n") + 1  # the record's first one
         if isinstance(record, bytes):
             text.write(record.decode() + "\n")
         else:
             writer.writerow([record[name] or "" for name in NAMES])
-        line = text.getvalue().count("\n")
         placed.append(Placed(record=record, line=line, place=line - 1))
     return DataFile(name=f"{stem}.csv", content=text.getvalue().encode(), records=tuple(placed))
 
