@@ -20,7 +20,8 @@ from etl_assets.pipelines.dagster_names import FAILURE_DOMAINS, RESERVED
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, near
-from etl_assets.pipelines.spec import LookupTransform, PipelineSpec
+from etl_assets.pipelines.spec import PipelineSpec
+from etl_assets.pipelines.transform_specs import LookupTransform
 
 
 def checked(files: Sequence[PipelineFile], catalog_base: Catalog) -> tuple[PipelineFile, ...]:

@@ -26,11 +26,10 @@ from etl_assets.contracts.tables.exceptions import exceptions_of
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, label, position
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.errors import ContractError
-from etl_assets.pipelines.spec import (
-    ColumnSpec,
+from etl_assets.pipelines.spec import ColumnSpec, PipelineSpec
+from etl_assets.pipelines.transform_specs import (
     LookupTransform,
     MapTransform,
-    PipelineSpec,
     PythonTransform,
     SqlTransform,
     Transform,

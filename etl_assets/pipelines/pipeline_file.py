@@ -26,7 +26,8 @@ from etl_assets.pipelines import problem as places
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.environment_references import replace_references
 from etl_assets.pipelines.problem import Problem, dotted, near
-from etl_assets.pipelines.spec import NAME_PATTERN, PipelineSpec
+from etl_assets.pipelines.spec import PipelineSpec
+from etl_assets.pipelines.spec_fields import NAME_PATTERN
 from etl_assets.pipelines.spec_problems import spec_problems
 from etl_assets.pipelines.yaml_tree import MAX_BYTES, YamlTree, read_tree
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, near
-from etl_assets.pipelines.spec import PythonTransform
+from etl_assets.pipelines.transform_specs import PythonTransform
 
 
 def function_problems(file: PipelineFile) -> Iterator[Problem]:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from etl_assets.errors import InputError
 from etl_assets.pipelines.file_path import FileFormat
-from etl_assets.pipelines.spec import MAX_NAME_CHARACTERS
+from etl_assets.pipelines.spec_fields import MAX_NAME_CHARACTERS
 
 MAX_RECORDS = 1_000
 _MAX_BYTES = 64_000_000

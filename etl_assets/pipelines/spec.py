@@ -7,87 +7,22 @@ the stages that follow from a declaration.
 
 from __future__ import annotations
 
-import difflib
-import re
-from decimal import Decimal
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     WithJsonSchema,
     model_validator,
 )
 
-from etl_assets.contracts import column_types
 from etl_assets.contracts.columns import PARTITION_DATE
 from etl_assets.contracts.write_mode import WriteMode
-from etl_assets.errors import ContractError
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
-
-NAME_PATTERN = r"[a-z][a-z0-9_]*"
-"""Names of pipelines, tables and columns. A leading underscore is the platform's own."""
-MAX_NAME_CHARACTERS = 64
-
-
-class Spec(BaseModel):
-    """A block of a declaration: immutable, and an unknown field is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-_MAX_TYPE_CHARACTERS = 1_000
-_TYPES = "use string, int, bigint, double, timestamp, date, boolean, decimal(18,2), array<…>, map<…, …> or struct<name: …>"
-_OTHER_WORDS = {
-    "integer": "int",
-    "smallint": "int",
-    "long": "bigint",
-    "int64": "bigint",
-    "text": "string",
-    "str": "string",
-    "varchar": "string",
-    "uuid": "string",
-    "bool": "boolean",
-    "datetime": "timestamp",
-    "timestamptz": "timestamp",
-    "decimal": "decimal(18,2)",
-    "numeric": "decimal(18,2)",
-    "number": "decimal(18,2)",
-    "float": "double",
-    "list": "array<string>",
-}
-"""What types are called elsewhere."""
-
-
-def _column_type(value: str) -> str:
-    if len(value) > _MAX_TYPE_CHARACTERS:
-        raise ValueError(f"a type of more than {_MAX_TYPE_CHARACTERS:,} characters; make it simpler")
-    try:
-        return column_types.canonical(value)
-    except ContractError as error:
-        word = re.split(r"[(<\s]", value.strip().lower())[0]
-        meant = _OTHER_WORDS.get(word) or next(
-            iter(difflib.get_close_matches(word, [each.lower() for each in column_types.SCALARS], n=1)), None
-        )
-        near = f"did you mean `{meant}`? " if meant else ""
-        raise ValueError(f"it is not a type of a column; {near}{_TYPES}") from error
-
-
-Name = Annotated[
-    str, Field(pattern=f"^{NAME_PATTERN}$", max_length=MAX_NAME_CHARACTERS, examples=["suppliers"])
-]
-"""A name of lower-case letters, digits and underscores that begins with a letter."""
-TypeName = Annotated[
-    str, AfterValidator(_column_type), Field(examples=["string", "bigint", "decimal(18,2)", "timestamp"])
-]
-"""A column type, as SQL writes it, in any case."""
-Number = Annotated[Decimal, Field(max_digits=column_types.MAX_DECIMAL_PRECISION)]
-SqlText = Annotated[str, Field(min_length=1, description="Spark SQL")]
+from etl_assets.pipelines.spec_fields import Name, Number, Spec, TypeName
+from etl_assets.pipelines.transform_specs import Transform
 
 
 def _path(value: str) -> str:
@@ -213,121 +148,6 @@ def _column(value: Any) -> Any:
 Columns = Annotated[
     dict[Name, Annotated[ColumnSpec, BeforeValidator(_column)]],
     Field(min_length=1, description="`name: type`, or a mapping with rules"),
-]
-OutputColumns = Annotated[
-    dict[Name, TypeName] | None,
-    Field(min_length=1, description="columns of the result and their types; by default as before"),
-]
-
-
-class FilterTransform(Spec):
-    """Keep the rows for which a condition is true. The others are left out, and are no dead letters."""
-
-    type: Literal["filter"]
-    where: SqlText
-
-
-class MappedColumn(Spec):
-    """A column computed by an expression over the other columns."""
-
-    expression: SqlText
-    type: TypeName
-    description: str = ""
-
-
-class MapTransform(Spec):
-    """Add columns, or replace some. All expressions see the columns as they were before."""
-
-    type: Literal["map"]
-    columns: Annotated[
-        dict[Name, MappedColumn],
-        Field(min_length=1, description="columns to add or to replace, by their names"),
-    ]
-
-
-class SqlTransform(Spec):
-    """Select from `input`, the rows so far, and from other tables by their names.
-
-    Rows that keep `_offset` can still become dead letters; `select *` keeps it.
-    """
-
-    type: Literal["sql"]
-    select: SqlText
-    columns: OutputColumns = None
-
-
-class PythonTransform(Spec):
-    """Call a Python function: DataFrame to DataFrame, or with `batches` RecordBatch to RecordBatch."""
-
-    type: Literal["python"]
-    function: Annotated[
-        str,
-        Field(
-            pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-            examples=["my_shop.suppliers:clean"],
-            description="`module:function`, importable where the platform runs",
-        ),
-    ]
-    batches: Annotated[bool, Field(description="whether it takes and returns Arrow record batches")] = False
-    columns: OutputColumns = None
-
-
-class LookupTransform(Spec):
-    """Add columns of a table with reference data. A row without a match has null there."""
-
-    type: Literal["lookup"]
-    table: Annotated[Name, Field(description="the table with reference data")]
-    on: Annotated[
-        dict[Name, Name],
-        Field(min_length=1, description="columns that are equal: `column: column of the table`"),
-    ]
-    columns: Annotated[
-        dict[Name, Name],
-        Field(min_length=1, description="columns to add: `new name: column of the table`"),
-    ]
-
-
-class OnViolation(StrEnum):
-    """What happens to a row that does not meet an expectation.
-
-    WARN: it is counted, and stays.
-    DROP: it becomes a dead letter.
-    FAIL: the run fails, and nothing is written.
-    """
-
-    WARN = "warn"
-    DROP = "drop"
-    FAIL = "fail"
-
-
-class Expectation(Spec):
-    """A condition that every row should meet. A row for which it is null does not meet it."""
-
-    name: Name
-    condition: SqlText
-    on_violation: OnViolation = OnViolation.WARN
-
-
-class ExpectationsTransform(Spec):
-    """Check conditions on the rows so far."""
-
-    type: Literal["expectations"]
-    rules: Annotated[
-        tuple[Expectation, ...],
-        Field(min_length=1, description="the conditions, each with a name of its own"),
-    ]
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> ExpectationsTransform:
-        names = [rule.name for rule in self.rules]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"the name {twice[0]} stands for two rules; give each a name of its own")
-        return self
-
-
-Transform = Annotated[
-    FilterTransform | MapTransform | SqlTransform | PythonTransform | LookupTransform | ExpectationsTransform,
-    Field(discriminator="type"),
 ]
 Source = Annotated[FilesSource, Field(description="where the records come from")]
 

@@ -15,7 +15,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from etl_assets.pipelines.problem import Path, Problem, dotted, near
-from etl_assets.pipelines.spec import NAME_PATTERN, PipelineSpec
+from etl_assets.pipelines.spec import PipelineSpec
+from etl_assets.pipelines.spec_fields import NAME_PATTERN
 from etl_assets.pipelines.yaml_tree import YamlTree
 
 _CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*@|(?<=[^\s'\"][?;])[^\s'\"]*=[^\s'\"]*")

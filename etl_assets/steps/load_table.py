@@ -32,7 +32,7 @@ from etl_assets.delta.write_spec import WriteMode
 from etl_assets.errors import ExpectationFailed, RowsRefused, SchemaMismatch
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
-from etl_assets.pipelines.spec import ExpectationsTransform, OnViolation
+from etl_assets.pipelines.transform_specs import ExpectationsTransform, OnViolation
 from etl_assets.steps.exceptions import Exceptions, commit_exceptions
 from etl_assets.steps.step import (
     IGNORED,

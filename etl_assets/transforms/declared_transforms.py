@@ -27,7 +27,7 @@ from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.errors import ContractError, NotFound, SchemaMismatch
 from etl_assets.pipelines.declared import DeclaredTables
-from etl_assets.pipelines.spec import (
+from etl_assets.pipelines.transform_specs import (
     Expectation,
     ExpectationsTransform,
     FilterTransform,
