@@ -149,7 +149,10 @@ def skipped(settings: Settings) -> object:
 
 def asked(settings: Settings) -> set[tuple[dt.date, dt.date]]:
     """First and last day of the runs the sensor asks for."""
-    keys = (str(request.run_key).partition("@")[0] for request in tick(settings).run_requests or ())
+    keys = (
+        str(request.run_key).partition("@")[0].partition(":")[2]
+        for request in tick(settings).run_requests or ()
+    )
     days = (key.split("..") for key in keys)
     return {(dt.date.fromisoformat(first), dt.date.fromisoformat(last)) for first, last in days}
 
