@@ -38,6 +38,7 @@ TARGETS = (
     Target(
         work="... into raw, normalized and warehouse tables", case="bulk", metrics=r"(?!raw_(cpu|wall)).*"
     ),
+    Target(work="... by a declared pipeline beside that of orders", case="declared"),
     Target(work="The whole path, three local domains beside one", case="domains"),
     Target(work="10,000 events into a history ten times as long", case="increment", metrics=".*_grown"),
     Target(
