@@ -1,4 +1,4 @@
-"""What Dagster is told of declared pipelines, and of files and folders that cannot be used."""
+"""What Dagster gets of declared pipelines, and of files and folders that cannot be used."""
 
 from __future__ import annotations
 
