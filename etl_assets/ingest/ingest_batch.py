@@ -223,8 +223,6 @@ class IngestBatch:
         If history may have an id of the batch, these are all events; else only those that share their id's
         hash with another event of the batch.
         """
-        from pyspark.sql import functions as F
-
         hashes, folder = staged.id_hashes(), self.staging / "repeats"
         days = KeyIndex(self.table, self._id).days_of(hashes, self.plan.batch_id - 1)
         twice, suspects = (None, len(hashes)) if days else _twice(hashes)
@@ -234,6 +232,8 @@ class IngestBatch:
             return self._find_duplicates_in_process(
                 staged.columns((self._id, *_LOOKED_AT), twice), staged, known, folder
             )
+        from pyspark.sql import functions as F
+
         events = staged.events(self.context.spark)
         if twice is not None:
             events = events.join(self._hashes_for_spark(twice), "id_hash", "left_semi")

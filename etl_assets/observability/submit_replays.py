@@ -276,10 +276,9 @@ def _was_judged(domain: FailureDomain, letter: DeadLetter, attempt: int, target:
 
 def _accepted(domain: FailureDomain, letter: DeadLetter, attempt: int, target: Stage) -> list[str]:
     """Return the id of the record that a source accepted of an attempt, if it did."""
-    pipeline = domain.catalog.pipeline_of(target.name)
-    source = next(each for each in (() if pipeline is None else pipeline.stages) if each.source is not None)
-    (id_column, *_) = source.table.merge_key
-    table = platform_table(source.name, domain)
+    (source, *_) = domain.catalog.sources_of([target.name])
+    (id_column, *_) = domain.catalog.table(source).merge_key
+    table = platform_table(source, domain)
     rows = find_rows(table, columns=(id_column,), where=_position(letter, attempt))
     return [row[id_column] for row in rows]
 
