@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.log import entry_path, latest_version
+from etl_assets.delta.log.entries import entry_path, latest_version
 from etl_assets.orders.generator.wire import WireEvent
 from etl_assets.sources.ledger import FILES
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from etl_assets import environment
-from etl_assets.delta.durability import write_durably
+from etl_assets.delta.log.durability import write_durably
 from etl_assets.deployment import INSTANCE
 
 if TYPE_CHECKING:

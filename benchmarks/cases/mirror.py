@@ -22,12 +22,12 @@ from deltalake import DeltaTable
 from benchmarks.measure import Load, empty_folder
 from benchmarks.options import Options
 from benchmarks.report import Figure, figure
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.delta.table import Snapshot
 from etl_assets.installed import built_in_catalog
-from etl_assets.mirroring.checkpoints import EVERY
-from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.checkpoints import EVERY
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.stores.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain, Placement

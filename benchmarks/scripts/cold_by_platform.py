@@ -10,7 +10,7 @@ from benchmarks.scripts.arguments import arguments
 
 def main() -> None:
     from etl_assets.delta.table import Table
-    from etl_assets.delta.write_spec import WriteSpec
+    from etl_assets.delta.write.write_spec import WriteSpec
     from etl_assets.io_managers.frame_step import FrameStep
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.resources.spark import SparkResource, spark_config

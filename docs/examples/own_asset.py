@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from etl_assets.delta.write_spec import WriteSpec
+from etl_assets.delta.write.write_spec import WriteSpec
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.resources.spark import SparkResource, spark_config
 from etl_assets.settings import SparkSettings

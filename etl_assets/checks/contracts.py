@@ -13,7 +13,7 @@ from etl_assets.contracts.arrow_rules import violations_in_process
 from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.pandera_models import Violation, violations
 from etl_assets.contracts.spark_types import log_differences
-from etl_assets.delta.rows import rows_of_batch_in_process
+from etl_assets.delta.read.rows import rows_of_batch_in_process
 from etl_assets.delta.table import Table
 from etl_assets.resources.spark import SparkResource
 from etl_assets.settings import Settings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import yaml
 
-from etl_assets.delta.durability import write_durably
+from etl_assets.delta.log.durability import write_durably
 
 if TYPE_CHECKING:
     from etl_assets.settings import Settings

@@ -105,7 +105,7 @@ def _moment(text: str) -> dt.datetime:
 
 
 def _at(table: Table, version: int) -> str:
-    from etl_assets.delta.log import commit_notes
+    from etl_assets.delta.log.entries import commit_notes
 
     note = next(commit_notes(table.path, version), None)
     time = "" if note is None else f" of {note.at.strftime('%Y-%m-%d %H:%M:%S UTC')}"

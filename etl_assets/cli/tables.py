@@ -17,7 +17,7 @@ from etl_assets.cli.table_path import path
 from etl_assets.cli.upkeep import clean_log, compact, vacuum
 
 if TYPE_CHECKING:
-    from etl_assets.delta.replication import Replication
+    from etl_assets.delta.replicated.replication import Replication
     from etl_assets.observability.table_states import TableState
     from etl_assets.placement.domains import FailureDomain
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from etl_assets.delta.replication import Replication
+    from etl_assets.delta.replicated.replication import Replication
     from etl_assets.delta.table import Table
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
@@ -66,8 +66,8 @@ def vacuum(table: str, retention_days: int, delete: bool) -> None:
     Folders of replicas that were rebuilt since are marked, and removed by the first vacuum after the
     retention.
     """
-    from etl_assets.delta.vacuum import find_unneeded
-    from etl_assets.delta.writing import writing
+    from etl_assets.delta.maintenance.vacuum import find_unneeded
+    from etl_assets.delta.write.writing import writing
     from etl_assets.settings import load_installation
     from etl_assets.steps.step import platform_table
 
@@ -114,8 +114,8 @@ def clean_log(table: str, keep_versions: int | None, delete: bool) -> None:
 
 
 def _clean_one_log(table: Table, keep: int, *, delete: bool, wait_seconds: float) -> None:
-    from etl_assets.delta.log_truncation import find_old_log, remove_old_log
-    from etl_assets.delta.writing import writing
+    from etl_assets.delta.log.log_truncation import find_old_log, remove_old_log
+    from etl_assets.delta.write.writing import writing
 
     if table.version() < 0:
         click.echo(f"{table.name} is not there yet")

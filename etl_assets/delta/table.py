@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from etl_assets.delta.footers import rows_in
-from etl_assets.delta.log import (
+from etl_assets.delta.log.entries import (
     checkpoint_path,
     checkpoints,
     entry_path,
@@ -26,11 +25,12 @@ from etl_assets.delta.log import (
     newest_checkpoint,
     read_transactions,
 )
-from etl_assets.delta.partition_filter import PartitionFilter
-from etl_assets.delta.partition_values import as_text
-from etl_assets.delta.range_predicate import Within, columns_of, may_hold
-from etl_assets.delta.replication import Replication, replication
-from etl_assets.delta.rows import After, read_rows
+from etl_assets.delta.log.partition_values import as_text
+from etl_assets.delta.read.footers import rows_in
+from etl_assets.delta.read.partition_filter import PartitionFilter
+from etl_assets.delta.read.range_predicate import Within, columns_of, may_hold
+from etl_assets.delta.read.rows import After, read_rows
+from etl_assets.delta.replicated.replication import Replication, replication
 from etl_assets.placement.domains import FailureDomain
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS
-from etl_assets.delta.content import StoredFile, content_of
-from etl_assets.delta.records import commit_rows, read_files
-from etl_assets.delta.replication import make_mirrored
-from etl_assets.delta.writing import writing
+from etl_assets.delta.replicated.replication import make_mirrored
+from etl_assets.delta.write.commit import DEFAULT_LOCK_WAIT_SECONDS
+from etl_assets.delta.write.content import StoredFile, content_of
+from etl_assets.delta.write.records import commit_rows, read_files
+from etl_assets.delta.write.writing import writing
 from etl_assets.effects.effect import Effect, forgotten
 from etl_assets.errors import CommitConflict
 

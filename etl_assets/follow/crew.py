@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.compaction import commit_compaction, plan_crowded
+from etl_assets.delta.maintenance.compaction import commit_compaction, plan_crowded
 from etl_assets.delta.session import lost_driver_pid
 from etl_assets.error_policy import Decision, decide, spark_went_away
 from etl_assets.errors import EngineLost

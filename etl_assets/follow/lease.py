@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from etl_assets.delta.lock import locked
+from etl_assets.delta.write.lock import locked
 from etl_assets.errors import FollowerRunning
 
 SILENT_AFTER_SECONDS = 900.0

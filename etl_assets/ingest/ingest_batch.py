@@ -20,13 +20,13 @@ import numpy as np
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.delta.commit import Commit, Transaction, Write, commit
-from etl_assets.delta.key_index import KeyIndex
-from etl_assets.delta.offsets import next_offset
-from etl_assets.delta.rows import rows_in_process, whole_days
+from etl_assets.delta.read.key_index import KeyIndex
+from etl_assets.delta.read.rows import rows_in_process, whole_days
+from etl_assets.delta.read.sorted_runs import Hashes
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.sorted_runs import Hashes
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.commit import Commit, Transaction, Write, commit
+from etl_assets.delta.write.offsets import next_offset
 from etl_assets.error_policy import disk_is_full
 from etl_assets.errors import CommitConflict
 from etl_assets.failpoints import Failpoint, failpoint

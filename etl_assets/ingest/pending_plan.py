@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS
-from etl_assets.delta.content import KeptRows, StoredFile, content_of, rows_kept
-from etl_assets.delta.log import commit_notes, read_entry
-from etl_assets.delta.replacement import Replacement, replace_contents
+from etl_assets.delta.log.entries import commit_notes, read_entry
+from etl_assets.delta.write.commit import DEFAULT_LOCK_WAIT_SECONDS
+from etl_assets.delta.write.content import KeptRows, StoredFile, content_of, rows_kept
+from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.sources.batch_plan import BatchPlan, plan_of
 
 if TYPE_CHECKING:

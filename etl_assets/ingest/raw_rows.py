@@ -19,8 +19,8 @@ import numpy as np
 
 from etl_assets.compute.worker_tasks import Written, attempt_name, in_workers, write_in_workers
 from etl_assets.contracts.arrow_types import data_file_schema
-from etl_assets.delta.data_files import new_data_file
-from etl_assets.delta.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.delta.read.data_files import new_data_file
+from etl_assets.delta.read.rows import DAY_COLUMN, KnownFiles, day_folder
 from etl_assets.ingest.located_blocks import LocatedBlock, RowGroup, row_groups
 from etl_assets.ingest.stage_lines import Kind
 from etl_assets.transforms.line_positions import first_ordinal

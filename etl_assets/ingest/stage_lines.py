@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.compute.worker_tasks import attempt_name, figures_of
-from etl_assets.delta.key_index import hashes_of
+from etl_assets.delta.read.key_index import hashes_of
+from etl_assets.delta.read.sorted_runs import Hashes
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.sorted_runs import Hashes
 from etl_assets.ingest.validated_records import (
     JudgedLines,
     events_to_arrow,

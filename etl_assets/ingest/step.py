@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.create import ensure_table
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.create import ensure_table
 from etl_assets.ingest.ingest_batch import IngestBatch
 from etl_assets.ingest.pending_plan import PendingPlan, pending_plan, take_back
 from etl_assets.sources.batch_plan import BatchPlan

@@ -2,7 +2,7 @@
 
 Values never change: a type becomes a wider one or an equivalent one, or is refused with its column's name.
 Does not belong here: pandas or Polars (`returned_frames.py`), and what a table does with a type
-(`delta/frame_columns.py`).
+(`delta/write/frame_columns.py`).
 """
 
 from __future__ import annotations

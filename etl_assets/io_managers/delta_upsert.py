@@ -28,9 +28,9 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from etl_assets.delta.frame_columns import check_frame
 from etl_assets.delta.table import Table
-from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.frame_columns import check_frame
+from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.error_policy import spark_went_away
 from etl_assets.errors import ContractError, NotFound
 from etl_assets.installed import built_in_catalog, installed
@@ -47,8 +47,8 @@ from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.io_managers.reports import fail_with_the_others, log_result, report_partitions
 from etl_assets.io_managers.requested_frames import as_requested
 from etl_assets.io_managers.returned_frames import spark_frame
-from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.stores.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.observations import Observations

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.checked_rows import CheckedRows
-from etl_assets.delta.commit import (
+from etl_assets.delta.read.partition_filter import PartitionFilter
+from etl_assets.delta.session import frame_of, scoped_settings
+from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.write.checked_rows import CheckedRows
+from etl_assets.delta.write.commit import (
     ALL_ROWS,
     DEFAULT_LOCK_WAIT_SECONDS,
     Commit,
@@ -19,13 +22,10 @@ from etl_assets.delta.commit import (
     commit,
     moved_on,
 )
-from etl_assets.delta.create import create_like
-from etl_assets.delta.frame_columns import check_fits, check_frame, columns_of
-from etl_assets.delta.partition_filter import PartitionFilter
-from etl_assets.delta.schema_changes import change_columns, columns_after
-from etl_assets.delta.session import frame_of, scoped_settings
-from etl_assets.delta.table import Snapshot, Table
-from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.create import create_like
+from etl_assets.delta.write.frame_columns import check_fits, check_frame, columns_of
+from etl_assets.delta.write.schema_changes import change_columns, columns_after
+from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import CommitConflict, ContractError
 from etl_assets.io_managers.append_ids import append_of, left_to_append
 from etl_assets.steps.step import INSERTED, REMOVED, StepReport, logger, upsert_counts

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.frame_columns import columns_of
-from etl_assets.delta.partition_filter import PartitionFilter
+from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.write_spec import WriteSpec, is_declared
+from etl_assets.delta.write.frame_columns import columns_of
+from etl_assets.delta.write.write_spec import WriteSpec, is_declared
 from etl_assets.errors import ContractError, NotFound
 from etl_assets.io_managers.partition_keys import values_by_key
 from etl_assets.io_managers.requested_frames import as_requested, is_optional

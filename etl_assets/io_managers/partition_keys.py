@@ -3,7 +3,7 @@
 Belongs here: the column types that tell an asset's partitions apart, and how each reads a key. A key must
 represent values of its own, and always the same ones, when rows are stored, merged, loaded and counted.
 Anything else is refused before a row is written. Does not belong here: conditions on the values
-(`delta/partition_filter.py`).
+(`delta/read/partition_filter.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from etl_assets.delta.partition_filter import PartitionFilter
+from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.errors import ContractError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The compaction job, which keeps the number of data files small, and its schedule.
 
 Belongs here: when tables are compacted, and what is reported. Does not belong here: which files are worth
-compacting (`delta/compaction.py`), and one table's compaction (`steps/compact.py`).
+compacting (`delta/maintenance/compaction.py`), and one table's compaction (`steps/compact.py`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Never
 
 import dagster as dg
 
-from etl_assets.delta.compaction import CROWDED_FILES
+from etl_assets.delta.maintenance.compaction import CROWDED_FILES
 from etl_assets.errors import EtlAssetsError
 from etl_assets.markdown_table import markdown_table
 from etl_assets.resources.failures import as_failure

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from etl_assets.delta.replication_status import ReplicationStatus
+    from etl_assets.delta.replicated.replication_status import ReplicationStatus
 
 
 class ChangeKind(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.replication_status import ReplicationStatus
+from etl_assets.delta.replicated.replication_status import ReplicationStatus
 from etl_assets.errors import MirrorError
 from etl_assets.placement.domain_registry import AdminState
 from etl_assets.placement.health import HealthState

@@ -14,9 +14,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.delta.cursor import cursor_name
-from etl_assets.delta.lasting_cursors import REMEMBERED_COMMITS
-from etl_assets.delta.log import UNDO, commit_notes, entry_path
+from etl_assets.delta.log.cursor import cursor_name
+from etl_assets.delta.log.entries import UNDO, commit_notes, entry_path
+from etl_assets.delta.log.lasting_cursors import REMEMBERED_COMMITS
 from etl_assets.errors import NotFound
 from etl_assets.observability import history_entries as happenings
 from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.delta.log import UNDO, CommitNote
+from etl_assets.delta.log.entries import UNDO, CommitNote
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from etl_assets.delta.log import entry_path, latest_version
+from etl_assets.delta.log.entries import entry_path, latest_version
 from etl_assets.errors import RuntimeMissing
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.runtime.classes import archive_file, failed_mark

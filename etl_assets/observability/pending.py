@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.cursor import read_cursors
+from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.ingest.pending_plan import pending_plan
 from etl_assets.observability.dead_letters import read_dead_letters
 from etl_assets.sources.ledger import Ledger

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.cursor import ALL_DAYS, cursor_name, read_cursors, taken_back
+from etl_assets.delta.log.cursor import ALL_DAYS, cursor_name, read_cursors, taken_back
 from etl_assets.delta.table import Table, snapshot_in
 from etl_assets.ingest.pending_plan import FILES, committed_batch
 from etl_assets.steps.step import platform_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.log import read_entry
+from etl_assets.delta.log.entries import read_entry
 from etl_assets.errors import MirrorError, Unanswered
 
 if TYPE_CHECKING:

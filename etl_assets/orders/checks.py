@@ -12,7 +12,7 @@ from functools import partial
 
 import dagster as dg
 
-from etl_assets.delta.offsets import next_offset, retired_offsets
+from etl_assets.delta.write.offsets import next_offset, retired_offsets
 from etl_assets.orders.missing_rows import Rows, not_committed, not_normalized
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS

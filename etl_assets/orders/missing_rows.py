@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.delta.cursor import taken_back
+from etl_assets.delta.log.cursor import taken_back
 from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS

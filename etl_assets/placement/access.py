@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from etl_assets.mirroring.guarded_store import GuardedStore
-from etl_assets.mirroring.opening import open_store
-from etl_assets.mirroring.stores import Store
+from etl_assets.mirroring.stores.guarded_store import GuardedStore
+from etl_assets.mirroring.stores.opening import open_store
+from etl_assets.mirroring.stores.store import Store
 from etl_assets.placement.domain_registry import MARKER
 from etl_assets.placement.health import ProbeResult
 from etl_assets.placement.observations import Observations

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from etl_assets.delta.durability import write_durably
+from etl_assets.delta.log.durability import write_durably
 from etl_assets.errors import SettingsError, Unanswered
-from etl_assets.mirroring.conditional_write_check import broken_promise
-from etl_assets.mirroring.opening import open_store
+from etl_assets.mirroring.stores.conditional_write_check import broken_promise
+from etl_assets.mirroring.stores.opening import open_store
 from etl_assets.placement.site import is_folder
 
 MARKER = "domain.json"

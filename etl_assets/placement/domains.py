@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from etl_assets.errors import DomainUnavailable
-from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
-from etl_assets.mirroring.register import REGISTERS
+from etl_assets.mirroring.protocol.register import REGISTERS
+from etl_assets.mirroring.stores.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domain_registry import AdminState, DomainRegistry

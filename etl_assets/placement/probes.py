@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from etl_assets.errors import Unanswered
-from etl_assets.mirroring.circuit_breaker import Hangs, ask
-from etl_assets.mirroring.opening import open_store
+from etl_assets.mirroring.stores.circuit_breaker import Hangs, ask
+from etl_assets.mirroring.stores.opening import open_store
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.health import (
     FAILURES_TO_UNAVAILABLE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ Domains join, are promoted, rejoin after they lost their register, and are remov
 many of them must have the data while others are unavailable.
 
 Belongs here: what follows from the roles in the platform file, those in the register, and the health of the
-domains. Does not belong here: how a change of the replicas is agreed on (`mirroring/membership.py`). Each
+domains. Does not belong here: how a change of the replicas is agreed on (`mirroring/protocol/membership.py`). Each
 step may be repeated. The next round completes an interrupted step, because it reads the remaining work from
 the register.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import DomainUnavailable, MembershipRefused, MirrorError, Unanswered
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.placement.health import HealthState
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import platform_table
@@ -25,8 +25,8 @@ from etl_assets.steps.step import platform_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from etl_assets.delta.replication import Replication
-    from etl_assets.mirroring.locator import Locator
+    from etl_assets.delta.replicated.replication import Replication
+    from etl_assets.mirroring.protocol.locator import Locator
     from etl_assets.placement.domains import Placement
 
 

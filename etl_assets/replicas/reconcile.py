@@ -17,15 +17,15 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import DomainUnavailable, Leaderless, MirrorError, QuorumUnavailable, Unanswered
-from etl_assets.mirroring.checkpoints import EVERY
-from etl_assets.mirroring.log_cleanup import MOVES_PER_RETENTION
+from etl_assets.mirroring.maintenance.log_cleanup import MOVES_PER_RETENTION
+from etl_assets.mirroring.protocol.checkpoints import EVERY
 from etl_assets.replicas.long_work import LongWork
 from etl_assets.replicas.members import enter_degraded_mode, leave_degraded_mode, reconcile_members
 from etl_assets.steps.placing import place, take_up
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
-    from etl_assets.delta.replication import Replication
+    from etl_assets.delta.replicated.replication import Replication
     from etl_assets.placement.domains import Placement
 
 logger = logging.getLogger("etl_assets")

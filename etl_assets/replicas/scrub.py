@@ -1,7 +1,7 @@
 """Scrub replicas that no run needs at the moment, so that damage is found before they are needed.
 
 Belongs here: which piece of which replica comes next, and rebuilding a damaged replica. Does not belong here:
-what is compared (`mirroring/inspection.py`).
+what is compared (`mirroring/maintenance/inspection.py`).
 
 A leader's log is compared before the domain leads, and a reader's log before it is read. A replica that is
 neither would keep its damage until it is the last one.
@@ -17,14 +17,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import DomainUnavailable, MirrorError, Unanswered
-from etl_assets.mirroring.inspection import ScrubFinding, ScrubProgress
+from etl_assets.mirroring.maintenance.inspection import ScrubFinding, ScrubProgress
 from etl_assets.replicas.long_work import LongWork
 from etl_assets.replicas.reconcile import ReconcileResult, unforeseen
 from etl_assets.steps.placing import leader
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
-    from etl_assets.delta.replication import Replication
+    from etl_assets.delta.replicated.replication import Replication
     from etl_assets.placement.domains import Placement
 
 _long_work = LongWork()

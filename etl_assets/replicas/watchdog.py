@@ -19,8 +19,8 @@ from pathlib import Path
 
 from etl_assets.delta.session import running_driver_pid
 from etl_assets.errors import Unanswered
-from etl_assets.mirroring.circuit_breaker import Hangs, ask, hanging
-from etl_assets.mirroring.local_store import LocalStore
+from etl_assets.mirroring.stores.circuit_breaker import Hangs, ask, hanging
+from etl_assets.mirroring.stores.local_store import LocalStore
 from etl_assets.placement.domain_registry import MARKER
 
 EVERY_SECONDS = 1.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from etl_assets.delta.replication_status import ReplicationStatus
+from etl_assets.delta.replicated.replication_status import ReplicationStatus
 from etl_assets.markdown_table import markdown_table
 from etl_assets.observability.domain_changes import Change, ChangeKind
 from etl_assets.observability.domain_states import DomainState, one_loss

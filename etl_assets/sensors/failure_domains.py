@@ -5,7 +5,7 @@ from time import monotonic
 
 import dagster as dg
 
-from etl_assets.delta.replication_status import ReplicationStatus
+from etl_assets.delta.replicated.replication_status import ReplicationStatus
 from etl_assets.errors import EtlAssetsError
 from etl_assets.observability.domain_changes import Noted, changes
 from etl_assets.observability.domain_states import domain_states, one_loss, replication_statuses

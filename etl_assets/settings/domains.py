@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.stores.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.placement.site import Site, is_folder
 from etl_assets.settings.section import Section, expect_storage
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from etl_assets.installed import installed
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.placement_class import PlacementClass

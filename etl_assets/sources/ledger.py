@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.durability import remove_durably, write_all_durably, write_durably
-from etl_assets.delta.log import CommitNote, commit_notes
+from etl_assets.delta.log.durability import remove_durably, write_all_durably, write_durably
+from etl_assets.delta.log.entries import CommitNote, commit_notes
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sources.landing import SourceFile
 

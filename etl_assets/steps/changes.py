@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.delta.commit import Transaction
-from etl_assets.delta.cursor import advance, days_with_news, read_cursors
-from etl_assets.delta.footers import bounds_in
-from etl_assets.delta.offsets import first_since_undo
-from etl_assets.delta.range_predicate import Within
-from etl_assets.delta.rows import files_with
+from etl_assets.delta.log.cursor import advance, days_with_news, read_cursors
+from etl_assets.delta.read.footers import bounds_in
+from etl_assets.delta.read.range_predicate import Within
+from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.write.commit import Transaction
+from etl_assets.delta.write.offsets import first_since_undo
 from etl_assets.ingest.pending_plan import settled_version
 from etl_assets.steps.step import ReadMode, platform_table
 

@@ -2,7 +2,7 @@
 
 The rows stay as they are, and so do the cursors of readers.
 
-Belongs here: planning and committing. Does not belong here: which files are worth it (`delta/compaction.py`),
+Belongs here: planning and committing. Does not belong here: which files are worth it (`delta/maintenance/compaction.py`),
 and when (`jobs/compaction.py`).
 """
 
@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl_assets.delta.compaction import Compaction, commit_compaction, plan_compactions
-from etl_assets.delta.lock import POLL_SECONDS
+from etl_assets.delta.maintenance.compaction import Compaction, commit_compaction, plan_compactions
+from etl_assets.delta.write.lock import POLL_SECONDS
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.delta.commit import Write, commit
-from etl_assets.delta.create import ensure_table
-from etl_assets.delta.rows import KnownFiles
-from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.read.rows import KnownFiles
+from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.steps.step import StepContext
 

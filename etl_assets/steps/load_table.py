@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema, struct_type
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.commit import Commit, Transaction, Write, commit
-from etl_assets.delta.contract_columns import fit_to_contract, stored_columns
-from etl_assets.delta.create import base_of
-from etl_assets.delta.cursor import advance, read_cursors
-from etl_assets.delta.range_predicate import Within
+from etl_assets.delta.log.cursor import advance, read_cursors
+from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.staged import StagedRows
-from etl_assets.delta.upsert import UpsertSpec
-from etl_assets.delta.write_spec import WriteMode
+from etl_assets.delta.write.commit import Commit, Transaction, Write, commit
+from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
+from etl_assets.delta.write.create import base_of
+from etl_assets.delta.write.staged import StagedRows
+from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write_spec import WriteMode
 from etl_assets.errors import ExpectationFailed, RowsRefused, SchemaMismatch
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables

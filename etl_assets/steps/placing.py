@@ -11,8 +11,8 @@ from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
-    from etl_assets.mirroring.locator import Locator
-    from etl_assets.mirroring.record import State
+    from etl_assets.mirroring.protocol.locator import Locator
+    from etl_assets.mirroring.protocol.record import State
 
 T = TypeVar("T")
 logger = logging.getLogger("etl_assets")

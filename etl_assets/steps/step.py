@@ -17,8 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from etl_assets.delta.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
 from etl_assets.errors import DomainUnavailable, Leaderless
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.processes import is_there

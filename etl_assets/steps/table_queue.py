@@ -4,7 +4,7 @@ They do so in order of arrival.
 
 Belongs here: waiting, so that no step does work that its commit would reject. Does not belong here:
 correctness. A step that works without its turn, on another machine or after a lock was lost, still detects
-concurrent commits when it commits (`delta/commit.py`).
+concurrent commits when it commits (`delta/write/commit.py`).
 
 A turn is a kernel lock on `<table>.turn`, so that it ends with its process. A process that wants the turn
 holds `<table>.next` until it has it, so only one process at a time polls for the turn. A process that ends
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from etl_assets.delta.lock import POLL_SECONDS, locked
+from etl_assets.delta.write.lock import POLL_SECONDS, locked
 
 MAX_WAIT_SECONDS = 3_600.0
 """Longest wait for a turn.

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from etl_assets.errors import Unanswered
-from etl_assets.mirroring.stores import Found
+from etl_assets.mirroring.stores.store import Found
 
 T = TypeVar("T")
 _NOTHING_THERE: Mapping[str, Any] = {"get": None, "read": None, "size": None, "modified": None, "list": ()}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.columns import Column
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.write_spec import WriteMode
+from etl_assets.delta.write.write_spec import WriteMode
 from etl_assets.pipelines.declared import OFFSET, DeclaredTables
 from etl_assets.pipelines.spec import TableSpec
 from etl_assets.transforms.declared_transforms import GOES_ON

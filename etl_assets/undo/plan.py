@@ -14,14 +14,14 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from etl_assets.delta.content import KeptRows, StoredFile, content_of, one_of, rows_kept
-from etl_assets.delta.cursor import ALL_DAYS, cursor_name, read_cursors
-from etl_assets.delta.gate import Access, expect
-from etl_assets.delta.log import commit_notes, read_entry
-from etl_assets.delta.new_entry import missing_files
-from etl_assets.delta.offsets import DEALT, RETIRED, next_offset
-from etl_assets.delta.replacement import Replacement
+from etl_assets.delta.log.cursor import ALL_DAYS, cursor_name, read_cursors
+from etl_assets.delta.log.entries import commit_notes, read_entry
+from etl_assets.delta.log.gate import Access, expect
+from etl_assets.delta.log.new_entry import missing_files
 from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.write.content import KeptRows, StoredFile, content_of, one_of, rows_kept
+from etl_assets.delta.write.offsets import DEALT, RETIRED, next_offset
+from etl_assets.delta.write.replacement import Replacement
 from etl_assets.errors import FilesGone, InputError, NotFound
 from etl_assets.steps.step import platform_table
 from etl_assets.undo.undo import Day, Domains, TableRollback, Undo

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
-from etl_assets.delta.content import StoredFile, content_of
-from etl_assets.delta.cursor import cursor_name, read_cursors
-from etl_assets.delta.log import recent_user_metadata
+from etl_assets.delta.log.cursor import cursor_name, read_cursors
+from etl_assets.delta.log.entries import recent_user_metadata
 from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.write.content import StoredFile, content_of
 from etl_assets.steps.discard_dead_letters import DISCARDED
 from etl_assets.steps.step import platform_table
 from etl_assets.undo.plan import older, plan_days, take_back

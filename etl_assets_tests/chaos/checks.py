@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from etl_assets.mirroring.named_files import NamedFile, files_named, files_removed
-from etl_assets.mirroring.stores import Store
+from etl_assets.mirroring.protocol.named_files import NamedFile, files_named, files_removed
+from etl_assets.mirroring.stores.store import Store
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.chaos.run_process import STEPS
 from etl_assets_tests.chaos.world import World

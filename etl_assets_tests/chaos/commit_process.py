@@ -13,10 +13,10 @@ import time
 import uuid
 from pathlib import Path
 
-from etl_assets.delta.lock import writer_lock
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replicated.replication import Replication
+from etl_assets.delta.write.lock import writer_lock
 from etl_assets.errors import EtlAssetsError
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets_tests.reference.tables import CATALOG

@@ -19,9 +19,9 @@ from typing import Protocol
 
 from obstore.store import S3Store
 
-from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.object_store import ObjectStore
-from etl_assets.mirroring.stores import Store
+from etl_assets.mirroring.stores.local_store import LocalStore
+from etl_assets.mirroring.stores.object_store import ObjectStore
+from etl_assets.mirroring.stores.store import Store
 from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
 from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from etl_assets.delta.log import entry_path
+from etl_assets.delta.log.entries import entry_path
 from etl_assets.error_policy import Decision, decide
 from etl_assets.settings import load_settings
 from etl_assets.steps.placing import place

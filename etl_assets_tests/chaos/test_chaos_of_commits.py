@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import MembershipRefused, MirrorError, Unanswered
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets_tests.chaos.commit_process import NAMES, TABLE, data_of, domain_of

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import EtlAssetsError
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain, Placement

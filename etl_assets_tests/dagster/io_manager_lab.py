@@ -8,7 +8,7 @@ import dagster as dg
 from deltalake import DeltaTable
 
 from etl_assets.build import platform_resources
-from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.settings import load_settings
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-05")

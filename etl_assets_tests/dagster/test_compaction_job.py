@@ -11,7 +11,7 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from etl_assets.build import build_definitions
-from etl_assets.delta import compaction
+from etl_assets.delta.maintenance import compaction
 from etl_assets.delta.table import Table
 from etl_assets.errors import TableBusy
 from etl_assets.jobs import compaction as job

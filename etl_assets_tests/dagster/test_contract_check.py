@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from etl_assets.checks.contracts import VERSION, _passed_before, broken_by
 from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.columns import Column
-from etl_assets.delta.rows import rows_of_batch_in_process
+from etl_assets.delta.read.rows import rows_of_batch_in_process
 from etl_assets.orders.tables.customers import CUSTOMERS
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
@@ -108,7 +108,7 @@ def test_a_column_of_another_type_is_named_and_no_row_is_read(customers):
 
 
 def test_more_rows_than_are_read_here_go_to_spark(customers, monkeypatch):
-    monkeypatch.setattr("etl_assets.delta.rows.MAX_ROWS_IN_PROCESS", 2)
+    monkeypatch.setattr("etl_assets.delta.read.rows.MAX_ROWS_IN_PROCESS", 2)
     with pytest.raises(AssertionError, match="so few rows"):
         broken_by(customers, CUSTOMERS, 0, no_spark)
 

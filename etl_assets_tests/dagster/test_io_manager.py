@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets_tests.dagster.io_manager_lab import DAYS, asset_of, failure, figures, stored
 
 pytestmark = [

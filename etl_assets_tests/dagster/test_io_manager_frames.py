@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets_tests.dagster.io_manager_lab import Lab, asset_of, failure, figures
 
 pytestmark = [

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from pyspark.sql import DataFrame
 
-from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets_tests.dagster.io_manager_lab import Lab
 
 pytestmark = [

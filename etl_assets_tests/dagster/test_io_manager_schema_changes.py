@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from etl_assets.delta.write_spec import SchemaChanges, WriteMode, WriteSpec
+from etl_assets.delta.write.write_spec import SchemaChanges, WriteMode, WriteSpec
 from etl_assets_tests.dagster.io_manager_lab import Lab, asset_of, failure, figures
 
 pytestmark = [

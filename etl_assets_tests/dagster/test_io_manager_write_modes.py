@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.io_managers import delta_upsert
 from etl_assets_tests.dagster.io_manager_lab import Lab, asset_of, failure, figures
 

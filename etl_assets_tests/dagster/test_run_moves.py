@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from etl_assets import tags
 from etl_assets.instance import open_instance
-from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.protocol.mirror import Mirror
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS

@@ -16,7 +16,7 @@ import pytest
 
 from etl_assets.contracts.tables import EFFECTS
 from etl_assets.contracts.tables.effects import EffectState
-from etl_assets.delta.log import commit_notes
+from etl_assets.delta.log.entries import commit_notes
 from etl_assets.delta.table import Table
 from etl_assets.effects.effect import Effect, forgotten
 from etl_assets.effects.process import is_gone, this_process

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.resources.spark import SparkResource, spark_config
 from etl_assets.settings import SparkSettings

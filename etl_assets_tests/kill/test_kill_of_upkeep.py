@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from etl_assets.delta.maintenance.vacuum import find_unneeded
 from etl_assets.delta.table import Table
-from etl_assets.delta.vacuum import find_unneeded
 from etl_assets.failpoints import Failpoint
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets_tests.reference.mirrored_log import all_that_it_says, commit_entries

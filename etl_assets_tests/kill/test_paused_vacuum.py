@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from etl_assets.delta.content import StoredFile, content_of
-from etl_assets.delta.lock import writer_lock
-from etl_assets.delta.replacement import Replacement, replace_contents
+from etl_assets.delta.maintenance.vacuum import find_unneeded
 from etl_assets.delta.table import Snapshot, Table
-from etl_assets.delta.vacuum import find_unneeded
+from etl_assets.delta.write.content import StoredFile, content_of
+from etl_assets.delta.write.lock import writer_lock
+from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.errors import FilesGone, TableBusy
-from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.stores.local_store import LocalStore
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets_tests.reference.mirrored_log import commit_entries, single_log, three_replications

@@ -7,20 +7,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from typing import TypeVar
 
-from etl_assets.mirroring.bootstrap import bootstrap
-from etl_assets.mirroring.chain import GENESIS, extend_all
-from etl_assets.mirroring.checkpoints import Checkpoint
-from etl_assets.mirroring.couriers import Couriers, Errands
-from etl_assets.mirroring.first_copy import CLOSES, Conversion
-from etl_assets.mirroring.lead import Lead
-from etl_assets.mirroring.leadership import Leadership
-from etl_assets.mirroring.locator import Role
-from etl_assets.mirroring.membership import Membership
-from etl_assets.mirroring.mirror import Mirror
-from etl_assets.mirroring.named_files import NamedFile
-from etl_assets.mirroring.reading import Reading
-from etl_assets.mirroring.stores import Store
-from etl_assets.mirroring.table import MirroredTable
+from etl_assets.mirroring.protocol.bootstrap import bootstrap
+from etl_assets.mirroring.protocol.chain import GENESIS, extend_all
+from etl_assets.mirroring.protocol.checkpoints import Checkpoint
+from etl_assets.mirroring.protocol.couriers import Couriers, Errands
+from etl_assets.mirroring.protocol.first_copy import CLOSES, Conversion
+from etl_assets.mirroring.protocol.lead import Lead
+from etl_assets.mirroring.protocol.leadership import Leadership
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.protocol.membership import Membership
+from etl_assets.mirroring.protocol.mirror import Mirror
+from etl_assets.mirroring.protocol.named_files import NamedFile
+from etl_assets.mirroring.protocol.reading import Reading
+from etl_assets.mirroring.protocol.table import MirroredTable
+from etl_assets.mirroring.stores.store import Store
 
 T = TypeVar("T")
 

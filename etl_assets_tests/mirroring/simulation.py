@@ -19,22 +19,22 @@ from typing import Any, TypeVar
 import greenlet
 
 from etl_assets.errors import MirrorError, Unanswered
-from etl_assets.mirroring.bootstrap import bootstrap
-from etl_assets.mirroring.chain import GENESIS, extend, extend_all
-from etl_assets.mirroring.checkpoints import Checkpoint, digest
-from etl_assets.mirroring.epochs import Epoch
-from etl_assets.mirroring.lead import Lead
-from etl_assets.mirroring.leadership import Leadership
-from etl_assets.mirroring.locator import Locator, Role
-from etl_assets.mirroring.log_cleanup import clean, move_base
-from etl_assets.mirroring.membership import Membership
-from etl_assets.mirroring.mirror import Mirror
-from etl_assets.mirroring.named_files import NamedFile, files_named, files_removed
-from etl_assets.mirroring.reading import Reading
-from etl_assets.mirroring.record import WHOLE_LOG, Base, Record, State
-from etl_assets.mirroring.record_codec import decode
-from etl_assets.mirroring.replica import ReplicaStore
-from etl_assets.mirroring.table import MirroredTable
+from etl_assets.mirroring.maintenance.log_cleanup import clean, move_base
+from etl_assets.mirroring.protocol.bootstrap import bootstrap
+from etl_assets.mirroring.protocol.chain import GENESIS, extend, extend_all
+from etl_assets.mirroring.protocol.checkpoints import Checkpoint, digest
+from etl_assets.mirroring.protocol.epochs import Epoch
+from etl_assets.mirroring.protocol.lead import Lead
+from etl_assets.mirroring.protocol.leadership import Leadership
+from etl_assets.mirroring.protocol.locator import Locator, Role
+from etl_assets.mirroring.protocol.membership import Membership
+from etl_assets.mirroring.protocol.mirror import Mirror
+from etl_assets.mirroring.protocol.named_files import NamedFile, files_named, files_removed
+from etl_assets.mirroring.protocol.reading import Reading
+from etl_assets.mirroring.protocol.record import WHOLE_LOG, Base, Record, State
+from etl_assets.mirroring.protocol.record_codec import decode
+from etl_assets.mirroring.protocol.replica import ReplicaStore
+from etl_assets.mirroring.protocol.table import MirroredTable
 from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import CONVERSION
 
@@ -464,7 +464,7 @@ def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
 
 
 def commit(world: World, mirror: Mirror, leadership: Leadership, lead: Lead) -> Lead:
-    """What `delta/commit.py` does: plan on the acknowledged head, let Spark commit to the home log, push."""
+    """What `delta/write/commit.py` does: plan on the acknowledged head, let Spark commit to the home log, push."""
     home = mirror.home
     cursor, replaced = 0, ()
     if lead.version >= 0:

@@ -13,22 +13,22 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from etl_assets.mirroring import log_cleanup as clean_up
-from etl_assets.mirroring import reading
-from etl_assets.mirroring.ballot import fenced
-from etl_assets.mirroring.checkpoints import Checkpoint
-from etl_assets.mirroring.epochs import Epoch
-from etl_assets.mirroring.lead import Lead
-from etl_assets.mirroring.leadership import Leadership
-from etl_assets.mirroring.locator import Locator
-from etl_assets.mirroring.mirror import Mirror
-from etl_assets.mirroring.reading import Reading
-from etl_assets.mirroring.record import Base, Published, Record, State
-from etl_assets.mirroring.record_codec import encode
-from etl_assets.mirroring.register import Held, Register
-from etl_assets.mirroring.replica import ReplicaStore
-from etl_assets.mirroring.table import MirroredTable
-from etl_assets.mirroring.voter import Voter
+from etl_assets.mirroring.maintenance import log_cleanup as clean_up
+from etl_assets.mirroring.protocol import reading
+from etl_assets.mirroring.protocol.ballot import fenced
+from etl_assets.mirroring.protocol.checkpoints import Checkpoint
+from etl_assets.mirroring.protocol.epochs import Epoch
+from etl_assets.mirroring.protocol.lead import Lead
+from etl_assets.mirroring.protocol.leadership import Leadership
+from etl_assets.mirroring.protocol.locator import Locator
+from etl_assets.mirroring.protocol.mirror import Mirror
+from etl_assets.mirroring.protocol.reading import Reading
+from etl_assets.mirroring.protocol.record import Base, Published, Record, State
+from etl_assets.mirroring.protocol.record_codec import encode
+from etl_assets.mirroring.protocol.register import Held, Register
+from etl_assets.mirroring.protocol.replica import ReplicaStore
+from etl_assets.mirroring.protocol.table import MirroredTable
+from etl_assets.mirroring.protocol.voter import Voter
 
 
 @contextmanager

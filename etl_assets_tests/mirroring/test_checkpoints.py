@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.delta.checkpoint import live_files, make_checkpoint, says_the_same
-from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
+from etl_assets.delta.log.checkpoint import live_files, make_checkpoint, says_the_same
+from etl_assets.delta.log.entries import checkpoint_path, entry_path, last_checkpoint_path
 from etl_assets.delta.table import Snapshot
 from etl_assets.errors import ReplicaCorrupt
-from etl_assets.mirroring.chain import GENESIS, extend_all
-from etl_assets.mirroring.checkpoints import EVERY, Checkpoint, Checkpoints, checkpoint_replicas, due
-from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.replica import ReplicaStore
+from etl_assets.mirroring.protocol.chain import GENESIS, extend_all
+from etl_assets.mirroring.protocol.checkpoints import EVERY, Checkpoint, Checkpoints, checkpoint_replicas, due
+from etl_assets.mirroring.protocol.replica import ReplicaStore
+from etl_assets.mirroring.stores.local_store import LocalStore
 from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import Platform
 from etl_assets_tests.reference.mirrored_log import (

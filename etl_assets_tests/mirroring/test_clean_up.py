@@ -11,18 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake.exceptions import DeltaError
 
-from etl_assets.delta.checkpoint import make_checkpoint as make_checkpoint_of_entries
-from etl_assets.delta.checkpoint import says_the_same
-from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.log.checkpoint import make_checkpoint as make_checkpoint_of_entries
+from etl_assets.delta.log.checkpoint import says_the_same
+from etl_assets.delta.log.entries import checkpoint_path, entry_path, last_checkpoint_path
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import ReplicaCorrupt, Unanswered
-from etl_assets.mirroring.checkpoints import EVERY, Checkpoints
-from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.locator import Role
-from etl_assets.mirroring.log_cleanup import clean, move_base
-from etl_assets.mirroring.record import WHOLE_LOG
-from etl_assets.mirroring.record_codec import encode
-from etl_assets.mirroring.replica import ReplicaStore
+from etl_assets.mirroring.maintenance.log_cleanup import clean, move_base
+from etl_assets.mirroring.protocol.checkpoints import EVERY, Checkpoints
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.protocol.record import WHOLE_LOG
+from etl_assets.mirroring.protocol.record_codec import encode
+from etl_assets.mirroring.protocol.replica import ReplicaStore
+from etl_assets.mirroring.stores.local_store import LocalStore
 from etl_assets.testing.memory_store import MemoryStore
 from etl_assets_tests.mirroring.platform import Platform, Process
 from etl_assets_tests.mirroring.simulation import live_files, make_checkpoint

@@ -16,11 +16,11 @@ import yaml
 from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import DomainUnavailable, MembershipRefused, QuorumUnavailable, Unanswered
-from etl_assets.mirroring.circuit_breaker import ask
-from etl_assets.mirroring.circuit_breaker import hanging as calls_that_hang
-from etl_assets.mirroring.opening import open_store
+from etl_assets.mirroring.stores.circuit_breaker import ask
+from etl_assets.mirroring.stores.circuit_breaker import hanging as calls_that_hang
+from etl_assets.mirroring.stores.opening import open_store
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import Health, HealthState, ProbeResult

@@ -15,9 +15,9 @@ from contextlib import suppress
 import pytest
 
 from etl_assets.errors import Fenced, QuorumUnavailable, ReplicaCorrupt
-from etl_assets.mirroring.inspection import look
-from etl_assets.mirroring.lead import Lead
-from etl_assets.mirroring.verification import problems
+from etl_assets.mirroring.maintenance.inspection import look
+from etl_assets.mirroring.maintenance.verification import problems
+from etl_assets.mirroring.protocol.lead import Lead
 from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.replicas.scrub import ScrubCursor, scrub
 from etl_assets.testing.memory_store import MemoryStore, StoreFault

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path, newest_checkpoint
-from etl_assets.delta.replication import TABLE_PROPERTIES, Replication
+from etl_assets.delta.log.entries import checkpoint_path, entry_path, last_checkpoint_path, newest_checkpoint
+from etl_assets.delta.replicated.replication import TABLE_PROPERTIES, Replication
 from etl_assets.delta.table import Snapshot
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt
-from etl_assets.mirroring.checkpoints import EVERY
-from etl_assets.mirroring.guarded_store import GuardedStore
-from etl_assets.mirroring.lead import Lead
-from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.checkpoints import EVERY
+from etl_assets.mirroring.protocol.lead import Lead
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.stores.guarded_store import GuardedStore
+from etl_assets.mirroring.stores.local_store import LocalStore
 from etl_assets_tests.mirroring.test_stores import unlistable
 from etl_assets_tests.reference.mirrored_log import (
     all_that_it_says,

@@ -17,12 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import QuorumUnavailable, Unanswered
-from etl_assets.mirroring import object_store
-from etl_assets.mirroring.circuit_breaker import Hangs, hanging
-from etl_assets.mirroring.guarded_store import GuardedStore
-from etl_assets.mirroring.object_store import ObjectStore
+from etl_assets.mirroring.stores import object_store
+from etl_assets.mirroring.stores.circuit_breaker import Hangs, hanging
+from etl_assets.mirroring.stores.guarded_store import GuardedStore
+from etl_assets.mirroring.stores.object_store import ObjectStore
 from etl_assets.placement.domain_registry import MARKER
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import HealthState
@@ -152,7 +152,7 @@ def test_other_processes_do_not_ask_what_one_found_to_hang(placement):
         store = as_seen_from(placement, A)._table.replica(C).store
         with pytest.raises(Hangs):
             store.get(MARKER)
-        looks = "from etl_assets.settings import load_settings; from etl_assets.delta.replication import Replication; import time"
+        looks = "from etl_assets.settings import load_settings; from etl_assets.delta.replicated.replication import Replication; import time"
         asks = f"t = time.monotonic(); Replication({TABLE!r}, load_settings().placement().domains[0]).standing(); print(time.monotonic() - t)"
         other = subprocess.run(
             [sys.executable, "-c", f"{looks}\n{asks}"], capture_output=True, timeout=30, check=True

@@ -17,10 +17,10 @@ from etl_assets.errors import (
     StaleGeneration,
     Unanswered,
 )
-from etl_assets.mirroring.couriers import ThreadCouriers
-from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.locator import Role
-from etl_assets.mirroring.record_codec import encode
+from etl_assets.mirroring.protocol.couriers import ThreadCouriers
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.protocol.record_codec import encode
+from etl_assets.mirroring.stores.local_store import LocalStore
 from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import Impatient, Platform
 

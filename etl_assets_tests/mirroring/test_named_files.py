@@ -7,7 +7,7 @@ import json
 import pytest
 
 from etl_assets.errors import ReplicaCorrupt
-from etl_assets.mirroring.named_files import NamedFile, files_named, files_removed
+from etl_assets.mirroring.protocol.named_files import NamedFile, files_named, files_removed
 
 
 def entry(*actions: dict) -> bytes:

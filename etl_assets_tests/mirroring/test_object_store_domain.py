@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import NotFound, QuorumUnavailable
-from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS, hanging
-from etl_assets.mirroring.object_store import ObjectStore
-from etl_assets.mirroring.opening import open_store
-from etl_assets.mirroring.reading import Reading
+from etl_assets.mirroring.protocol.reading import Reading
+from etl_assets.mirroring.stores.circuit_breaker import DEFAULT_TIMEOUT_SECONDS, hanging
+from etl_assets.mirroring.stores.object_store import ObjectStore
+from etl_assets.mirroring.stores.opening import open_store
 from etl_assets.observability.diagnosis import diagnose
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.pipelines.placement_class import PlacementClass

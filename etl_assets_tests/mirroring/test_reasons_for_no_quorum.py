@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from etl_assets.errors import QuorumUnavailable
-from etl_assets.mirroring.record_codec import decode, encode
+from etl_assets.mirroring.protocol.record_codec import decode, encode
 from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.mirroring.platform import Platform
 

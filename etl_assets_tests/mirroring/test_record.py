@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.errors import ReplicaCorrupt
-from etl_assets.mirroring.chain import GENESIS, extend
-from etl_assets.mirroring.checkpoints import digest
-from etl_assets.mirroring.epochs import BEFORE_ALL, Epoch
-from etl_assets.mirroring.locator import Locator, ReplicaConfig, Role
-from etl_assets.mirroring.record import WHOLE_LOG, Base, Published, Record, State
-from etl_assets.mirroring.record_codec import decode, encode, sealed
+from etl_assets.mirroring.protocol.chain import GENESIS, extend
+from etl_assets.mirroring.protocol.checkpoints import digest
+from etl_assets.mirroring.protocol.epochs import BEFORE_ALL, Epoch
+from etl_assets.mirroring.protocol.locator import Locator, ReplicaConfig, Role
+from etl_assets.mirroring.protocol.record import WHOLE_LOG, Base, Published, Record, State
+from etl_assets.mirroring.protocol.record_codec import decode, encode, sealed
 
 epochs = st.builds(Epoch, st.integers(1, 5), st.sampled_from("abc"))
 replicas = st.builds(

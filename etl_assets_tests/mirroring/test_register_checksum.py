@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from etl_assets.errors import MirrorError, ReplicaCorrupt
-from etl_assets.mirroring.chain import GENESIS
-from etl_assets.mirroring.epochs import Epoch
-from etl_assets.mirroring.locator import Locator, ReplicaConfig, Role
-from etl_assets.mirroring.record import Record, State
-from etl_assets.mirroring.record_codec import decode, encode
+from etl_assets.mirroring.protocol.chain import GENESIS
+from etl_assets.mirroring.protocol.epochs import Epoch
+from etl_assets.mirroring.protocol.locator import Locator, ReplicaConfig, Role
+from etl_assets.mirroring.protocol.record import Record, State
+from etl_assets.mirroring.protocol.record_codec import decode, encode
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.testing.memory_store import MemoryStore
 from etl_assets_tests.mirroring.platform import Platform, Process

@@ -14,12 +14,12 @@ import pytest
 from obstore.store import MemoryStore as ObjectMemory
 
 from etl_assets.errors import SettingsError, Unanswered
-from etl_assets.mirroring.conditional_write_check import broken_promise
-from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.object_store import ObjectStore
-from etl_assets.mirroring.opening import open_store
-from etl_assets.mirroring.replica import ReplicaStore
-from etl_assets.mirroring.stores import Store
+from etl_assets.mirroring.protocol.replica import ReplicaStore
+from etl_assets.mirroring.stores.conditional_write_check import broken_promise
+from etl_assets.mirroring.stores.local_store import LocalStore
+from etl_assets.mirroring.stores.object_store import ObjectStore
+from etl_assets.mirroring.stores.opening import open_store
+from etl_assets.mirroring.stores.store import Store
 from etl_assets.testing.memory_store import MemoryStore, StoreFault
 from etl_assets_tests.reference import azure_server
 

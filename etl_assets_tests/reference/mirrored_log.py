@@ -13,11 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from etl_assets.delta.checkpoint import checkpoint_in_place
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.replication import TABLE_PROPERTIES, Replication
+from etl_assets.delta.log.checkpoint import checkpoint_in_place
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.replicated.replication import TABLE_PROPERTIES, Replication
 from etl_assets.delta.table import Snapshot
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site

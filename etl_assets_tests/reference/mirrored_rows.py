@@ -6,9 +6,9 @@ import json
 import shutil
 from collections.abc import Iterable
 
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.records import commit_rows
-from etl_assets.delta.writing import writing
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.write.records import commit_rows
+from etl_assets.delta.write.writing import writing
 from etl_assets.placement.domains import Placement
 from etl_assets.steps.step import platform_table
 

@@ -6,7 +6,7 @@ import json
 import uuid
 from pathlib import Path
 
-from etl_assets.delta.log import entry_path, latest_version
+from etl_assets.delta.log.entries import entry_path, latest_version
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import SourceFile
 from etl_assets.sources.ledger import FILES, Ledger

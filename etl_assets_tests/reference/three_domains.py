@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import yaml
 
-from etl_assets.mirroring.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
+from etl_assets.mirroring.stores.circuit_breaker import DEFAULT_TIMEOUT_SECONDS
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.settings import load_settings

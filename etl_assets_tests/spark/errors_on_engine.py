@@ -20,9 +20,9 @@ DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 
 def days_apart(spark: Any, folder: Path) -> dict[str, Any]:
     """An asset's frame over three days is committed; a value of the second is no number."""
-    from etl_assets.delta.partition_filter import PartitionFilter
+    from etl_assets.delta.read.partition_filter import PartitionFilter
     from etl_assets.delta.table import Table
-    from etl_assets.delta.write_spec import WriteSpec
+    from etl_assets.delta.write.write_spec import WriteSpec
     from etl_assets.io_managers.frame_step import FrameStep
     from etl_assets.io_managers.partition_split import run_partitions
     from etl_assets_tests.reference.tables import local_domain

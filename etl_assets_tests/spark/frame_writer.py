@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from etl_assets.delta.partition_filter import PartitionFilter
+from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.delta.table import Table
-from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.io_managers.frame_step import FrameStep
 from etl_assets.placement.domains import FailureDomain
 from etl_assets_tests.kill.dying_run import Gateway, attached_session

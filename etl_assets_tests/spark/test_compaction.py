@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from etl_assets.delta import compaction
-from etl_assets.delta.cursor import days_with_news, read_cursors
-from etl_assets.delta.log import entry_path, read_entry
+from etl_assets.delta.log.cursor import days_with_news, read_cursors
+from etl_assets.delta.log.entries import entry_path, read_entry
+from etl_assets.delta.maintenance import compaction
 from etl_assets.steps.compact import Compact, extent
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.reference.tables import ALL_TABLES

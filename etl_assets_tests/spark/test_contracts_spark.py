@@ -26,7 +26,7 @@ from etl_assets.contracts.rules import (
 )
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.contracts.sql_text import string_literal
-from etl_assets.delta.new_entry import FirstEntry
+from etl_assets.delta.log.new_entry import FirstEntry
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets_tests.reference.column_rules import NASTY, RULES, holds, rows
 from etl_assets_tests.reference.tables import ALL_TABLES

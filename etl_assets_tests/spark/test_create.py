@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from etl_assets.contracts.spark_types import struct_type
-from etl_assets.delta.create import ensure_table
-from etl_assets.delta.log import entry_path, read_entry
-from etl_assets.delta.new_entry import FirstEntry
-from etl_assets.delta.replication import TABLE_PROPERTIES
+from etl_assets.delta.log.entries import entry_path, read_entry
+from etl_assets.delta.log.new_entry import FirstEntry
+from etl_assets.delta.replicated.replication import TABLE_PROPERTIES
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.create import ensure_table
 from etl_assets.errors import CommitConflict, ContractError
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets_tests.reference.tables import ALL_TABLES, local_domain

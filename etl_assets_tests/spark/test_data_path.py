@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.delta import staged
+from etl_assets.delta.write import staged
 from etl_assets.steps import changes
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event

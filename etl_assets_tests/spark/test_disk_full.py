@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.delta import commit as committing
+from etl_assets.delta.write import commit as committing
 from etl_assets.error_policy import Decision, advice, decide
 from etl_assets_tests.pipeline import Pipeline, event
 

@@ -10,7 +10,7 @@ import json
 import pytest
 from pyspark.errors import PySparkException
 
-from etl_assets.delta.records import commit_rows
+from etl_assets.delta.write.records import commit_rows
 from etl_assets.ingest import ingest_batch
 from etl_assets.ingest.ingest_batch import IngestBatch
 from etl_assets.io_managers.partition_split import run_partitions

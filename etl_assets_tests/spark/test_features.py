@@ -8,12 +8,12 @@ import pytest
 from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.sql_text import delta_table
-from etl_assets.delta.commit import Write, commit
-from etl_assets.delta.content import content_of
-from etl_assets.delta.create import ensure_table
-from etl_assets.delta.gate import Access, expect
-from etl_assets.delta.replacement import Replacement, replace_contents
+from etl_assets.delta.log.gate import Access, expect
 from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.content import content_of
+from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.errors import FeatureUnsupported
 from etl_assets_tests.reference.tables import local_domain
 

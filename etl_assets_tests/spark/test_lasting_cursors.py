@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from etl_assets.delta.cursor import cursor_name
-from etl_assets.delta.lasting_cursors import LASTING, REMEMBERED_COMMITS
-from etl_assets.delta.log import read_entry
-from etl_assets.delta.new_entry import NewEntry
+from etl_assets.delta.log.cursor import cursor_name
+from etl_assets.delta.log.entries import read_entry
+from etl_assets.delta.log.lasting_cursors import LASTING, REMEMBERED_COMMITS
+from etl_assets.delta.log.new_entry import NewEntry
 from etl_assets.steps.changes import read_changes
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event

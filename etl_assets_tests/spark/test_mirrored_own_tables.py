@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from etl_assets.delta.partition_filter import PartitionFilter
+from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.delta.table import Table
-from etl_assets.delta.write_spec import SchemaChanges, WriteMode, WriteSpec
+from etl_assets.delta.write.write_spec import SchemaChanges, WriteMode, WriteSpec
 from etl_assets.io_managers.frame_step import FrameStep
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site

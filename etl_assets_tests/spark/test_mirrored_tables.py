@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.delta.checkpoint import checkpoint_in_place
-from etl_assets.delta.log import entry_path, last_checkpoint_path, read_entry
+from etl_assets.delta.log.checkpoint import checkpoint_in_place
+from etl_assets.delta.log.entries import entry_path, last_checkpoint_path, read_entry
 from etl_assets.delta.table import Snapshot
 from etl_assets.effects.store import EffectStore
 from etl_assets.effects.table import EffectsTable
 from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable
-from etl_assets.mirroring import checkpoints
-from etl_assets.mirroring.locator import Role
-from etl_assets.mirroring.mirror import Mirror
+from etl_assets.mirroring.protocol import checkpoints
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.protocol.mirror import Mirror
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etl_assets.mirroring.opening import open_store
+from etl_assets.mirroring.stores.opening import open_store
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import Placement
 from etl_assets.placement.health import HealthState

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import etl_assets
 from etl_assets.cli.result_formats import Rows
 from etl_assets.cli.sql import sql
-from etl_assets.delta.create import ensure_table
+from etl_assets.delta.write.create import ensure_table
 from etl_assets.errors import FeatureUnsupported
 from etl_assets.query.opened_table import OpenedTable
 from etl_assets.query.sql import run_query

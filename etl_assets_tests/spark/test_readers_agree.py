@@ -16,18 +16,18 @@ from deltalake import DeltaTable, QueryBuilder
 
 from etl_assets.contracts.arrow_types import arrow_schema, data_file_schema
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.delta import commit as committing
-from etl_assets.delta.commit import Write, commit
-from etl_assets.delta.compaction import Compaction, commit_compaction
-from etl_assets.delta.content import content_of, one_of, rows_kept
-from etl_assets.delta.create import ensure_table
-from etl_assets.delta.data_files import new_data_file, pieces_of
-from etl_assets.delta.log import read_entry
-from etl_assets.delta.partition_values import folder_of
-from etl_assets.delta.records import commit_rows
-from etl_assets.delta.replacement import Replacement, replace_contents
-from etl_assets.delta.rewrite import Rewrite, Rewritten, commit_rewrite
+from etl_assets.delta.log.entries import read_entry
+from etl_assets.delta.log.partition_values import folder_of
+from etl_assets.delta.maintenance.compaction import Compaction, commit_compaction
+from etl_assets.delta.read.data_files import new_data_file, pieces_of
 from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.write import commit as committing
+from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.content import content_of, one_of, rows_kept
+from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.records import commit_rows
+from etl_assets.delta.write.replacement import Replacement, replace_contents
+from etl_assets.delta.write.rewrite import Rewrite, Rewritten, commit_rewrite
 from etl_assets.query.sql import ENGINE_SETTINGS
 from etl_assets_tests.reference.tables import local_domain
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from etl_assets.delta.rows import whole_days
+from etl_assets.delta.read.rows import whole_days
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from etl_assets.errors import CommitConflict
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.orders.checks import all_committed, dense_offsets, nothing_lost
 from etl_assets.orders.event_contracts import (
     EVENT_CONTRACTS,

@@ -15,10 +15,10 @@ from deltalake import DeltaTable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from etl_assets.delta.cursor import cursor_name
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.offsets import next_offset
+from etl_assets.delta.log.cursor import cursor_name
+from etl_assets.delta.log.entries import entry_path
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.offsets import next_offset
 from etl_assets.errors import FilesGone
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS

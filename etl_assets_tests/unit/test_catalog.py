@@ -152,7 +152,7 @@ def test_pipelines_know_no_spark_no_dagster_and_no_table_of_a_pipeline(module):
         "etl_assets.errors",
         "etl_assets.pipelines",
         # The write modes of a table, the variables that a file names, and YAML.
-        "etl_assets.delta.write_spec",
+        "etl_assets.delta.write.write_spec",
         "etl_assets.environment",
         "etl_assets.yaml_content",
     )

@@ -15,8 +15,9 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from etl_assets.cli.tables import tables
-from etl_assets.delta import compaction
-from etl_assets.delta.compaction import (
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.maintenance import compaction
+from etl_assets.delta.maintenance.compaction import (
     MAX_DAYS_PER_COMMIT,
     TIERS,
     Compaction,
@@ -24,13 +25,12 @@ from etl_assets.delta.compaction import (
     plan_compactions,
     plan_crowded,
 )
-from etl_assets.delta.create import ensure_table
-from etl_assets.delta.lock import POLL_SECONDS, writer_lock
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.records import commit_rows
 from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.lock import POLL_SECONDS, writer_lock
+from etl_assets.delta.write.records import commit_rows
 from etl_assets.errors import NotFound
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from etl_assets.mirroring.couriers import ThreadCouriers
+from etl_assets.mirroring.protocol.couriers import ThreadCouriers
 
 GRACE = 0.2
 

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.delta.commit import Transaction
-from etl_assets.delta.compaction import Compaction, commit_compaction
-from etl_assets.delta.create import ensure_table
-from etl_assets.delta.cursor import (
+from etl_assets.delta.log.cursor import (
     advance,
     cursor_name,
     days_with_news,
     read_cursors,
     taken_back,
 )
-from etl_assets.delta.lasting_cursors import LASTING, REMEMBERED_COMMITS, lasting_cursors
-from etl_assets.delta.log import entry_path, read_entry, read_transactions
+from etl_assets.delta.log.entries import entry_path, read_entry, read_transactions
+from etl_assets.delta.log.lasting_cursors import LASTING, REMEMBERED_COMMITS, lasting_cursors
+from etl_assets.delta.maintenance.compaction import Compaction, commit_compaction
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.commit import Transaction
+from etl_assets.delta.write.create import ensure_table
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
 from etl_assets_tests.reference.tables import local_domain

@@ -14,9 +14,9 @@ from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.rules import AtLeast, AtMost
 from etl_assets.contracts.spark_types import struct_type
-from etl_assets.delta.create import ensure_table
-from etl_assets.delta.statistics import bounds_of, statistics
+from etl_assets.delta.log.statistics import bounds_of, statistics
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.create import ensure_table
 from etl_assets.errors import ContractError
 from etl_assets_tests.reference.tables import local_domain
 

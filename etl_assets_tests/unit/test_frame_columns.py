@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.types import StructField, StructType
 
-from etl_assets.delta.frame_columns import check_fits, check_frame
 from etl_assets.delta.table import Table
-from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.frame_columns import check_fits, check_frame
+from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import ContractError, EtlAssetsError, SchemaMismatch
 from etl_assets_tests.reference.tables import local_domain
 

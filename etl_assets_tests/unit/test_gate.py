@@ -12,14 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from etl_assets.delta.append import can_write_files
-from etl_assets.delta.gate import Access, allows, expect
-from etl_assets.delta.key_index import KeyIndex, hashes_of
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.records import commit_rows
-from etl_assets.delta.replacement import Replacement, replace_contents
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.log.gate import Access, allows, expect
+from etl_assets.delta.maintenance.vacuum import DEFAULT_RETENTION, find_unneeded
+from etl_assets.delta.read.key_index import KeyIndex, hashes_of
 from etl_assets.delta.table import Snapshot, Table
-from etl_assets.delta.vacuum import DEFAULT_RETENTION, find_unneeded
+from etl_assets.delta.write.append import can_write_files
+from etl_assets.delta.write.records import commit_rows
+from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.errors import FeatureUnsupported
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.settings import load_settings

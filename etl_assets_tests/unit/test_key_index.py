@@ -14,9 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_assets.delta import key_index
-from etl_assets.delta.key_index import KeyIndex, hashes_of
-from etl_assets.delta.sorted_runs import SortedRuns
+from etl_assets.delta.read import key_index
+from etl_assets.delta.read.key_index import KeyIndex, hashes_of
+from etl_assets.delta.read.sorted_runs import SortedRuns
 from etl_assets.delta.table import Table
 from etl_assets_tests.reference.tables import local_domain
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.delta import log
-from etl_assets.delta.log import entry_path
+from etl_assets.delta.log import entries as log
+from etl_assets.delta.log.entries import entry_path
 from etl_assets.ingest import step as ingest
 from etl_assets.ingest.step import batches_of
 from etl_assets.sources import ledger as ledgers

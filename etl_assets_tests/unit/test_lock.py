@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.delta import lock
-from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.write import lock
+from etl_assets.delta.write.lock import writer_lock
 from etl_assets.errors import TableBusy, WriterLeftBehind
 from etl_assets.processes import started_at
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from etl_assets.delta.lock import writer_lock
+from etl_assets.delta.write.lock import writer_lock
 driver = int(sys.argv[2]) or None
 with writer_lock(Path(sys.argv[1]), table="orders", wait_seconds=5, driver_pid=driver):
     print("held", flush=True)

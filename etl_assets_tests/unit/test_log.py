@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.delta.log import commit_notes, entry_path, latest_version, read_entry
+from etl_assets.delta.log.entries import commit_notes, entry_path, latest_version, read_entry
 from etl_assets_tests.reference.mirrored_log import write_log
 
 # `str.splitlines` ends lines at these, JSON texts may hold them as they are.

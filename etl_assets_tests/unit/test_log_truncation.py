@@ -14,13 +14,19 @@ from deltalake.exceptions import DeltaError
 
 from etl_assets.cli.tables import tables
 from etl_assets.contracts.tables import EFFECTS
-from etl_assets.delta import log_truncation as shorter_log
-from etl_assets.delta.lock import writer_lock
-from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path, log_names, oldest_entry
-from etl_assets.delta.log_truncation import OldLog, find_old_log, remove_old_log, truncate_log
-from etl_assets.delta.records import commit_rows
+from etl_assets.delta.log import log_truncation as shorter_log
+from etl_assets.delta.log.entries import (
+    checkpoint_path,
+    entry_path,
+    last_checkpoint_path,
+    log_names,
+    oldest_entry,
+)
+from etl_assets.delta.log.log_truncation import OldLog, find_old_log, remove_old_log, truncate_log
+from etl_assets.delta.maintenance.vacuum import find_unneeded
 from etl_assets.delta.table import Table
-from etl_assets.delta.vacuum import find_unneeded
+from etl_assets.delta.write.lock import writer_lock
+from etl_assets.delta.write.records import commit_rows
 from etl_assets.settings import load_settings
 from etl_assets_tests.reference.mirrored_log import all_that_it_says, single_log
 from etl_assets_tests.reference.tables import local_domain

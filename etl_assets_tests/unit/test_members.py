@@ -13,14 +13,14 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
-from etl_assets.delta import replication
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replicated import replication
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import DomainUnavailable, InputError
-from etl_assets.mirroring.couriers import DEFAULT_PATIENCE_SECONDS
-from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.locator import Role
-from etl_assets.mirroring.membership import Membership
-from etl_assets.mirroring.record_codec import sealed
+from etl_assets.mirroring.protocol.couriers import DEFAULT_PATIENCE_SECONDS
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.protocol.membership import Membership
+from etl_assets.mirroring.protocol.record_codec import sealed
+from etl_assets.mirroring.stores.local_store import LocalStore
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domain_registry import AdminState

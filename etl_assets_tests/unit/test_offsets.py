@@ -7,7 +7,7 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_assets.delta.offsets import Run, shifts
+from etl_assets.delta.write.offsets import Run, shifts
 
 
 def test_runs_are_put_in_the_order_of_their_keys_and_not_of_their_files():

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import etl_assets
 from etl_assets.cli.tables import tables
-from etl_assets.delta.log import entry_path
+from etl_assets.delta.log.entries import entry_path
 from etl_assets.errors import NoInstallation, NotFound, QueryRefused, RuntimeMissing
 from etl_assets.query.sql import run_query
 from etl_assets.settings import load_settings

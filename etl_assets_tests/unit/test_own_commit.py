@@ -10,14 +10,14 @@ import pytest
 from deltalake import DeltaTable
 
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.delta.content import content_of
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.new_entry import commit_info
-from etl_assets.delta.offsets import next_offset
-from etl_assets.delta.own_commit import FOLDER
-from etl_assets.delta.records import commit_rows
-from etl_assets.delta.replacement import Replacement, replace_contents
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.log.new_entry import commit_info
+from etl_assets.delta.log.own_commit import FOLDER
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.content import content_of
+from etl_assets.delta.write.offsets import next_offset
+from etl_assets.delta.write.records import commit_rows
+from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.errors import CommitConflict, CommitOverwritten
 from etl_assets_tests.reference.tables import local_domain
 from etl_assets_tests.reference.three_domains import A, three_domains

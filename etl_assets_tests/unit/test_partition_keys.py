@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import types
 
-from etl_assets.delta.partition_filter import PartitionFilter
+from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.errors import ContractError
 from etl_assets.io_managers.partition_keys import values_by_key
 

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.delta.content import content_of, one_of, rows_kept
-from etl_assets.delta.key_index import KeyIndex, hashes_of
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.partition_values import as_text, day_of, folder_of, values_in, with_zone
-from etl_assets.delta.records import commit_rows, read_files
-from etl_assets.delta.replacement import Replacement, replace_contents
-from etl_assets.delta.rows import folders_spell_partitions
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.log.partition_values import as_text, day_of, folder_of, values_in, with_zone
+from etl_assets.delta.read.key_index import KeyIndex, hashes_of
+from etl_assets.delta.read.rows import folders_spell_partitions
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.content import content_of, one_of, rows_kept
+from etl_assets.delta.write.records import commit_rows, read_files
+from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.errors import ContractError, InputError
 from etl_assets_tests.reference.tables import local_domain
 
@@ -169,7 +169,7 @@ def test_times_without_a_zone_stay_so_and_nanoseconds_are_refused_by_name(tmp_pa
     pq.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "b.parquet")
 
     def read(name: str) -> list[dict]:
-        from etl_assets.delta.content import StoredFile
+        from etl_assets.delta.write.content import StoredFile
 
         file = StoredFile(name=name, partition={}, size=1, modified=0, rows=1, statistics={})
         return list(read_files(tmp_path, [file]))

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable
 
 from etl_assets.cli import run as command
-from etl_assets.delta.records import commit_rows
+from etl_assets.delta.write.records import commit_rows
 from etl_assets.follow.lease import lease
 from etl_assets.observability.pending import Unfinished, days_behind, find_unfinished
 from etl_assets.orders.checks import all_committed, nothing_lost

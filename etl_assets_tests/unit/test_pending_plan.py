@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.delta.content import content_of
-from etl_assets.delta.log import entry_path, latest_version
-from etl_assets.delta.records import commit_rows, read_files
+from etl_assets.delta.log.entries import entry_path, latest_version
+from etl_assets.delta.write.content import content_of
+from etl_assets.delta.write.records import commit_rows, read_files
 from etl_assets.ingest.pending_plan import FILES, pending_plan, settled_version, take_back
 from etl_assets.ingest.step import Ingest
 from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS

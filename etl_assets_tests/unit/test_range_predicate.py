@@ -11,9 +11,9 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl_assets.delta.footers import bounds_in
-from etl_assets.delta.range_predicate import may_hold
-from etl_assets.delta.rows import files_with
+from etl_assets.delta.read.footers import bounds_in
+from etl_assets.delta.read.range_predicate import may_hold
+from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.table import Table
 from etl_assets.orders.steps.audit import _as_text
 from etl_assets.steps.changes import read_changes

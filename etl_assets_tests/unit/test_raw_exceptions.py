@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from etl_assets.contracts.reasons import DeadLetterReason, RecordEncoding
-from etl_assets.delta.append import _Footer
-from etl_assets.delta.rows import day_folder
+from etl_assets.delta.read.rows import day_folder
+from etl_assets.delta.write.append import _Footer
 from etl_assets.ingest import raw_exceptions, stage_lines
 from etl_assets.ingest.ingest_batch import Repeats
 from etl_assets.ingest.located_blocks import LocatedBlock

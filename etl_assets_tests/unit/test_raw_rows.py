@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 
 from etl_assets.compute import worker_tasks
-from etl_assets.delta.append import _data_files, _Footer
+from etl_assets.delta.write.append import _data_files, _Footer
 from etl_assets.ingest import raw_rows, stage_lines
 from etl_assets.ingest.raw_rows import RawRows, RowsTask, _RowMaker, rows_tasks
 from etl_assets.orders.tables.raw_events import RAW_EVENTS

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from etl_assets.cli.domains import domains as command
 from etl_assets.cli.tables import tables
-from etl_assets.delta.lasting_cursors import REMEMBERED_COMMITS
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.log.lasting_cursors import REMEMBERED_COMMITS
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import DomainUnavailable, NotFound
-from etl_assets.mirroring.checkpoints import EVERY
+from etl_assets.mirroring.protocol.checkpoints import EVERY
 from etl_assets.observability.domain_states import domain_states, one_loss
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domain_registry import AdminState

@@ -7,8 +7,8 @@ import datetime as dt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etl_assets.delta.content import StoredFile
-from etl_assets.delta.records import read_files
+from etl_assets.delta.write.content import StoredFile
+from etl_assets.delta.write.records import read_files
 
 
 def test_times_that_spark_wrote_in_its_old_form_when_it_compacted_are_the_same(tmp_path):

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.delta.contract_columns import fit_to_contract
-from etl_assets.delta.create import ensure_table
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.contract_columns import fit_to_contract
+from etl_assets.delta.write.create import ensure_table
 from etl_assets.errors import ContractError, InputError
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.placement_class import PlacementClass

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from etl_assets.contracts.tables import REPLAYS
-from etl_assets.delta import records
 from etl_assets.delta.table import Table
+from etl_assets.delta.write import records
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.sources.replays import (
     INGEST,

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.types import StructField, StructType
 
-from etl_assets.delta.schema_changes import columns_after
-from etl_assets.delta.write_spec import SchemaChanges
+from etl_assets.delta.write.schema_changes import columns_after
+from etl_assets.delta.write.write_spec import SchemaChanges
 
 BYTE, INT, LONG = types.ByteType(), types.IntegerType(), types.LongType()
 FLOAT, DOUBLE, TEXT = types.FloatType(), types.DoubleType(), types.StringType()

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from etl_assets.delta.checkpoint import make_checkpoint
-from etl_assets.delta.log import checkpoint_path, entry_path, last_checkpoint_path
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.log.checkpoint import make_checkpoint
+from etl_assets.delta.log.entries import checkpoint_path, entry_path, last_checkpoint_path
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import QuorumUnavailable
-from etl_assets.mirroring import inspection
-from etl_assets.mirroring.checkpoints import EVERY, Checkpoint
-from etl_assets.mirroring.inspection import ScrubFinding
-from etl_assets.mirroring.reading import Reading
+from etl_assets.mirroring.maintenance import inspection
+from etl_assets.mirroring.maintenance.inspection import ScrubFinding
+from etl_assets.mirroring.protocol.checkpoints import EVERY, Checkpoint
+from etl_assets.mirroring.protocol.reading import Reading
 from etl_assets.placement.domains import Placement
 from etl_assets.replicas.reconcile import ReconcileResult, reconcile_replicas
 from etl_assets.replicas.scrub import ScrubCursor, scrub

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from etl_assets.delta.cursor import days_with_news
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.offsets import next_offset
-from etl_assets.delta.partition_filter import PartitionFilter
+from etl_assets.delta.log.cursor import days_with_news
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.write.offsets import next_offset
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
 from etl_assets_tests.reference.tables import local_domain

@@ -15,14 +15,14 @@ from deltalake import DeltaTable
 
 from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.columns import Column, TableContract
-from etl_assets.delta.append import write_files
-from etl_assets.delta.content import content_of
-from etl_assets.delta.create import ensure_table
-from etl_assets.delta.log import entry_path
-from etl_assets.delta.new_entry import NewEntry
-from etl_assets.delta.replacement import Replacement, replace_contents
-from etl_assets.delta.statistics import Bounds, as_json, statistics
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.log.new_entry import NewEntry
+from etl_assets.delta.log.statistics import Bounds, as_json, statistics
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.append import write_files
+from etl_assets.delta.write.content import content_of
+from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.errors import FilesGone
 from etl_assets_tests.reference.tables import local_domain
 

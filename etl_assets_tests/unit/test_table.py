@@ -7,8 +7,8 @@ import weakref
 from pathlib import Path
 
 from etl_assets.contracts.tables import REPLAYS
-from etl_assets.delta.records import commit_rows
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.records import commit_rows
 from etl_assets_tests.reference.tables import local_domain
 
 

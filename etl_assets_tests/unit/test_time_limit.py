@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from etl_assets.errors import Unanswered
-from etl_assets.mirroring import circuit_breaker as time_limit
-from etl_assets.mirroring.circuit_breaker import Hangs, Heartbeat, ask, hanging
+from etl_assets.mirroring.stores import circuit_breaker as time_limit
+from etl_assets.mirroring.stores.circuit_breaker import Hangs, Heartbeat, ask, hanging
 
 LIMIT, PAUSE = 0.1, 0.4
 

@@ -25,16 +25,16 @@ from etl_assets.cli import remake
 from etl_assets.cli.reprocess import reprocess
 from etl_assets.cli.restore import restore
 from etl_assets.cli.trace import trace
-from etl_assets.delta.commit import Place, commit_metadata, write_version
-from etl_assets.delta.content import content_of
-from etl_assets.delta.cursor import read_cursors, taken_back
-from etl_assets.delta.key_index import KeyIndex, hashes_of
-from etl_assets.delta.lock import writer_lock
-from etl_assets.delta.log import read_entry
-from etl_assets.delta.new_entry import NewEntry
-from etl_assets.delta.offsets import next_offset
-from etl_assets.delta.replacement import Replacement, replace_contents
+from etl_assets.delta.log.cursor import read_cursors, taken_back
+from etl_assets.delta.log.entries import read_entry
+from etl_assets.delta.log.new_entry import NewEntry
+from etl_assets.delta.read.key_index import KeyIndex, hashes_of
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.commit import Place, commit_metadata, write_version
+from etl_assets.delta.write.content import content_of
+from etl_assets.delta.write.lock import writer_lock
+from etl_assets.delta.write.offsets import next_offset
+from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.errors import (
     CommitConflict,
     FilesGone,
@@ -45,7 +45,7 @@ from etl_assets.errors import (
     TableBusy,
 )
 from etl_assets.failpoints import Failpoint
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.observability.pending import find_unfinished
 from etl_assets.observability.rows import find_rows
 from etl_assets.observability.table_states import table_states

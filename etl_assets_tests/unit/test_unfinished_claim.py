@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.build import platform_resources
 from etl_assets.cli.tables import tables
-from etl_assets.delta.replication import Replication
+from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import DomainUnavailable, Leaderless, MembershipRefused, QuorumUnavailable
 from etl_assets.follow.crew import StepRunner
-from etl_assets.mirroring.ballot import Ballot
-from etl_assets.mirroring.epochs import Epoch
-from etl_assets.mirroring.leadership import Leadership
+from etl_assets.mirroring.protocol.ballot import Ballot
+from etl_assets.mirroring.protocol.epochs import Epoch
+from etl_assets.mirroring.protocol.leadership import Leadership
 from etl_assets.orders.steps.load_customers import LoadCustomers
 from etl_assets.placement.domain_registry import AdminState
 from etl_assets.placement.domains import Placement

@@ -7,8 +7,8 @@ import datetime as dt
 import pytest
 
 from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
-from etl_assets.delta.partition_filter import PartitionFilter
-from etl_assets.delta.upsert import UpsertSpec, check_columns, insert_sql, merge_sql
+from etl_assets.delta.read.partition_filter import PartitionFilter
+from etl_assets.delta.write.upsert import UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.errors import ContractError
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from etl_assets.cli.tables import tables
-from etl_assets.delta.log import entry_path
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.delta.maintenance.vacuum import MARK, find_unneeded
 from etl_assets.delta.table import Table
-from etl_assets.delta.vacuum import MARK, find_unneeded
 from etl_assets.errors import DomainUnavailable, InputError, Unanswered
-from etl_assets.mirroring.local_store import LocalStore
-from etl_assets.mirroring.locator import Role
+from etl_assets.mirroring.protocol.locator import Role
+from etl_assets.mirroring.stores.local_store import LocalStore
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from etl_assets.delta.upsert import UpsertSpec
-from etl_assets.delta.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.errors import ContractError
 
 

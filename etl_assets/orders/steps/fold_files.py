@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etl_assets.compute.worker_tasks import attempt_name, figures_in_process, figures_of
-from etl_assets.delta.data_files import new_data_file, pieces_of
-from etl_assets.delta.key_index import hashes_of
+from etl_assets.delta.read.data_files import new_data_file, pieces_of
+from etl_assets.delta.read.key_index import hashes_of
 from etl_assets.orders.transforms.order_status import (
     EVENT_COLUMNS,
     KEY,

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
-from etl_assets.delta.commit import Commit, Transaction, Write, commit
-from etl_assets.delta.content import content_of
-from etl_assets.delta.create import base_of
-from etl_assets.delta.cursor import advance, read_cursors
-from etl_assets.delta.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
-from etl_assets.delta.rows import files_with
-from etl_assets.delta.upsert import UpsertSpec
+from etl_assets.delta.log.cursor import advance, read_cursors
+from etl_assets.delta.read.rows import files_with
+from etl_assets.delta.write.commit import Commit, Transaction, Write, commit
+from etl_assets.delta.write.content import content_of
+from etl_assets.delta.write.create import base_of
+from etl_assets.delta.write.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
+from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.orders.steps.fold_files import EventFile, FoldFiles, ViewFile
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
@@ -26,8 +26,8 @@ from etl_assets.steps.step import ReadMode, StepContext, StepReport, staging_fol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from etl_assets.delta.content import StoredFile
     from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.write.content import StoredFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

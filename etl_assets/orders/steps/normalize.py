@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.delta.commit import Commit, Write, commit
-from etl_assets.delta.create import base_of, ensure_table
-from etl_assets.delta.offsets import (
+from etl_assets.delta.read.rows import files_with, whole_days
+from etl_assets.delta.session import frame_of, scoped_settings
+from etl_assets.delta.write.commit import Commit, Write, commit
+from etl_assets.delta.write.create import base_of, ensure_table
+from etl_assets.delta.write.offsets import (
     ONE_PARTITION_PER_FILE,
     Run,
     count_runs,
@@ -23,9 +25,7 @@ from etl_assets.delta.offsets import (
     deal_offsets,
     next_offset,
 )
-from etl_assets.delta.rows import files_with, whole_days
-from etl_assets.delta.session import frame_of, scoped_settings
-from etl_assets.delta.staged import StagedRows
+from etl_assets.delta.write.staged import StagedRows
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.orders.event_contracts import EVENT_CONTRACTS
 from etl_assets.orders.tables.customers import CUSTOMERS

@@ -1,0 +1,1 @@
+"""Maintenance of a table: few large files, and none that no version needs."""

@@ -1,0 +1,80 @@
+"""Reading and writing data files with pyarrow, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.delta.read.times import with_utc_times
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+ROWS_AT_ONCE = 100_000
+
+
+def pieces_of(
+    path: str | Path,
+    schema: pa.Schema,
+    *,
+    at_once: int = ROWS_AT_ONCE,
+    between: tuple[str, Any, Any] | None = None,
+) -> Iterator[pa.Table]:
+    """Read some columns of a Parquet file, some rows at a time.
+
+    Args:
+        path: The file.
+        schema: The columns. A column that was added after the file was written has nulls.
+        at_once: Number of rows in a piece.
+        between: A column, lowest and highest: row groups whose statistics show no value between them are
+            skipped.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # With pre-buffering, the whole file would stay in memory until it is closed. Times of Spark's old form
+    # would be read as nanoseconds, which reach from 1677 to 2262 only.
+    with pq.ParquetFile(path, pre_buffer=False, coerce_int96_timestamp_unit="us") as file:
+        there = [name for name in schema.names if name in file.schema_arrow.names]
+        groups = [
+            number
+            for number in range(file.num_row_groups)
+            if between is None or _may_have(file, number, *between)
+        ]
+        for batch in file.iter_batches(row_groups=groups, columns=there, batch_size=at_once):
+            rows = with_utc_times(pa.Table.from_batches([batch]), file)
+            columns = [
+                rows.column(field.name) if field.name in there else pa.nulls(rows.num_rows, field.type)
+                for field in schema
+            ]
+            yield pa.table(columns, names=schema.names).cast(schema)
+
+
+def _may_have(file: pq.ParquetFile, group: int, column: str, lowest: Any, highest: Any) -> bool:
+    names = (file.metadata.schema.column(number).path for number in range(file.metadata.num_columns))
+    known = file.metadata.row_group(group).column(list(names).index(column)).statistics
+    return known is None or not known.has_min_max or (known.min <= highest and lowest <= known.max)
+
+
+def new_data_file(
+    path: Path, schema: pa.Schema, *, repeating: Sequence[str] | bool = True
+) -> pq.ParquetWriter:
+    """Open a new data file for writing.
+
+    Args:
+        path: The file.
+        schema: Its columns, all nullable, as Spark writes them.
+        repeating: Columns with few values, for which a dictionary pays; True: decided while writing.
+    """
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=repeating if isinstance(repeating, bool) else list(repeating),
+        store_schema=False,
+    )

@@ -1,0 +1,136 @@
+"""Files of sorted hashes, each with a day: find the days of many hashes without reading all of them.
+
+There are a few runs, each sorted in itself, and a binary search in mapped memory looks hashes up. A new run
+is merged with those of its size, so that runs stay few, and a hash is rewritten some twenty times at most.
+The result may name a day too many, where two keys have one hash; it omits none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etl_assets.delta.log.durability import write_durably
+
+Hashes = npt.NDArray[np.uint64]
+Days = npt.NDArray[np.int32]
+
+LARGEST_RUN = 1 << 25
+"""Runs are not merged beyond this many hashes (400 MB), because merging is done in memory."""
+_MANIFEST = "runs.json"
+
+
+class Unreadable(Exception):
+    """The files are not as they were written and must be rebuilt."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    name: str
+    size: int
+
+
+class SortedRuns:
+    """The runs of one folder, as of one manifest. `mark` is the caller's description of their content."""
+
+    def __init__(self, folder: Path, runs: Sequence[_Run], mark: dict[str, Any]) -> None:
+        self._folder = folder
+        self._runs = tuple(runs)
+        self.mark = mark
+
+    @classmethod
+    def load(cls, folder: Path) -> SortedRuns | None:
+        """Load the runs of a folder, None if there are none.
+
+        Raises:
+            Unreadable: the manifest is broken.
+        """
+        try:
+            content = json.loads((folder / _MANIFEST).read_text("utf-8"))
+            runs = [_Run(name, size) for name, size in content["runs"]]
+            return cls(folder, runs, content["mark"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unreadable(str(error)) from error
+
+    def __len__(self) -> int:
+        return sum(run.size for run in self._runs)
+
+    def days_of(self, hashes: Hashes) -> frozenset[int]:
+        """Return the days that any of the hashes have.
+
+        Raises:
+            Unreadable: a file is missing or broken.
+        """
+        # Duplicates stay: to remove them takes numpy a hundred times as long, and they do no harm.
+        wanted = np.sort(hashes)
+        found: set[int] = set()
+        for run in self._runs:
+            keys, days = self._read(run)
+            first, end = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
+            lengths = end - first
+            if lengths.any():
+                starts = np.repeat(first - np.cumsum(lengths) + lengths, lengths)
+                found.update(np.unique(days[starts + np.arange(lengths.sum())]).tolist())
+        return frozenset(found)
+
+    def add(self, hashes: Hashes, days: Days, mark: dict[str, Any]) -> SortedRuns:
+        """Return the runs with more hashes, under a new mark.
+
+        Until the manifest is replaced, the old runs are valid.
+
+        Raises:
+            Unreadable: a file is missing or broken.
+        """
+        runs = list(self._runs)
+        while runs and runs[-1].size <= 2 * len(hashes) and runs[-1].size + len(hashes) <= LARGEST_RUN:
+            more_hashes, more_days = self._read(runs.pop())
+            hashes, days = np.concatenate([more_hashes, hashes]), np.concatenate([more_days, days])
+        if len(hashes):
+            order = np.argsort(hashes, kind="stable")
+            runs.append(self._write(hashes[order], days[order]))
+        content = {"mark": mark, "runs": [[run.name, run.size] for run in runs]}
+        write_durably(self._folder / _MANIFEST, json.dumps(content).encode())
+        added = SortedRuns(self._folder, runs, mark)
+        added._remove_others()
+        return added
+
+    def _write(self, hashes: Hashes, days: Days) -> _Run:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = uuid.uuid4().hex
+        for what, values in (("hashes", hashes), ("days", days)):
+            # Durable before the manifest names it: after a power loss a file may have its size and no
+            # content.
+            with (self._folder / f"{name}.{what}.npy").open("xb") as file:
+                np.save(file, values, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+        return _Run(name, len(hashes))
+
+    def _read(self, run: _Run) -> tuple[Hashes, Days]:
+        try:
+            hashes = np.load(self._folder / f"{run.name}.hashes.npy", mmap_mode="r", allow_pickle=False)
+            days = np.load(self._folder / f"{run.name}.days.npy", mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise Unreadable(f"{run.name}: {error}") from error
+        if not len(hashes) == len(days) == run.size:
+            raise Unreadable(
+                f"{run.name} has {len(hashes):,} hashes and {len(days):,} days, not {run.size:,}"
+            )
+        return hashes, days
+
+    def _remove_others(self) -> None:
+        """Remove files that no manifest names: merged runs, and files of killed processes."""
+        names = {run.name for run in self._runs}
+        for file in self._folder.glob("*.npy"):
+            if file.name.partition(".")[0] not in names:
+                file.unlink(missing_ok=True)

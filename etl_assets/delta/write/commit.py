@@ -1,0 +1,535 @@
+"""Commits: rows and cursors go into a table in one Delta commit, which is durable before it is reported.
+
+Every write is an append, an upsert or a replacement of declared rows on a pinned base version. An upsert into
+an empty table is carried out as an append. A commit whose transaction id the table already has does nothing
+and says so. A commit that finds the table past its planned base fails before it writes. With several failure
+domains a commit counts once it is acknowledged, that is, held by a majority.
+
+`write_version` makes every other commit as well: `rewrite.py`, `records.py`, `compaction.py`,
+`replacement.py`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.sql_text import delta_table
+from etl_assets.delta.log.checkpoint import checkpoint_in_place
+from etl_assets.delta.log.durability import sync_commit
+from etl_assets.delta.log.entries import LogEntry, entry_path, parse_entry
+from etl_assets.delta.log.gate import Access, allows
+from etl_assets.delta.log.lasting_cursors import LASTING, lasting_cursors
+from etl_assets.delta.log.log_truncation import truncate_log
+from etl_assets.delta.log.new_entry import NewEntry
+from etl_assets.delta.log.overtaken import expect_one_domain, not_ours
+from etl_assets.delta.log.own_commit import expect_last_commit, keep_last_commit
+from etl_assets.delta.read.partition_filter import PartitionFilter
+from etl_assets.delta.read.range_predicate import Within
+from etl_assets.delta.read.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
+from etl_assets.delta.replicated.replication import WRITE_SETTINGS, make_mirrored
+from etl_assets.delta.session import driver_pid, scoped_settings
+from etl_assets.delta.write.append import can_append, rows_as_files, write_files
+from etl_assets.delta.write.upsert import UpsertSpec, check_columns, insert_sql, merge_sql
+from etl_assets.delta.write.writing import writing
+from etl_assets.errors import CommitConflict, CommitUnverified
+from etl_assets.failpoints import Failpoint, failpoint, killed_while_writing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from etl_assets.delta.table import Snapshot, Table
+
+DEFAULT_LOCK_WAIT_SECONDS = 60.0
+ALL_ROWS = "TRUE"
+"""The value of `Write.replaces` that every row meets."""
+_WRITE_SETTINGS = {
+    # One attempt: Delta would otherwise rebase the commit onto a version that another writer made meanwhile.
+    "spark.databricks.delta.maxCommitAttempts": "0",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """Identity of a planned write. A table commits each (`app_id`, `version`) once; versions only grow."""
+
+    app_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A write to commit.
+
+    Attributes:
+        rows: The rows, with the table's columns. Evaluated once, by the write.
+        base_version: The table's version the rows were planned on; the commit becomes the next one.
+        transaction: Identity of the write, under which it is committed once. Without one only `base_version`
+            guards it: a repetition finds the table past its base, fails, and must be planned again.
+        upsert: How to merge, from a frame with each merge key once; None appends.
+        replace: An upsert's rows replace the table's rows with the same keys, whether newer or not.
+        replaces: Condition on the table's rows: rows that meet it are removed by this commit. `ALL_ROWS`
+            removes all of them, None none.
+        partitions: Values of the Delta partition column among the rows, where known.
+        lies_in: Like `partitions`, for a table without contract, whose column may have any type.
+        cursors: Progress on the inputs that this commit consumes: cursor name to source version.
+        facts: Metrics of the batch to keep with the commit.
+        deterministic: Every evaluation of the rows gives the same result, so that MERGE need not keep a copy.
+        known_within: Ranges that hold every row of the table with a key of this write, if known. Other rows
+            are not read. If the ranges hold no rows, an upsert is an append.
+        files: Writes the same rows as Parquet files into a new folder, laid out by the Delta partition
+            columns, for less than evaluating `rows` costs. Called instead of that where Delta's writer is not
+            needed. It gets the table's data files that may already hold rows of an upsert, leaves those rows
+            out, and returns their number.
+    """
+
+    rows: DataFrame
+    base_version: int
+    transaction: Transaction | None = None
+    upsert: UpsertSpec | None = None
+    replace: bool = False
+    replaces: str | None = None
+    partitions: Collection[str] | None = None
+    lies_in: PartitionFilter | None = None
+    cursors: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    deterministic: bool = False
+    known_within: Within | None = None
+    files: Callable[[Path, KnownFiles], int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Result of a write, from the commit's own metrics. Counts are rows.
+
+    `repeated` means that the transaction had been committed before. Then nothing was written now, `version`
+    is the table's newest version, and all counts are 0.
+    """
+
+    table: str
+    version: int
+    repeated: bool
+    source_rows: int
+    inserted: int
+    updated: int
+    net_rows_by_partition: Mapping[str, int]
+    facts: Mapping[str, Any]
+
+    @property
+    def ignored(self) -> int:
+        """Rows that the table already had, the same or newer."""
+        return self.source_rows - self.inserted - self.updated
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder to commit to and the leader's fence epoch; no epoch with one failure domain."""
+
+    path: Path
+    epoch: str | None = None
+
+
+@contextmanager
+def acknowledged(spark: SparkSession | None, table: Table, *, version: int) -> Generator[Place]:
+    """Yield the place to commit a version to, then have the commit acknowledged if the table is mirrored.
+
+    Raises:
+        CommitConflict: the table has moved past the planned base.
+        CommitOverwritten: another program wrote over the last own commit.
+        DomainUnavailable: this process works with one domain, and the table has become mirrored.
+        Fenced, QuorumUnavailable: it could not be acknowledged; see `mirroring`.
+    """
+    mirrored = table.replication
+    if mirrored is None:
+        expect_one_domain(table, table.path, version - 1)
+        expect_last_commit(table, version - 1)
+        yield Place(table.path)
+        return
+    make_mirrored(table.name, table.domain)
+    planned_in = mirrored.folder_read_last()
+    lead = mirrored.lead()
+    if lead.version + 1 != version:
+        raise moved_on(table, current=lead.version, base=version - 1)
+    path = mirrored.folder(lead)
+    _expect_folder_of_plan(table, planned_in, path)
+    with nullcontext() if spark is None else scoped_settings(spark, WRITE_SETTINGS):
+        yield Place(path, str(lead.epoch))
+    mirrored.acknowledge(lead, entry_path(path, version).read_bytes())
+
+
+def _expect_folder_of_plan(table: Table, planned_in: Path | None, path: Path) -> None:
+    """Refuse a commit planned on a folder of this domain that has been rebuilt since.
+
+    The old folder was not the acknowledged one. A log that another program wrote into may lack rows, whose
+    offsets would then be assigned again.
+    """
+    if planned_in is None or planned_in == path or not planned_in.is_relative_to(table.domain.root):
+        return
+    mirrored = table.replication
+    if mirrored is not None:
+        mirrored.bind()  # so that the next plan uses the new folder
+    raise CommitConflict(
+        f"the replica of the table {table.name} in {table.domain.name} was built again in {path} since the batch was planned",
+        fix="run the batch again: it is planned again on the newest version",
+        table=table.name,
+        planned_in=str(planned_in),
+    )
+
+
+def moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
+    """Return the error of a commit whose base is no longer the newest version."""
+    return CommitConflict(
+        f"the table {table.name} is at version {current}, the batch was planned on {base}",
+        fix="run the batch again: it is planned again on the newest version",
+        table=table.name,
+        version=current,
+        base_version=base,
+    )
+
+
+def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> Commit:
+    """Commit a write as the version after its base and make it durable.
+
+    Running the same write twice, in this process or another, commits once. The second one is reported as
+    repeated if it has a transaction of its own, and is a `CommitConflict` if not.
+
+    Raises:
+        CommitConflict: the table has moved past `base_version` by another write; nothing was written. Plan
+            again.
+        TableBusy: another process held the table's lock for too long; nothing was written.
+        CommitUnverified: the log's entry is not the one that was to be written.
+    """
+    spark = write.rows.sparkSession
+    version = write.base_version + 1
+    with writing(table, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)):
+        if (found := committed_before(table, write.transaction)) is not None:
+            return found
+        if (current := table.version()) != write.base_version:
+            raise moved_on(table, current=current, base=write.base_version)
+        entry = write_version(spark, table, version, partial(_execute, spark, table, write))
+        done = commit_report(table, entry, write.upsert, write.facts)
+        if all(entry.transactions.get(name) == cursor for name, cursor in write.cursors.items()):
+            return done
+        # Delta's own writer takes one transaction id: the other cursors would be forgotten with this entry.
+        return replace(done, version=_make_cursors_last(table, version))
+
+
+def _make_cursors_last(table: Table, base_version: int) -> int:
+    """Commit the cursors that are in user metadata only as transaction ids, and nothing else.
+
+    Returns:
+        The table's new version.
+    """
+
+    def execute(place: Place, writer: str) -> None:
+        entry = NewEntry(
+            operation="SET TRANSACTIONS",
+            base_version=base_version,
+            metrics={},
+            transactions=lasting_cursors(table, base_version, {}),
+            user_metadata=commit_metadata(place, writer, {}, last=True),
+            changes_rows=False,
+        )
+        snapshot = table.snapshot(base_version)
+        assert snapshot is not None  # this process has just committed that version
+        put_entry(table, place, snapshot, entry)
+
+    return write_version(None, table, base_version + 1, execute).version
+
+
+def write_version(
+    spark: SparkSession | None, table: Table, version: int, execute: Callable[[Place, str], None]
+) -> LogEntry:
+    """Write a version by calling `execute`, then verify it and make it durable.
+
+    `execute` gets the place to commit to and the writer's mark. The commit's user metadata must carry that
+    mark: the verification recognizes the entry by it.
+    """
+    with acknowledged(spark, table, version=version) as place:
+        failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
+        writer = uuid.uuid4().hex
+        with killed_while_writing(
+            Failpoint.TABLE_DURING_COMMIT,
+            table=table.name,
+            folder=place.path,
+            driver_pid=None if spark is None else driver_pid(spark),
+        ):
+            execute(place, writer)
+        failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
+        entry, content = _verify(table, place, version, writer)
+        sync_commit(place.path, entry)
+        if table.replication is None:
+            keep_last_commit(place.path, version, content)
+        failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
+    if table.replication is None and (keep := table.domain.keep_log_versions) is not None:
+        truncate_log(table.path, version, keep, table=table.name)
+    return entry
+
+
+def committed_before(table: Table, transaction: Transaction | None) -> Commit | None:
+    """Return the report of a transaction that the table already has, None if there is no such transaction."""
+    if transaction is None:
+        return None
+    snapshot = table.snapshot()
+    if snapshot is None or snapshot.transaction_version(transaction.app_id) < transaction.version:
+        return None
+    return Commit(
+        table=table.name,
+        version=snapshot.version,
+        repeated=True,
+        source_rows=0,
+        inserted=0,
+        updated=0,
+        net_rows_by_partition={},
+        facts={},
+    )
+
+
+def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writer: str) -> None:
+    # With a transaction id, Delta commits even if no row is left to write, which keeps the cursors. A write
+    # without one gets its own version as an id, which no commit up to its base can have.
+    transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
+    snapshot = table.snapshot(write.base_version)
+    meets_rows = write.upsert is not None and _meets_rows(snapshot, write, write.upsert)
+    if (
+        snapshot is not None
+        and write.replaces is None
+        and can_append(table, snapshot, write.rows)
+        and (not meets_rows or _may_leave_known_rows_out(write))
+    ):
+        # 1. Append files without Delta's writer, where no stored row changes.
+        new = write_files(table, place.path, snapshot, _files(spark, table, snapshot, write, meets_rows))
+        entry = NewEntry(
+            operation="WRITE",
+            base_version=write.base_version,
+            metrics=new.metrics,
+            added=new.files,
+            transactions={
+                **lasting_cursors(table, write.base_version, write.cursors),
+                transaction.app_id: transaction.version,
+            },
+            user_metadata=commit_metadata(place, writer, write.facts, last=True),
+        )
+        put_entry(table, place, snapshot, entry)
+        return
+    # 2. Otherwise Delta writes: a replacement, an upsert of stored rows, or a table that `can_append`
+    # rejects.
+    settings = {
+        **write_settings(place, writer, write.cursors, write.facts),
+        "spark.databricks.delta.write.txnAppId": transaction.app_id,
+        "spark.databricks.delta.write.txnVersion": str(transaction.version),
+    }
+    if write.deterministic:
+        settings["spark.databricks.delta.merge.materializeSource"] = "none"
+    with scoped_settings(spark, settings):
+        if write.replaces is not None:
+            _replace(place.path, write.rows, write.replaces)
+        elif write.upsert is None:
+            write.rows.write.format("delta").mode("append").save(str(place.path))
+        else:
+            _upsert(spark, table, place.path, write, write.upsert, meets_rows=meets_rows)
+
+
+def put_entry(table: Table, place: Place, snapshot: Snapshot, entry: NewEntry) -> None:
+    """Put an entry that names new data files after a snapshot, and a checkpoint where one is due."""
+    # An existing entry is another program's; the verification of the commit reports it.
+    entry.put(place.path, stamped=snapshot.has_commit_timestamps)
+    version = entry.base_version + 1
+    # Replicas get their checkpoints from the reconciliation of replicas, of acknowledged versions only.
+    is_due = version % snapshot.checkpoint_interval == 0
+    if table.replication is None and is_due and allows(snapshot, Access.APPEND):
+        checkpoint_in_place(place.path, version)
+
+
+def _files(
+    spark: SparkSession, table: Table, snapshot: Snapshot, write: Write, meets_rows: bool
+) -> Callable[[Path], int]:
+    """Return the function that writes the rows as files for an append, without the rows that the table has.
+
+    It is `write.files` if given, otherwise a write by Spark.
+    """
+    if (files := write.files) is not None:
+        days, within = _days(write), write.known_within
+        held = known_files(snapshot, table.path, days, within) if meets_rows else {}
+        return lambda folder: files(folder, held)
+    assert table.contract is not None  # `can_append` is false without a contract
+    known = _known_keys(spark, table, write) if meets_rows else None
+    return partial(rows_as_files, write.rows, snapshot, table.contract, known=known)
+
+
+def _may_leave_known_rows_out(write: Write) -> bool:
+    """Return whether an upsert amounts to an append of the rows with new keys.
+
+    The stored keys are searched in a few known days, or in the whole table.
+    """
+    upsert = write.upsert
+    if upsert is None or not upsert.insert_only:
+        return False
+    if not upsert.partition_bound:
+        return write.files is None and not upsert.nullable_keys
+    return upsert.delta_partition == DAY_COLUMN and write.partitions is not None
+
+
+def _known_keys(spark: SparkSession, table: Table, write: Write) -> DataFrame:
+    """Return the table's keys, in the days of a write if it has some.
+
+    They are from the files that may hold the write's keys.
+    """
+    assert write.upsert is not None
+    if not write.upsert.partition_bound:
+        rows = table.read(spark, write.base_version, None, write.known_within)
+        return rows.select(*write.upsert.merge_key)
+    columns = dict.fromkeys((*write.upsert.merge_key, DAY_COLUMN))
+    rows = table.read(spark, write.base_version, _days(write), write.known_within)
+    return rows.select(*columns)
+
+
+def _days(write: Write) -> After:
+    return whole_days(dt.date.fromisoformat(day) for day in write.partitions or ())
+
+
+def commit_metadata(
+    place: Place,
+    writer: str,
+    facts: Mapping[str, Any],
+    *,
+    cursors: Mapping[str, int] = MappingProxyType({}),
+    last: bool = False,
+) -> dict[str, Any]:
+    """Return the user metadata of a commit: its writer, its epoch, its cursors and its metrics.
+
+    Args:
+        place: Where the commit is made.
+        writer: The writer's mark.
+        facts: Metrics to keep with the commit.
+        cursors: Cursors to keep in it as text. They are read from it until a later commit says `last`.
+        last: From this commit on, all cursors of the table are transaction ids.
+    """
+    epoch = {} if place.epoch is None else {"epoch": place.epoch}
+    lasting = {LASTING: True} if last else {}
+    return {"writer": writer, **epoch, **lasting, "cursors": dict(cursors), "facts": dict(facts)}
+
+
+def write_settings(
+    place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the Spark settings of every commit by Delta's writer: one attempt, and the commit's metadata."""
+    metadata = commit_metadata(place, writer, facts, cursors=cursors)
+    return {
+        **_WRITE_SETTINGS,
+        "spark.databricks.delta.commitInfo.userMetadata": json.dumps(metadata, separators=(",", ":")),
+    }
+
+
+def _replace(path: Path, rows: DataFrame, condition: str) -> None:
+    """Replace the rows that meet a condition, in one commit. Delta refuses new rows that do not meet it."""
+    writer = rows.write.format("delta").mode("overwrite")
+    # Set whatever the session's mode is: in dynamic mode only the partitions with new rows would be emptied.
+    writer = writer.option("partitionOverwriteMode", "static")
+    if condition != ALL_ROWS:
+        writer = writer.option("replaceWhere", condition)
+    writer.save(str(path))
+
+
+def _upsert(
+    spark: SparkSession, table: Table, path: Path, write: Write, upsert: UpsertSpec, *, meets_rows: bool
+) -> None:
+    columns = write.rows.columns
+    check_columns(upsert.named, columns, table=table.name)
+    view, target = f"upsert_{uuid.uuid4().hex}", delta_table(path)
+    if meets_rows:
+        statement = merge_sql(
+            upsert,
+            target=target,
+            source=view,
+            columns=columns,
+            partitions=write.partitions,
+            lies_in=write.lies_in,
+            replace=write.replace,
+            # `batch_id` is the commit a row is from, in tables with a contract. Users may name a column of
+            # theirs so.
+            not_compared=() if table.contract is None else ("batch_id",),
+        )
+    else:
+        statement = insert_sql(target=target, source=view, columns=columns)
+    write.rows.createOrReplaceTempView(view)
+    try:
+        spark.sql(statement)
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> bool:
+    """Return whether the table may have rows in the write's partitions and ranges, by file statistics.
+
+    This costs far less than the merge itself.
+    """
+    if snapshot is None:
+        return False
+    column = upsert.delta_partition
+    if not upsert.partition_bound and write.known_within is not None:
+        return any(files_with(snapshot, None, write.known_within))
+    if column is not None and upsert.partition_bound and write.lies_in is not None:
+        return snapshot.may_have_rows_in(column, write.lies_in)
+    if column is None or not upsert.partition_bound or write.partitions is None:
+        return snapshot.may_have_rows()
+    if not snapshot.may_have_rows(column, write.partitions):
+        return False
+    if write.known_within is None or column != DAY_COLUMN:
+        return True
+    return any(files_with(snapshot, _days(write), write.known_within))
+
+
+def _verify(table: Table, place: Place, version: int, writer: str) -> tuple[LogEntry, bytes]:
+    """Return the log entry of the commit just made, if it is this writer's, and its content.
+
+    On some versions of Delta a MERGE without changes makes no commit. Here it does, because of its
+    transaction id, so that a missing entry is an error.
+    """
+    try:
+        content = entry_path(place.path, version).read_bytes()
+    except FileNotFoundError as error:
+        if not place.path.is_dir() or entry_path(place.path, version).exists():
+            raise  # The root was away and may be back. A repetition finds out whether the commit counts.
+        raise CommitUnverified(
+            f"the table {table.name} has no version {version} after its commit",
+            fix="look for another program that writes or cleans this table, then run the batch again",
+            table=table.name,
+            version=version,
+        ) from error
+    entry = parse_entry(version, content)
+    if entry.user_metadata.get("writer") != writer:
+        raise not_ours(table, place.epoch, entry)
+    return entry, content
+
+
+def commit_report(
+    table: Table,
+    entry: LogEntry,
+    upsert: UpsertSpec | None = None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> Commit:
+    """Return the result of a commit, read from its entry."""
+    appended = entry.operation == "WRITE"
+    inserted = entry.metric("numOutputRows" if appended else "numTargetRowsInserted")
+    column = None if upsert is None else upsert.delta_partition
+    if column is None and table.contract is not None and table.contract.delta_partition:
+        column = table.contract.delta_partition[0]
+    return Commit(
+        table=table.name,
+        version=entry.version,
+        repeated=False,
+        source_rows=max(inserted, entry.metric("numSourceRows")),
+        inserted=inserted,
+        updated=entry.metric("numTargetRowsUpdated"),
+        net_rows_by_partition={} if column is None else entry.net_rows_by(column),
+        facts=facts,
+    )
