@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.replicated.replication import make_mirrored
-from etl_assets.delta.write.commit import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.write.content import StoredFile, content_of
 from etl_assets.delta.write.records import commit_rows, read_files
+from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.write.writing import writing
 from etl_assets.effects.effect import Effect, forgotten
 from etl_assets.errors import CommitConflict

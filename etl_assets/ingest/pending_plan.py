@@ -16,9 +16,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.log.entries import commit_notes, read_entry
-from etl_assets.delta.write.commit import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.write.content import KeptRows, StoredFile, content_of, rows_kept
 from etl_assets.delta.write.replacement import Replacement, replace_contents
+from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.sources.batch_plan import BatchPlan, plan_of
 
 if TYPE_CHECKING:

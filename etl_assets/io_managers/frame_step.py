@@ -13,19 +13,12 @@ from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.table import Snapshot, Table
 from etl_assets.delta.write.checked_rows import CheckedRows
-from etl_assets.delta.write.commit import (
-    ALL_ROWS,
-    DEFAULT_LOCK_WAIT_SECONDS,
-    Commit,
-    Transaction,
-    Write,
-    commit,
-    moved_on,
-)
+from etl_assets.delta.write.commit import ALL_ROWS, Commit, Transaction, Write, commit
 from etl_assets.delta.write.create import create_like
 from etl_assets.delta.write.frame_columns import check_fits, check_frame, columns_of
 from etl_assets.delta.write.schema_changes import change_columns, columns_after
 from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
+from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS, moved_on
 from etl_assets.errors import CommitConflict, ContractError
 from etl_assets.io_managers.append_ids import append_of, left_to_append
 from etl_assets.steps.step import INSERTED, REMOVED, StepReport, logger, upsert_counts

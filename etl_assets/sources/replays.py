@@ -27,9 +27,9 @@ from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.log.durability import write_durably
 from etl_assets.delta.log.entries import commit_notes
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.records import commit_rows, read_files
+from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.write.writing import storage_named, writing
 from etl_assets.errors import CommitConflict, InputError
 from etl_assets.placement.domains import FailureDomain

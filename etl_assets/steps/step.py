@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import DEFAULT_LOCK_WAIT_SECONDS, Commit
+from etl_assets.delta.write.commit import Commit
+from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.errors import DomainUnavailable, Leaderless
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.processes import is_there

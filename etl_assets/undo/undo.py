@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from etl_assets.delta.write.commit import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.write.content import StoredFile
 from etl_assets.delta.write.replacement import Replacement, replace_contents
+from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.placement.domains import FailureDomain
 
 Day = dt.date | None

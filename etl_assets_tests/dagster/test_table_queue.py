@@ -20,8 +20,8 @@ from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.build import platform_resources
 from etl_assets.delta.log.new_entry import NewEntry
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Place, commit_metadata, moved_on, write_version
 from etl_assets.delta.write.lock import writer_lock
+from etl_assets.delta.write.write_version import Place, commit_metadata, moved_on, write_version
 from etl_assets.orders.steps.load_customers import LoadCustomers
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import StepContext, StepReport

@@ -12,8 +12,8 @@ from etl_assets.delta.log.new_entry import NewEntry
 from etl_assets.delta.replicated.closing import closing_entry
 from etl_assets.delta.replicated.replication import TABLE_PROPERTIES, Replication
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Place, commit_metadata, write_version
 from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.write_version import Place, commit_metadata, write_version
 from etl_assets.error_policy import Decision, decide
 from etl_assets.errors import CommitUnverified, DomainUnavailable, Fenced
 from etl_assets.pipelines.placement_class import PlacementClass

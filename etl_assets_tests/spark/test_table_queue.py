@@ -15,9 +15,9 @@ import pytest
 from etl_assets.build import platform_resources
 from etl_assets.delta.log.new_entry import NewEntry
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Place, commit_metadata, write_version
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.lock import writer_lock
+from etl_assets.delta.write.write_version import Place, commit_metadata, write_version
 from etl_assets.orders.steps.normalize import Normalize
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import ReadMode

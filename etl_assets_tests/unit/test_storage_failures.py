@@ -12,9 +12,9 @@ import pytest
 
 from etl_assets.contracts.tables import EFFECTS
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Place, write_version
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.replacement import Replacement, replace_contents
+from etl_assets.delta.write.write_version import Place, write_version
 from etl_assets.delta.write.writing import storage_named
 from etl_assets.effects.store import EffectStore, Reserved
 from etl_assets.effects.table import EffectsTable

@@ -30,11 +30,11 @@ from etl_assets.delta.log.entries import read_entry
 from etl_assets.delta.log.new_entry import NewEntry
 from etl_assets.delta.read.key_index import KeyIndex, hashes_of
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Place, commit_metadata, write_version
 from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.lock import writer_lock
 from etl_assets.delta.write.offsets import next_offset
 from etl_assets.delta.write.replacement import Replacement, replace_contents
+from etl_assets.delta.write.write_version import Place, commit_metadata, write_version
 from etl_assets.errors import (
     CommitConflict,
     FilesGone,

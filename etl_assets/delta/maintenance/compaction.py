@@ -27,7 +27,8 @@ from etl_assets.delta.read.data_files import ROWS_AT_ONCE, new_data_file, pieces
 from etl_assets.delta.read.rows import DAY_COLUMN
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.write.append import can_write_files, write_files
-from etl_assets.delta.write.commit import (
+from etl_assets.delta.write.content import content_of
+from etl_assets.delta.write.write_version import (
     DEFAULT_LOCK_WAIT_SECONDS,
     Place,
     commit_metadata,
@@ -35,7 +36,6 @@ from etl_assets.delta.write.commit import (
     write_settings,
     write_version,
 )
-from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.writing import writing
 
 if TYPE_CHECKING:

@@ -5,17 +5,15 @@ an empty table is carried out as an append. A commit whose transaction id the ta
 and says so. A commit that finds the table past its planned base fails before it writes. With several failure
 domains a commit counts once it is acknowledged, that is, held by a majority.
 
-`write_version` makes every other commit as well: `rewrite.py`, `records.py`, `compaction.py`,
-`replacement.py`.
+Belongs here: what a write of rows is, and by which way it is carried out. Does not belong here: the commit itself
+(`write_version.py`), and commits of files, of records and of an undo.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 import uuid
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,38 +21,33 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.sql_text import delta_table
-from etl_assets.delta.log.checkpoint import checkpoint_in_place
-from etl_assets.delta.log.durability import sync_commit
-from etl_assets.delta.log.entries import LogEntry, entry_path, parse_entry
-from etl_assets.delta.log.gate import Access, allows
-from etl_assets.delta.log.lasting_cursors import LASTING, lasting_cursors
-from etl_assets.delta.log.log_truncation import truncate_log
+from etl_assets.delta.log.entries import LogEntry
+from etl_assets.delta.log.lasting_cursors import lasting_cursors
 from etl_assets.delta.log.new_entry import NewEntry
-from etl_assets.delta.log.overtaken import expect_one_domain, not_ours
-from etl_assets.delta.log.own_commit import expect_last_commit, keep_last_commit
 from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.read.rows import DAY_COLUMN, After, KnownFiles, files_with, known_files, whole_days
-from etl_assets.delta.replicated.replication import WRITE_SETTINGS, make_mirrored
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.write.append import can_append, rows_as_files, write_files
 from etl_assets.delta.write.upsert import UpsertSpec, check_columns, insert_sql, merge_sql
+from etl_assets.delta.write.write_version import (
+    DEFAULT_LOCK_WAIT_SECONDS,
+    Place,
+    commit_metadata,
+    moved_on,
+    put_entry,
+    write_settings,
+    write_version,
+)
 from etl_assets.delta.write.writing import writing
-from etl_assets.errors import CommitConflict, CommitUnverified
-from etl_assets.failpoints import Failpoint, failpoint, killed_while_writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from etl_assets.delta.table import Snapshot, Table
 
-DEFAULT_LOCK_WAIT_SECONDS = 60.0
 ALL_ROWS = "TRUE"
 """The value of `Write.replaces` that every row meets."""
-_WRITE_SETTINGS = {
-    # One attempt: Delta would otherwise rebase the commit onto a version that another writer made meanwhile.
-    "spark.databricks.delta.maxCommitAttempts": "0",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,72 +122,6 @@ class Commit:
         return self.source_rows - self.inserted - self.updated
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The folder to commit to and the leader's fence epoch; no epoch with one failure domain."""
-
-    path: Path
-    epoch: str | None = None
-
-
-@contextmanager
-def acknowledged(spark: SparkSession | None, table: Table, *, version: int) -> Generator[Place]:
-    """Yield the place to commit a version to, then have the commit acknowledged if the table is mirrored.
-
-    Raises:
-        CommitConflict: the table has moved past the planned base.
-        CommitOverwritten: another program wrote over the last own commit.
-        DomainUnavailable: this process works with one domain, and the table has become mirrored.
-        Fenced, QuorumUnavailable: it could not be acknowledged; see `mirroring`.
-    """
-    mirrored = table.replication
-    if mirrored is None:
-        expect_one_domain(table, table.path, version - 1)
-        expect_last_commit(table, version - 1)
-        yield Place(table.path)
-        return
-    make_mirrored(table.name, table.domain)
-    planned_in = mirrored.folder_read_last()
-    lead = mirrored.lead()
-    if lead.version + 1 != version:
-        raise moved_on(table, current=lead.version, base=version - 1)
-    path = mirrored.folder(lead)
-    _expect_folder_of_plan(table, planned_in, path)
-    with nullcontext() if spark is None else scoped_settings(spark, WRITE_SETTINGS):
-        yield Place(path, str(lead.epoch))
-    mirrored.acknowledge(lead, entry_path(path, version).read_bytes())
-
-
-def _expect_folder_of_plan(table: Table, planned_in: Path | None, path: Path) -> None:
-    """Refuse a commit planned on a folder of this domain that has been rebuilt since.
-
-    The old folder was not the acknowledged one. A log that another program wrote into may lack rows, whose
-    offsets would then be assigned again.
-    """
-    if planned_in is None or planned_in == path or not planned_in.is_relative_to(table.domain.root):
-        return
-    mirrored = table.replication
-    if mirrored is not None:
-        mirrored.bind()  # so that the next plan uses the new folder
-    raise CommitConflict(
-        f"the replica of the table {table.name} in {table.domain.name} was built again in {path} since the batch was planned",
-        fix="run the batch again: it is planned again on the newest version",
-        table=table.name,
-        planned_in=str(planned_in),
-    )
-
-
-def moved_on(table: Table, *, current: int, base: int) -> CommitConflict:
-    """Return the error of a commit whose base is no longer the newest version."""
-    return CommitConflict(
-        f"the table {table.name} is at version {current}, the batch was planned on {base}",
-        fix="run the batch again: it is planned again on the newest version",
-        table=table.name,
-        version=current,
-        base_version=base,
-    )
-
-
 def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> Commit:
     """Commit a write as the version after its base and make it durable.
 
@@ -243,35 +170,6 @@ def _make_cursors_last(table: Table, base_version: int) -> int:
         put_entry(table, place, snapshot, entry)
 
     return write_version(None, table, base_version + 1, execute).version
-
-
-def write_version(
-    spark: SparkSession | None, table: Table, version: int, execute: Callable[[Place, str], None]
-) -> LogEntry:
-    """Write a version by calling `execute`, then verify it and make it durable.
-
-    `execute` gets the place to commit to and the writer's mark. The commit's user metadata must carry that
-    mark: the verification recognizes the entry by it.
-    """
-    with acknowledged(spark, table, version=version) as place:
-        failpoint(Failpoint.TABLE_BEFORE_COMMIT, table=table.name)
-        writer = uuid.uuid4().hex
-        with killed_while_writing(
-            Failpoint.TABLE_DURING_COMMIT,
-            table=table.name,
-            folder=place.path,
-            driver_pid=None if spark is None else driver_pid(spark),
-        ):
-            execute(place, writer)
-        failpoint(Failpoint.TABLE_AFTER_COMMIT, table=table.name)
-        entry, content = _verify(table, place, version, writer)
-        sync_commit(place.path, entry)
-        if table.replication is None:
-            keep_last_commit(place.path, version, content)
-        failpoint(Failpoint.TABLE_AFTER_SYNC, table=table.name)
-    if table.replication is None and (keep := table.domain.keep_log_versions) is not None:
-        truncate_log(table.path, version, keep, table=table.name)
-    return entry
 
 
 def committed_before(table: Table, transaction: Transaction | None) -> Commit | None:
@@ -338,17 +236,6 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
             _upsert(spark, table, place.path, write, write.upsert, meets_rows=meets_rows)
 
 
-def put_entry(table: Table, place: Place, snapshot: Snapshot, entry: NewEntry) -> None:
-    """Put an entry that names new data files after a snapshot, and a checkpoint where one is due."""
-    # An existing entry is another program's; the verification of the commit reports it.
-    entry.put(place.path, stamped=snapshot.has_commit_timestamps)
-    version = entry.base_version + 1
-    # Replicas get their checkpoints from the reconciliation of replicas, of acknowledged versions only.
-    is_due = version % snapshot.checkpoint_interval == 0
-    if table.replication is None and is_due and allows(snapshot, Access.APPEND):
-        checkpoint_in_place(place.path, version)
-
-
 def _files(
     spark: SparkSession, table: Table, snapshot: Snapshot, write: Write, meets_rows: bool
 ) -> Callable[[Path], int]:
@@ -394,39 +281,6 @@ def _known_keys(spark: SparkSession, table: Table, write: Write) -> DataFrame:
 
 def _days(write: Write) -> After:
     return whole_days(dt.date.fromisoformat(day) for day in write.partitions or ())
-
-
-def commit_metadata(
-    place: Place,
-    writer: str,
-    facts: Mapping[str, Any],
-    *,
-    cursors: Mapping[str, int] = MappingProxyType({}),
-    last: bool = False,
-) -> dict[str, Any]:
-    """Return the user metadata of a commit: its writer, its epoch, its cursors and its metrics.
-
-    Args:
-        place: Where the commit is made.
-        writer: The writer's mark.
-        facts: Metrics to keep with the commit.
-        cursors: Cursors to keep in it as text. They are read from it until a later commit says `last`.
-        last: From this commit on, all cursors of the table are transaction ids.
-    """
-    epoch = {} if place.epoch is None else {"epoch": place.epoch}
-    lasting = {LASTING: True} if last else {}
-    return {"writer": writer, **epoch, **lasting, "cursors": dict(cursors), "facts": dict(facts)}
-
-
-def write_settings(
-    place: Place, writer: str, cursors: Mapping[str, int], facts: Mapping[str, Any]
-) -> dict[str, str]:
-    """Return the Spark settings of every commit by Delta's writer: one attempt, and the commit's metadata."""
-    metadata = commit_metadata(place, writer, facts, cursors=cursors)
-    return {
-        **_WRITE_SETTINGS,
-        "spark.databricks.delta.commitInfo.userMetadata": json.dumps(metadata, separators=(",", ":")),
-    }
 
 
 def _replace(path: Path, rows: DataFrame, condition: str) -> None:
@@ -486,29 +340,6 @@ def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> 
     if write.known_within is None or column != DAY_COLUMN:
         return True
     return any(files_with(snapshot, _days(write), write.known_within))
-
-
-def _verify(table: Table, place: Place, version: int, writer: str) -> tuple[LogEntry, bytes]:
-    """Return the log entry of the commit just made, if it is this writer's, and its content.
-
-    On some versions of Delta a MERGE without changes makes no commit. Here it does, because of its
-    transaction id, so that a missing entry is an error.
-    """
-    try:
-        content = entry_path(place.path, version).read_bytes()
-    except FileNotFoundError as error:
-        if not place.path.is_dir() or entry_path(place.path, version).exists():
-            raise  # The root was away and may be back. A repetition finds out whether the commit counts.
-        raise CommitUnverified(
-            f"the table {table.name} has no version {version} after its commit",
-            fix="look for another program that writes or cleans this table, then run the batch again",
-            table=table.name,
-            version=version,
-        ) from error
-    entry = parse_entry(version, content)
-    if entry.user_metadata.get("writer") != writer:
-        raise not_ours(table, place.epoch, entry)
-    return entry, content
 
 
 def commit_report(

@@ -24,7 +24,10 @@ from etl_assets.contracts.sql_text import delta_table, identifier
 from etl_assets.delta.log.lasting_cursors import lasting_cursors
 from etl_assets.delta.log.new_entry import NewEntry, metadata_of
 from etl_assets.delta.session import driver_pid, scoped_settings
-from etl_assets.delta.write.commit import (
+from etl_assets.delta.write.create import properties_of
+from etl_assets.delta.write.schema_changes import change_columns, columns_after
+from etl_assets.delta.write.write_spec import SchemaChanges
+from etl_assets.delta.write.write_version import (
     DEFAULT_LOCK_WAIT_SECONDS,
     Place,
     commit_metadata,
@@ -33,9 +36,6 @@ from etl_assets.delta.write.commit import (
     write_settings,
     write_version,
 )
-from etl_assets.delta.write.create import properties_of
-from etl_assets.delta.write.schema_changes import change_columns, columns_after
-from etl_assets.delta.write.write_spec import SchemaChanges
 from etl_assets.delta.write.writing import writing
 from etl_assets.errors import ContractError
 

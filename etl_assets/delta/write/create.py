@@ -12,7 +12,12 @@ from etl_assets.delta.log.entries import read_entry
 from etl_assets.delta.log.new_entry import FirstEntry
 from etl_assets.delta.replicated.replication import TABLE_PROPERTIES
 from etl_assets.delta.session import driver_pid
-from etl_assets.delta.write.commit import DEFAULT_LOCK_WAIT_SECONDS, acknowledged, commit_metadata, moved_on
+from etl_assets.delta.write.write_version import (
+    DEFAULT_LOCK_WAIT_SECONDS,
+    acknowledged,
+    commit_metadata,
+    moved_on,
+)
 from etl_assets.delta.write.writing import writing
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from etl_assets.delta.log.gate import Access, expect
 from etl_assets.delta.log.lasting_cursors import lasting_cursors
 from etl_assets.delta.log.new_entry import NewEntry, missing_files
 from etl_assets.delta.log.own_commit import expect_last_commit
-from etl_assets.delta.write.commit import (
+from etl_assets.delta.write.content import KeptRows, StoredFile
+from etl_assets.delta.write.write_version import (
     DEFAULT_LOCK_WAIT_SECONDS,
     Place,
     commit_metadata,
     moved_on,
     write_version,
 )
-from etl_assets.delta.write.content import KeptRows, StoredFile
 from etl_assets.delta.write.writing import writing
 from etl_assets.errors import FilesGone
 

@@ -16,19 +16,16 @@ from etl_assets.delta.log.gate import Access
 from etl_assets.delta.log.lasting_cursors import lasting_cursors
 from etl_assets.delta.log.new_entry import NewEntry
 from etl_assets.delta.write.append import can_write_files, write_files
-from etl_assets.delta.write.commit import (
+from etl_assets.delta.write.commit import Commit, Transaction, commit_report, committed_before
+from etl_assets.delta.write.content import StoredFile
+from etl_assets.delta.write.write_version import (
     DEFAULT_LOCK_WAIT_SECONDS,
-    Commit,
     Place,
-    Transaction,
     commit_metadata,
-    commit_report,
-    committed_before,
     moved_on,
     put_entry,
     write_version,
 )
-from etl_assets.delta.write.content import StoredFile
 from etl_assets.delta.write.writing import writing
 
 if TYPE_CHECKING:

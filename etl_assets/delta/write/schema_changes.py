@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.session import driver_pid, frame_of, scoped_settings
-from etl_assets.delta.write.commit import (
+from etl_assets.delta.write.write_spec import SchemaChanges
+from etl_assets.delta.write.write_version import (
     DEFAULT_LOCK_WAIT_SECONDS,
     Place,
     moved_on,
     write_settings,
     write_version,
 )
-from etl_assets.delta.write.write_spec import SchemaChanges
 from etl_assets.delta.write.writing import writing
 
 if TYPE_CHECKING:
