@@ -9,7 +9,7 @@ that imports a `dagster._…`.
 - `_core.events.EngineEventData`, for the process id in a run's log. `report_engine_event` takes it, and
   nothing else carries metadata.
 - `_core.code_pointer.ModuleCodePointer`, to detect runs of the platform's definitions. Only a run's origin
-  says where its code is.
+  says where its code is, and a pointer has the folder that its modules are imported from.
 - `_core.storage.tags`: the two ends of a partition range, for runs over several days. `RunRequest` and
   `execute_in_process` take one partition; a range is given by tags.
 - `_cli.api._execute_run_command_body`, for a run in a child of the engine. It is `dagster api execute_run`,
@@ -24,6 +24,7 @@ that imports a `dagster._…`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster._core.code_pointer import ModuleCodePointer
@@ -42,22 +43,47 @@ __all__ = [
     "CHECKED_VERSION",
     "CheckRunHealthResult",
     "LaunchRunContext",
+    "RunOrigin",
     "WorkerStatus",
     "engine_event_data",
     "execute_launched_run",
     "load_run_command",
-    "module_of",
+    "origin_of",
 ]
 
 CHECKED_VERSION = "1.13.27"
 """Version of Dagster that all names above were checked against."""
 
 
-def module_of(run: DagsterRun) -> str | None:
-    """Return the module that a run's definitions come from; None if it is a file, a package or unknown."""
-    origin = run.job_code_origin
-    pointer = None if origin is None else origin.repository_origin.code_pointer
-    return pointer.module if isinstance(pointer, ModuleCodePointer) else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrigin:
+    """The code that a run executes.
+
+    Attributes:
+        executable: The Python interpreter of its code location.
+        location: Name of the code location; None if the run was not launched from one.
+        module: The module of its definitions; None if they are in a file or a package.
+        working_directory: The folder that its modules are imported from; None if the code location names none.
+    """
+
+    executable: str
+    location: str | None
+    module: str | None
+    working_directory: str | None
+
+
+def origin_of(run: DagsterRun) -> RunOrigin | None:
+    """Return the origin of a run; None if it has none, such as a run in a test's process."""
+    code, remote = run.job_code_origin, run.remote_job_origin
+    if code is None:
+        return None
+    pointer = code.repository_origin.code_pointer
+    return RunOrigin(
+        executable=code.repository_origin.executable_path,
+        location=None if remote is None else remote.repository_origin.code_location_origin.location_name,
+        module=pointer.module if isinstance(pointer, ModuleCodePointer) else None,
+        working_directory=getattr(pointer, "working_directory", None),
+    )
 
 
 def engine_event_data(metadata: Mapping[str, str | bool]) -> EngineEventData:

@@ -2,8 +2,9 @@
 
 Dagster's own, plus submission to the warm engine and liveness checks of runs.
 
-Runs of the platform are submitted to the engine (`etl_assets.engine`). All others, and those that the engine
-refuses, are launched as Dagster does it.
+Runs of the platform are submitted to the engine (`etl_assets.engine`), and those of the code locations that
+the platform file names in `runs.engine_locations`. All others, and those that the engine refuses, are launched
+as Dagster does it.
 
 Dagster's launcher leaves liveness checks to the server that started the process. If that server is lost too,
 with its machine or by a kill of the whole process group, the loss goes unnoticed: the run stays `STARTED`
@@ -14,19 +15,22 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 from dagster import DagsterEventType, DagsterRun, DefaultRunLauncher, serialize_value
 
 from etl_assets.dagster_internals import (
     CheckRunHealthResult,
     LaunchRunContext,
+    RunOrigin,
     WorkerStatus,
     engine_event_data,
-    module_of,
+    origin_of,
 )
 from etl_assets.engine.ipc import Asked, hand_over
+from etl_assets.errors import EtlAssetsError
 from etl_assets.processes import is_there, since_1970, started_at
-from etl_assets.settings import home_folder
+from etl_assets.settings import home_folder, load_settings
 
 _DEFINITIONS = "etl_assets.definitions"
 _HANDED = "engine_child"
@@ -55,13 +59,14 @@ class WatchedRunLauncher(DefaultRunLauncher):
         return True
 
     def _handed_over(self, run: DagsterRun) -> bool:
-        origin = run.job_code_origin
-        if origin is None or module_of(run) != _DEFINITIONS:
+        origin = origin_of(run)
+        if origin is None or not _is_for_engine(origin):
             return False
         asked = Asked(
             run_id=run.run_id,
             instance=serialize_value(self._instance.get_ref()),
-            executable=origin.repository_origin.executable_path,
+            executable=origin.executable,
+            working_directory=origin.working_directory or str(Path.cwd()),
             environment=dict(os.environ),
         )
 
@@ -115,6 +120,16 @@ class WatchedRunLauncher(DefaultRunLauncher):
             if "pid" in metadata:
                 return int(str(metadata["pid"].value)), record.timestamp
         return None
+
+
+def _is_for_engine(origin: RunOrigin) -> bool:
+    if origin.module == _DEFINITIONS:
+        return True
+    try:
+        return origin.location is not None and origin.location in load_settings().runs.engine_locations
+    except EtlAssetsError:
+        # A platform file with problems keeps no run of another code location from being launched.
+        return False
 
 
 def process_runs(pid: int, noted: float) -> bool:

@@ -34,12 +34,14 @@ class Asked:
         run_id: Dagster's run id.
         instance: Dagster's serialized reference to the instance that has the run.
         executable: The Python interpreter of the code location.
+        working_directory: The folder that the code location's modules are imported from.
         environment: Environment of the run's process.
     """
 
     run_id: str
     instance: str
     executable: str
+    working_directory: str
     environment: Mapping[str, str]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,9 @@ def execute(asked: Asked, connection: socket.socket, spark: SparkServer | None) 
         return NOT_BEGUN
     os.environ.clear()
     os.environ.update(asked.environment)
+    # Modules of a code location of the user's are imported here first, as its own process imports them.
+    os.chdir(asked.working_directory)
+    sys.path.insert(0, asked.working_directory)
     # Imported here: the engine loaded it with Dagster, before it forked this process.
     from etl_assets.dagster_internals import execute_launched_run
 

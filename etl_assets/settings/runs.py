@@ -30,6 +30,13 @@ class RunSettings(Section):
     lock_wait_seconds: Annotated[
         float, Field(ge=0, le=3600, description="how long to wait for a table's other writer")
     ] = 60.0
+    engine_locations: Annotated[
+        tuple[str, ...],
+        Field(
+            examples=["my_project"],
+            description="code locations of your own, by name, whose runs the warm engine executes too",
+        ),
+    ] = ()
 
 
 class FollowSettings(Section):

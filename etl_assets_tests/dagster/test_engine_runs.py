@@ -18,6 +18,12 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.definitions.reconstruct import ReconstructableRepository
+from dagster._core.remote_origin import (
+    ManagedGrpcPythonEnvCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._serdes import serialize_value
 
 from etl_assets.engine.ipc import Asked, hand_over, status
@@ -25,7 +31,22 @@ from etl_assets.instance import open_instance
 from etl_assets.processes import started_at
 from etl_assets.settings import load_settings
 
-PLATFORM = "start_date: 2026-01-01\nspark: {master: 'spark://127.0.0.1:1'}\n"
+PLATFORM = """
+start_date: 2026-01-01
+spark: {master: 'spark://127.0.0.1:1'}
+runs: {engine_locations: [my_project]}
+"""
+OWN_DEFINITIONS = """
+import dagster as dg
+
+@dg.asset
+def films() -> dg.MaterializeResult:
+    import titles
+
+    return dg.MaterializeResult(metadata={"count": titles.COUNT})
+
+defs = dg.Definitions(assets=[films])
+"""
 TABLE = dg.AssetKey("raw_events")
 
 
@@ -101,6 +122,36 @@ def test_runs_are_executed_there_until_what_is_loaded_is_out_of_date(
     assert engine.poll() is None
     assert launcher._handed_over(unwanted)
     wait_until(lambda: found(instance, unwanted).is_success, 60)
+
+
+def test_it_executes_runs_of_the_code_locations_that_the_platform_file_names_and_of_no_others(
+    home: Path, engine: subprocess.Popen[bytes], instance: dg.DagsterInstance, tmp_path: Path
+):
+    (tmp_path / "own_definitions.py").write_text(OWN_DEFINITIONS)
+    (tmp_path / "titles.py").write_text("COUNT = 3\n")
+    launcher: Any = instance.run_launcher
+
+    def handed_over(location: str) -> dg.DagsterRun | None:
+        run = own_run(instance, tmp_path, location)
+        return run if launcher._handed_over(run) else None
+
+    assert handed_over("another_project") is None
+    # Its module was never loaded there before: each child imports it as it is now.
+    for count in (3, 12):
+        (tmp_path / "titles.py").write_text(f"COUNT = {count}\n")
+        run = handed_over("my_project")
+        assert run is not None
+        wait_until(lambda run=run: found(instance, run).is_finished, 60)
+        assert found(instance, run).is_success
+        event = instance.get_latest_materialization_event(dg.AssetKey("films"))
+        assert event is not None
+        assert event.run_id == run.run_id
+        assert event.asset_materialization is not None
+        assert event.asset_materialization.metadata["count"].value == count
+
+    # Settings with problems are no reason for a run of other code not to be launched.
+    (home / "platform.yaml").write_text("owners: [")
+    assert handed_over("my_project") is None
 
 
 def test_what_it_has_started_goes_with_it(
@@ -193,11 +244,30 @@ def new_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
     )
 
 
+def own_run(instance: dg.DagsterInstance, folder: Path, location: str) -> dg.DagsterRun:
+    """A run of a project of the user's, as the UI creates it."""
+    with pytest.MonkeyPatch.context() as here:
+        here.syspath_prepend(str(folder))
+        job = ReconstructableRepository.for_module(
+            "own_definitions", "defs", working_directory=str(folder)
+        ).get_reconstructable_job("__ASSET_JOB")
+        target = LoadableTargetOrigin(module_name="own_definitions", working_directory=str(folder))
+        origin = ManagedGrpcPythonEnvCodeLocationOrigin(target, location_name=location)  # ty: ignore[abstract-class-instantiation] - Dagster's own classes are made so
+        return instance.create_run_for_job(
+            job_def=job.get_definition(),
+            job_code_origin=job.get_python_origin(),
+            remote_job_origin=RemoteJobOrigin(
+                RemoteRepositoryOrigin(origin, "__repository__"), "__ASSET_JOB"
+            ),
+        )
+
+
 def asked(instance: dg.DagsterInstance, run: dg.DagsterRun, **variables: str) -> Asked:
     return Asked(
         run_id=run.run_id,
         instance=serialize_value(instance.get_ref()),
         executable=sys.executable,
+        working_directory=str(Path.cwd()),
         environment={**os.environ, **variables},
     )
 

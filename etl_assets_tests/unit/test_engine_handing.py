@@ -28,7 +28,9 @@ from etl_assets.engine.ipc import (
 )
 from etl_assets.engine.parent import die_with
 
-ASKED = Asked(run_id="run-1", instance="{}", executable=sys.executable, environment={"A": "b"})
+ASKED = Asked(
+    run_id="run-1", instance="{}", executable=sys.executable, working_directory="/", environment={"A": "b"}
+)
 
 
 @pytest.fixture
