@@ -1,1 +1,3 @@
-"""The same work done by the platform and by hand, side by side: `python -m benchmarks [CASE]`. See README.md."""
+"""The same work done by the platform and by hand, side by side: `python -m benchmarks [CASE]`. See
+README.md.
+"""

@@ -40,7 +40,8 @@ def bar_chart(title: str, bars: Sequence[Bar], *, line: float | None = None) -> 
     for number, bar in enumerate(bars):
         top, long = _HEAD + _ROW * number, min(bar.value, end) * scale
         parts += [
-            f'<text x="{_LABELS - 8}" y="{top + 13}" text-anchor="end" fill="{_TEXT}">{escape(bar.label)}</text>',
+            f'<text x="{_LABELS - 8}" y="{top + 13}" text-anchor="end"'
+            f' fill="{_TEXT}">{escape(bar.label)}</text>',
             f'<rect x="{_LABELS}" y="{top + 3}" width="{max(long, 1):.1f}" height="{_ROW - 6}"'
             f' fill="{_MET if bar.good else _MISSED}"/>',
             f'<text x="{_LABELS + long + 5:.1f}" y="{top + 13}" fill="{_TEXT}" stroke="#ffffff"'

@@ -55,7 +55,9 @@ def bulk_input(folder: Path, events: int) -> BulkInput:
 
 
 def _land_broken_lines(landing: Path, lines: int) -> None:
-    """Lines cut short, which any reader of JSON refuses; of the generator's other faults a plain script sees few."""
+    """Lines cut short, which any reader of JSON refuses; of the generator's other faults a plain script sees
+    few.
+    """
     writer = LandingWriter(landing)
     for number, count in Counter(number % DAYS for number in range(lines)).items():
         cut = (b'{"event_id":"broken-%d-%d","tenant_id":"tenant-0","payl' % (number, i) for i in range(count))

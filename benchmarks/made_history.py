@@ -1,7 +1,8 @@
-"""The history of the increment case: a platform with millions of events of many days, made once for each size and kept.
+"""The history of the increment case: a platform with millions of events of many days, made once for each size
+and kept.
 
-The rows of raw_events are made up in Spark and committed by the platform's own commit, because judging ten million lines
-would take an hour; what follows from them is made by the platform's steps.
+The rows of raw_events are made up in Spark and committed by the platform's own commit, because judging ten
+million lines would take an hour; what follows from them is made by the platform's steps.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class History:
 
     @property
     def name(self) -> str:
-        """Names the size and the columns of the tables, so that a history of older columns is not taken for it."""
+        """Names the size and the columns of the tables, so that a history of older columns is not taken for
+        it.
+        """
         columns = repr([(table.name, table.columns) for table in built_in_catalog().tables])
         return f"history-{self.events}-{self.days}-{hashlib.sha256(columns.encode()).hexdigest()[:8]}"
 
@@ -99,7 +102,8 @@ def made_rows(spark: SparkSession, history: History) -> DataFrame:
         "tenant_id": f"concat('tenant-', ({order}) % 4)",
         "aggregate_id": f"concat('order-', substr(md5(concat('order-', {order})), 1, 16))",
         "event_type": (
-            f"element_at(array('OrderCreated', 'PaymentProcessed', 'ItemShipped', 'OrderDelivered', 'ItemShipped'),"
+            "element_at(array('OrderCreated', 'PaymentProcessed', 'ItemShipped', 'OrderDelivered',"
+            " 'ItemShipped'),"
             f" CAST(id % {EVENTS_AN_ORDER} AS INT) + 1)"
         ),
         "schema_version": "1",

@@ -1,7 +1,7 @@
 """Running a script in a fresh process and measuring the whole tree of processes it starts.
 
-The figures of `Measured` are taken from the first mark to a later one, or from the start of the process. Interleaving
-and medians are here as well; what is compared with what is up to the cases.
+The figures of `Measured` are taken from the first mark to a later one, or from the start of the process.
+Interleaving and medians are here as well; what is compared with what is up to the cases.
 """
 
 from __future__ import annotations
@@ -89,8 +89,9 @@ def run_script(
 ) -> Measured:
     """Run `benchmarks.scripts.<name>` with its arguments as JSON, in this Python or a peer's.
 
-    What was written before, such as a copy of tables, is on the disk when it starts, so that its fsyncs pay for its own.
-    With `cores`, it and all it starts run on these only. `servers` are the numbers of processes that run already and work for
+    What was written before, such as a copy of tables, is on the disk when it starts, so that its fsyncs pay
+    for its own. With `cores`, it and all it starts run on these only. `servers` are the numbers of processes
+    that run already and work for
     it: what they and all they start use from now on counts as its own.
 
     Raises:
@@ -143,7 +144,9 @@ def median(runs: Sequence[Measured], figure: Callable[[Measured], float]) -> flo
 
 
 def empty_folder(path: Path) -> Path:
-    """The folder, with nothing in it; the disk has finished what earlier work left, so that no side pays for another."""
+    """The folder, with nothing in it; the disk has finished what earlier work left, so that no side pays for
+    another.
+    """
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     os.sync()

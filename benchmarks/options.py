@@ -59,8 +59,8 @@ class Options:
 
 
 def jvm_settings_by_hand(settings: Mapping[str, str]) -> dict[str, str]:
-    """What the platform starts a JVM for much work with, for a script that starts its own: its archive of classes and
-    what its collector is told.
+    """What the platform starts a JVM for much work with, for a script that starts its own: its archive of
+    classes and what its collector is told.
     """
     from etl_assets.resources.jvm import driver_options, option_string
     from etl_assets.runtime.java import find_java

@@ -1,4 +1,6 @@
-"""The past of the history case: landing files of many days, and tables with a version for each of those files."""
+"""The past of the history case: landing files of many days, and tables with a version for each of those
+files.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,14 @@ def land_increment(landing: Path, day: dt.date, number: int, events: int) -> Non
 
 
 def spread_over_versions(spark: SparkSession, table: Path, past: Past) -> None:
-    """Rewrite a table's log as if each landing file had been carried by itself: a version for each, and a checkpoint.
+    """Rewrite a table's log as if each landing file had been carried by itself: a version for each, and a
+    checkpoint.
 
-    Ten thousand commits by Spark would take half a day. So the first file of a day brings all rows that the table has of it (all
-    there are, where it has no days) and the day's other files bring none; each says what such a commit says: the file it
-    read, or the cursors of its day, as versions of sources that have been spread as well, and its transaction id. The rows
-    keep the batch id of the one commit, which only says that they have been read long ago.
+    Ten thousand commits by Spark would take half a day. So the first file of a day brings all rows that the
+    table has of it (all there are, where it has no days) and the day's other files bring none; each says what
+    such a commit says: the file it read, or the cursors of its day, as versions of sources that have been
+    spread as well, and its transaction id. The rows keep the batch id of the one commit, which only says that
+    they have been read long ago.
     """
     if (base := latest_version(table)) < 1:
         return
@@ -88,7 +92,9 @@ def spread_over_versions(spark: SparkSession, table: Path, past: Past) -> None:
 
 
 def checkpoint(spark: SparkSession, table: Path) -> None:
-    """Have Delta write a checkpoint, as it does with every tenth commit, and forget all it knows of tables."""
+    """Have Delta write a checkpoint, as it does with every tenth commit, and forget all it knows of
+    tables.
+    """
     # Delta offers no public way to a checkpoint.
     java: Any = spark._jvm
     delta_log = java.org.apache.spark.sql.delta.DeltaLog
@@ -108,7 +114,9 @@ def _changes_by_day(actions: list[dict[str, Any]]) -> dict[str | None, list[dict
 
 
 def _note_of_one_file(note: dict[str, Any], day: str, of_day: int, number: int) -> dict[str, Any]:
-    """Of the note of the one commit what a commit says that has carried one file: the so-manyth of a day, and of all."""
+    """Of the note of the one commit what a commit says that has carried one file: the so-manyth of a day, and
+    of all.
+    """
     mine = {name: version for name, version in note["cursors"].items() if name.endswith((f"/{day}", "/*"))}
     facts = dict(note["facts"])
     if FILES in facts:

@@ -1,7 +1,7 @@
 """The peers: other people's loaders, each from its own packages in a virtual environment of its own.
 
-Environments are made on first use from the pinned lists in requirements/, and kept in the bench folder, never in the
-repository; another list makes another environment.
+Environments are made on first use from the pinned lists in requirements/, and kept in the bench folder, never
+in the repository; another list makes another environment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The table and the plots of docs/performance.md, made of the kept results: `python -m benchmarks.performance_page`.
+"""The table and the plots of docs/performance.md, made of the kept results: `python -m
+benchmarks.performance_page`.
 
-Belongs here: which figures answer which target, and how they are shown. The texts around them are written by hand, and a test
-says when table or plots are not those of the results.
+Belongs here: which figures answer which target, and how they are shown. The texts around them are written by
+hand, and a test says when table or plots are not those of the results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What processes have used, from /proc: CPU seconds and resident memory of a process and all it has started."""
+"""What processes have used, from /proc: CPU seconds and resident memory of a process and all it has
+started.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a process and all it starts spend, those included that end unnoticed by their parents or outlive them."""
+"""What a process and all it starts spend, those included that end unnoticed by their parents or outlive
+them.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ class RunOrigin:
         executable: The Python interpreter of its code location.
         location: Name of the code location; None if the run was not launched from one.
         module: The module of its definitions; None if they are in a file or a package.
-        working_directory: The folder that its modules are imported from; None if the code location names none.
+        working_directory: The folder that its modules are imported from; None if the code location names
+            none.
     """
 
     executable: str

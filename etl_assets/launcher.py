@@ -3,8 +3,8 @@
 Dagster's own, plus submission to the warm engine and liveness checks of runs.
 
 Runs of the platform are submitted to the engine (`etl_assets.engine`), and those of the code locations that
-the platform file names in `runs.engine_locations`. All others, and those that the engine refuses, are launched
-as Dagster does it.
+the platform file names in `runs.engine_locations`. All others, and those that the engine refuses, are
+launched as Dagster does it.
 
 Dagster's launcher leaves liveness checks to the server that started the process. If that server is lost too,
 with its machine or by a kill of the whole process group, the loss goes unnoticed: the run stays `STARTED`

@@ -47,9 +47,9 @@ def materialize_days(
             file's, and no run spans a gap.
 
     Raises:
-        RunFailed: a run failed. All other pipelines are done, but for those that look values up in its tables.
-            If it failed for some of its days, all other days are done; if not, the runs before it are.
-            `alerts.jsonl` has a line for each failed run.
+        RunFailed: a run failed. All other pipelines are done, but for those that look values up in its
+            tables. If it failed for some of its days, all other days are done; if not, the runs before it
+            are. `alerts.jsonl` has a line for each failed run.
     """
     definitions = build_definitions(settings)
     catalog = settings.catalog()
@@ -103,8 +103,8 @@ def _failed_steps(result: dg.ExecuteInProcessResult) -> set[str]:
 def _of_other_pipelines(catalog: Catalog, names: Sequence[str], failed: Collection[str]) -> tuple[str, ...]:
     """Return those of some assets that can go on without the pipelines of the failed ones.
 
-    A pipeline that looks values up in a table that is not up to date waits too: a later change of the table makes
-    no row of it again.
+    A pipeline that looks values up in a table that is not up to date waits too: a later change of the table
+    makes no row of it again.
 
     Returns:
         The names; none if no pipeline among them reads a source.
@@ -169,7 +169,8 @@ def _failed(
     result = failures[0][0]
     return RunFailed(
         "; ".join(
-            f"the run {failed.run_id} over {first} to {last} failed: {'; '.join(_causes(failed)) or 'see its log'}"
+            f"the run {failed.run_id} over {first} to {last} failed:"
+            f" {'; '.join(_causes(failed)) or 'see its log'}"
             for failed, first, last in failures
         ),
         fix=f"open the run in the Dagster UI (`etl-assets dev`, /runs/{result.run_id})",

@@ -24,8 +24,9 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m etl_assets.settings_documentation > docs/settings.md`. -->
 
-The platform file is YAML: `platform.yaml` in the home folder, or the file that `ETL_ASSETS_PLATFORM_FILE` names. It may
-be absent, and so may every field of it. A wrong field stops at load with its name, the value found and what is allowed.
+The platform file is YAML: `platform.yaml` in the home folder, or the file that `ETL_ASSETS_PLATFORM_FILE`
+names. It may be absent, and so may every field of it. A wrong field stops at load with its name, the value
+found and what is allowed.
 
 ```yaml
 start_date: 2026-01-01

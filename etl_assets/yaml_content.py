@@ -1,8 +1,8 @@
 """Reading YAML: a repeated field is refused, and an error names its place and, if known, its cause.
 
 Belongs here: YAML of any file. Does not belong here: which fields exist (`settings/platform.py`,
-`pipelines/spec.py`), and the tree of a pipeline file (`pipelines/yaml_tree.py`). YAML's own messages may quote
-a line, which may hold a secret, so they are not passed on.
+`pipelines/spec.py`), and the tree of a pipeline file (`pipelines/yaml_tree.py`). YAML's own messages may
+quote a line, which may hold a secret, so they are not passed on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from etl_assets.errors import SettingsError
 
 _CAUSES = {
     "found character '\\t'": "a tab; indent with spaces",
-    "mapping values are not allowed": "a second `: ` in the line, or a line that is indented too far; put a text with `: ` in quotes",
+    "mapping values are not allowed": "a second `: ` in the line, or a line that is indented too far; put a"
+    " text with `: ` in quotes",
     "but found '<block mapping start>'": "a line that is indented in another way than those beside it",
     "could not find expected ':'": "a line without `: `, or a quote or bracket that is not closed",
     "but found '<stream end>'": "a quote or bracket that is not closed",
@@ -66,7 +67,8 @@ def read_yaml(text: str, file: object) -> Any:
     except yaml.MarkedYAMLError as error:
         raise SettingsError(
             f"the platform file {file} cannot be read: {not_yaml(error)}",
-            fix="correct that line; `field: value` lines, sections indented by two spaces, as in docs/settings.md",
+            fix="correct that line; `field: value` lines, sections indented by two spaces, as in"
+            " docs/settings.md",
         ) from None
 
 

@@ -1,9 +1,10 @@
-"""backfill: 30 days of 33,000 events through the three stages as a Dagster backfill, beside the steps in one bulk run.
+"""backfill: 30 days of 33,000 events through the three stages as a Dagster backfill, beside the steps in one
+bulk run.
 
-The backfill is Dagster runs one after another in a fresh process, everything of a day read: cut as the platform's own policy
-does it (`runs.max_days_per_run`, which takes 30 days in one run), and as one of seven days a run does. The bulk run is the
-steps over all days without Dagster. Before the clock all sides start Spark and make a Dagster instance, whose tables are made
-once for an installation (2 s in SQLite).
+The backfill is Dagster runs one after another in a fresh process, everything of a day read: cut as the
+platform's own policy does it (`runs.max_days_per_run`, which takes 30 days in one run), and as one of seven
+days a run does. The bulk run is the steps over all days without Dagster. Before the clock all sides start
+Spark and make a Dagster instance, whose tables are made once for an installation (2 s in SQLite).
 """
 
 from __future__ import annotations

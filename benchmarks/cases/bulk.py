@@ -1,6 +1,8 @@
-"""bulk: 1,000,000 events from landing files to raw, normalized and warehouse tables with rejects, beside a plain script.
+"""bulk: 1,000,000 events from landing files to raw, normalized and warehouse tables with rejects, beside a
+plain script.
 
-Both sides get the same files, Spark settings, options of the JVM, heap and cores, a fresh process each, and end with the same rows.
+Both sides get the same files, Spark settings, options of the JVM, heap and cores, a fresh process each, and
+end with the same rows.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ BY_HAND = {
     "normalized_orders": ("raw_events_rejects", "normalized_orders"),
     "warehouse_rows": ("normalized_orders", "warehouse_rows"),
 }
-"""Between which marks the plain script does what a step does. It writes the rejects of raw_events in a pass of their own."""
+"""Between which marks the plain script does what a step does. It writes the rejects of raw_events in a pass
+of their own.
+"""
 
 
 class WrongRows(Exception):
@@ -61,7 +65,8 @@ def bulk_side(
     settings: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda spark: {},
     **more: Any,
 ) -> Callable[[], Measured]:
-    """One side: the script over the input, in a fresh process and an empty folder; it must end with the right rows.
+    """One side: the script over the input, in a fresh process and an empty folder; it must end with the right
+    rows.
 
     `settings` gives Spark settings that the script has on top of the others.
     """

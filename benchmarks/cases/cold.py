@@ -1,7 +1,9 @@
-"""cold: from the start of a process to the first acknowledged merge of ten rows, beside Spark and Delta as they come.
+"""cold: from the start of a process to the first acknowledged merge of ten rows, beside Spark and Delta as
+they come.
 
-The platform is told that its run is short (`spark.start: quick`), as it finds out by itself for the steps of its data path;
-figures without are beside it. Both sides get a table of a thousand rows that neither has seen, and a file of ten rows of which five are new.
+The platform is told that its run is short (`spark.start: quick`), as it finds out by itself for the steps of
+its data path; figures without are beside it. Both sides get a table of a thousand rows that neither has seen,
+and a file of ten rows of which five are new.
 """
 
 from __future__ import annotations

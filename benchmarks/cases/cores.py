@@ -1,13 +1,15 @@
-"""cores: rows a second of the bulk path on two cores beside one, by the local engine and on a standalone cluster.
+"""cores: rows a second of the bulk path on two cores beside one, by the local engine and on a standalone
+cluster.
 
-Local: everything of the process is pinned to one core with `local[1]`, or to two with `local[2]`. Cluster: a master and one or
-two workers of one core each; driver, master and workers share the machine's two cores, so that the second worker gets what
-they leave: this part tells the least that a second worker brings, not what it brings on a machine of its own. So one worker is
-also measured with all of its cluster, driver and master too, on one of the cores: what the engine makes of twice the machine.
-What the workers use counts as the case's own work.
+Local: everything of the process is pinned to one core with `local[1]`, or to two with `local[2]`. Cluster: a
+    master and one or
+two workers of one core each; driver, master and workers share the machine's two cores, so that the second
+worker gets what they leave: this part tells the least that a second worker brings, not what it brings on a
+machine of its own. So one worker is also measured with all of its cluster, driver and master too, on one of
+the cores: what the engine makes of twice the machine. What the workers use counts as the case's own work.
 
-In turns with them plain Python work that shares nothing, by one process and by two pinned to a core each: the machine's own
-ceiling, which on a virtual machine is less than twice as much. It has no target.
+In turns with them plain Python work that shares nothing, by one process and by two pinned to a core each: the
+machine's own ceiling, which on a virtual machine is less than twice as much. It has no target.
 """
 
 from __future__ import annotations

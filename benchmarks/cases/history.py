@@ -1,4 +1,6 @@
-"""history: a sensor's tick and a run over one day, on a platform with 10,000 files of 1,000 days and on a fresh one."""
+"""history: a sensor's tick and a run over one day, on a platform with 10,000 files of 1,000 days and on a
+fresh one.
+"""
 
 from __future__ import annotations
 

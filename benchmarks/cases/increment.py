@@ -1,7 +1,8 @@
-"""increment: 10,000 events with random ids into a history of 1,000,000 and of 10,000,000, beside dlt's upsert of as many.
+"""increment: 10,000 events with random ids into a history of 1,000,000 and of 10,000,000, beside dlt's upsert
+of as many.
 
-The platform runs in a session that is warm, dlt in a fresh process, as it is run. Histories are made once and kept; each
-run begins with a copy.
+The platform runs in a session that is warm, dlt in a fresh process, as it is run. Histories are made once and
+kept; each run begins with a copy.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""loaders: events from JSONL files into a Delta table, by the platform and by loaders of others, each in a fresh process.
+"""loaders: events from JSONL files into a Delta table, by the platform and by loaders of others, each in a
+fresh process.
 
-Three pieces of work: 1,000,000 events into nothing, 10,000 more of them, and a run that finds nothing new. Ids come once
-each, because dlt fails on an id that comes twice in a load. The platform's side is landing to raw_events, and for the run
-without news the whole platform as `etl-assets run` looks at it. Dagster's IO manager has no upsert, and delta-rs by hand does
-not know which files it has read: they have no figures where they cannot do the work.
+Three pieces of work: 1,000,000 events into nothing, 10,000 more of them, and a run that finds nothing new.
+Ids come once each, because dlt fails on an id that comes twice in a load. The platform's side is landing to
+raw_events, and for the run without news the whole platform as `etl-assets run` looks at it. Dagster's IO
+manager has no upsert, and delta-rs by hand does not know which files it has read: they have no figures where
+they cannot do the work.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ class Loaders:
         return self._run(name, self._landing, self._options.events, everything=everything)
 
     def keep_loaded(self, name: str) -> None:
-        """Have a home that has loaded all, made once for each size and loader; what an older loader made goes."""
+        """Have a home that has loaded all, made once for each size and loader; what an older loader made
+        goes.
+        """
         if not self._kept(name).exists():
             for older in self._kept(name).parent.glob(f"loaded-{name}-{self._options.events}-*"):
                 shutil.rmtree(older)
@@ -124,7 +128,8 @@ class Loaders:
         environment = {**script_environment(), "RUNTIME__DLTHUB_TELEMETRY": "false"}
         if name == PLATFORM:
             told["spark"] = self._options.spark_settings(home / "spark")
-            # As a run of the platform does: over the days that have new files, and short where these are small.
+            # As a run of the platform does: over the days that have new files, and short where these are
+            # small.
             days = {Path(file).parent.name for file in told["files"]}
             told |= {"days": sorted(days), "quick": days == {LAST_DAY.isoformat()}}
         else:

@@ -1,9 +1,9 @@
-"""mirror: the time from the end of Spark's commit to its acknowledgement, on three folders of this machine, and from the
-loss of the leader's folder, which is gone or hangs, to the first commit acknowledged elsewhere.
+"""mirror: the time from the end of Spark's commit to its acknowledgement, on three folders of this machine,
+and from the loss of the leader's folder, which is gone or hangs, to the first commit acknowledged elsewhere.
 
-A small commit (10 rows: one data file of 4 kB), at 10 and at 10,000 versions of a table, in turns. No Spark: the log entry
-and its data file are written as Spark would. The disks' fsync is most of it. Then the time to open the table, with the checkpoints that
-whoever looks after it makes, and without any.
+A small commit (10 rows: one data file of 4 kB), at 10 and at 10,000 versions of a table, in turns. No Spark:
+the log entry and its data file are written as Spark would. The disks' fsync is most of it. Then the time to
+open the table, with the checkpoints that whoever looks after it makes, and without any.
 """
 
 from __future__ import annotations

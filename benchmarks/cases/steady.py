@@ -1,9 +1,10 @@
-"""steady: a follower under a steady 1,000 events a second, everything on: how late warehouse rows are, and whether it stays so.
+"""steady: a follower under a steady 1,000 events a second, everything on: how late warehouse rows are, and
+whether it stays so.
 
-A process of its own lands a file of new orders each second; the follower begins on a fresh home folder. What comes in the
-first `WARM_SECONDS` is carried like the rest and told by itself: a process that starts, compiles its code and makes its
-tables is not in a steady state. Latency is an event's: from the moment its file had got its name to the moment the step
-that committed its warehouse row returned, that is, after fsync.
+A process of its own lands a file of new orders each second; the follower begins on a fresh home folder. What
+comes in the first `WARM_SECONDS` is carried like the rest and told by itself: a process that starts, compiles
+its code and makes its tables is not in a steady state. Latency is an event's: from the moment its file had
+got its name to the moment the step that committed its warehouse row returned, that is, after fsync.
 """
 
 from __future__ import annotations

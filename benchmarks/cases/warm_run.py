@@ -1,8 +1,8 @@
 """warm_run: a run launched in the UI over a file of 10,000 events, with the warm engine and without.
 
-Webserver, daemon and code server are those of `etl-assets dev`. The request is the UI's own (`launchRun`), for three assets and
-one partition; a run is over for this case when the commit of the last table has been acknowledged and reported. Each run gets
-a day of its own.
+Webserver, daemon and code server are those of `etl-assets dev`. The request is the UI's own (`launchRun`),
+for three assets and one partition; a run is over for this case when the commit of the last table has been
+acknowledged and reported. Each run gets a day of its own.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _FIRST = dt.date(2026, 1, 1)
 _IDLE_SECONDS = 10.0
 _RUN_SECONDS = 300.0
 PHASES = ("queued", "dequeued", "begun", *TABLES)
-"""Each from the one before, or from the request: the request is answered and written down; the daemon takes it up; its process
-executes; the tables' commits are acknowledged."""
+"""Each from the one before, or from the request: the request is answered and written down; the daemon takes
+it up; its process executes; the tables' commits are acknowledged."""
 
 
 class RunWentWrong(Exception):
@@ -48,7 +48,9 @@ class RunWentWrong(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """One run: wall seconds from the request to each phase's end, and CPU seconds of all processes above idling."""
+    """One run: wall seconds from the request to each phase's end, and CPU seconds of all processes above
+    idling.
+    """
 
     reached: Mapping[str, float]
     cpu_seconds: float

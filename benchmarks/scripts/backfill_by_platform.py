@@ -1,4 +1,6 @@
-"""The three stages over some days: as Dagster runs in this process, each of a range of days, or as the bare steps."""
+"""The three stages over some days: as Dagster runs in this process, each of a range of days, or as the bare
+steps.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The bulk case as a good engineer writes it by hand for one machine: plain PySpark and Delta, nothing of the platform.
+"""The bulk case as a good engineer writes it by hand for one machine: plain PySpark and Delta, nothing of the
+platform.
 
-It parses, drops duplicates, merges, types, joins the customers and splits off rejects. It does without: fingerprints and
-conflicts, source positions and dense offsets, planned batches, transaction ids, locks, fsync, duplicate keys, exactness
-of numbers, limits of times and sizes. Rejects are split off by a second pass over the input: a
-cache of what was parsed would not fit the heap once the input grows.
+It parses, drops duplicates, merges, types, joins the customers and splits off rejects. It does without:
+fingerprints and conflicts, source positions and dense offsets, planned batches, transaction ids, locks,
+fsync, duplicate keys, exactness of numbers, limits of times and sizes. Rejects are split off by a second pass
+over the input: a cache of what was parsed would not fit the heap once the input grows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ENVELOPE = (
-    "event_id STRING, tenant_id STRING, aggregate_id STRING, event_type STRING, payload STRING, timestamp STRING,"
+    "event_id STRING, tenant_id STRING, aggregate_id STRING, event_type STRING, payload STRING, timestamp"
+    " STRING,"
     " schema_version INT, trace_id STRING, span_id STRING"
 )
 BROKEN = "broken"

@@ -1,4 +1,6 @@
-"""The bulk case by the platform's steps, all safety on; view, dead letters and audit after the tables compared."""
+"""The bulk case by the platform's steps, all safety on; view, dead letters and audit after the tables
+compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The cold case as the documentation of Spark and Delta has it: default settings, one MERGE of ten rows, nothing else."""
+"""The cold case as the documentation of Spark and Delta has it: default settings, one MERGE of ten rows,
+nothing else.
+"""
 
 from __future__ import annotations
 

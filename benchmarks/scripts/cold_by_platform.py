@@ -1,4 +1,6 @@
-"""The cold case by the platform: the step that its IO manager runs for a frame, on the session that its runs get."""
+"""The cold case by the platform: the step that its IO manager runs for a frame, on the session that its runs
+get.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Events by an asset under Dagster's own Delta IO manager: JSONL files read with Polars, written as a whole table.
+"""Events by an asset under Dagster's own Delta IO manager: JSONL files read with Polars, written as a whole
+table.
 
-It overwrites what an asset (or a partition of it) has, or appends: it has no upsert, so that an increment is for the asset to
-work out. To be run by the Python of its environment.
+It overwrites what an asset (or a partition of it) has, or appends: it has no upsert, so that an increment is
+for the asset to work out. To be run by the Python of its environment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Events by delta-rs, by hand: JSONL files read and merged by id into a Delta table, partitioned by day.
 
-No figures of what was refused, no repeats inside a load (a key that comes twice is inserted twice), no memory of which files
-were read: the caller names them. To be run by the Python of delta-rs' environment.
+No figures of what was refused, no repeats inside a load (a key that comes twice is inserted twice), no memory
+of which files were read: the caller names them. To be run by the Python of delta-rs' environment.
 """
 
 from __future__ import annotations

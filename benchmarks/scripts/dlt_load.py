@@ -1,7 +1,8 @@
-"""Events by dlt, as its documentation has it: JSONL files that are new since the last run, merged by id into a Delta table.
+"""Events by dlt, as its documentation has it: JSONL files that are new since the last run, merged by id into
+a Delta table.
 
-dlt's upsert does not drop repeats inside a load (the next merge would fail on them), so its ids are unique. To be run by the
-Python of dlt's environment.
+dlt's upsert does not drop repeats inside a load (the next merge would fail on them), so its ids are unique.
+To be run by the Python of dlt's environment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Ticks of the landing sensor without news and with, then one incremental run over a day with a new file, in a process that is warm.
+"""Ticks of the landing sensor without news and with, then one incremental run over a day with a new file, in
+a process that is warm.
 
-Warm by the same work on a platform of its own first, whose tables have checkpoints: what a process pays once, such as
-loading the code that reads one, does not hide what a long history costs.
+Warm by the same work on a platform of its own first, whose tables have checkpoints: what a process pays once,
+such as loading the code that reads one, does not hide what a long history costs.
 The tables measured are not touched before, so their logs are read as a new run reads them.
 """
 
@@ -55,7 +56,8 @@ def main() -> None:
 
 
 def _ticks(name: str, settings: Settings, expected: dt.date | None) -> None:
-    """Evaluate the sensor as its daemon does, but with Dagster's own records in memory; the mark has the mean of a tick.
+    """Evaluate the sensor as its daemon does, but with Dagster's own records in memory; the mark has the mean
+    of a tick.
 
     Raises:
         RuntimeError: it does not ask for a run over the one day expected, or asks for one where none is.
@@ -83,7 +85,8 @@ def _ticks(name: str, settings: Settings, expected: dt.date | None) -> None:
                 raise RuntimeError(f"{name}, the sensor asks for {asked} and says {result.skip_reason}")
             return result.cursor
 
-        # What the first ticks of a daemon do is paid once, each up to so many days; the next ones go on from their cursor.
+        # What the first ticks of a daemon do is paid once, each up to so many days; the next ones go on from
+        # their cursor.
         cursor = tick(look(look(None).cursor).cursor)
         wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(TICKS):

@@ -1,4 +1,6 @@
-"""What the machine itself gains by a second core: the same plain Python work by one process, or by one for each core."""
+"""What the machine itself gains by a second core: the same plain Python work by one process, or by one for
+each core.
+"""
 
 from __future__ import annotations
 

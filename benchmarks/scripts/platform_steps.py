@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def platform(home: Path, landing: Path, domains: int = 1) -> Settings:
-    """A platform with the default settings, for a landing folder whose files are finished, in one domain or several."""
+    """A platform with the default settings, for a landing folder whose files are finished, in one domain or
+    several.
+    """
     settings = Settings(home=home, landing=LandingSettings(path=landing, settle_seconds=0))
     if domains == 1:
         return settings

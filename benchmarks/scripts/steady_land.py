@@ -1,7 +1,7 @@
 """Lands files of events at a steady rate, one a second, each under its name at once; notes when it did.
 
-Ids begin with random digits, so that they come in no order; they end with the number of their file, by which each
-event's latency is known. Time is the machine's monotonic clock, right after the file got its name.
+Ids begin with random digits, so that they come in no order; they end with the number of their file, by which
+each event's latency is known. Time is the machine's monotonic clock, right after the file got its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Any
 from benchmarks.scripts.arguments import arguments
 
 READY, LANDED = "ready", "landed.json"
-"""Files beside the landing folder: of the follower, when it can begin; of this script, when each file was landed."""
+"""Files beside the landing folder: of the follower, when it can begin; of this script, when each file was
+landed.
+"""
 _ORDERS = 1_000_000
 
 

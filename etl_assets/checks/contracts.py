@@ -31,7 +31,8 @@ def contract_check(contract: TableContract, settings: Settings) -> dg.AssetCheck
     @dg.asset_check(
         asset=contract.name,
         name="contract",
-        description=f"The rows that the newest commit wrote keep every rule of the contract of {contract.name}.",
+        description="The rows that the newest commit wrote keep every rule of the contract of"
+        f" {contract.name}.",
     )
     def check(context: dg.AssetCheckExecutionContext, spark: SparkResource) -> dg.AssetCheckResult:
         table = platform_table(contract.name, settings.placement().reader())

@@ -24,7 +24,8 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines.")
 def doctor(as_json: bool) -> None:
-    """Check Java, Delta's jars, packages, disk, settings, write access, clock, locks and the Dagster instance.
+    """Check Java, Delta's jars, packages, disk, settings, write access, clock, locks and the Dagster
+    instance.
 
     Changes nothing. Exit code 1 if a check fails; warnings do not count.
     """

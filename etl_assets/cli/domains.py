@@ -24,8 +24,8 @@ def domains() -> None:
 def list_(as_json: bool) -> None:
     """Show every domain: its health, what it leads, and how far each of its replicas is behind.
 
-    The last line says whether losing any one domain now would lose anything. Exit code 1 if it would, or if a domain
-    cannot be used.
+    The last line says whether losing any one domain now would lose anything. Exit code 1 if it would, or if a
+    domain cannot be used.
     """
     from etl_assets.observability.domain_states import domain_states, one_loss
     from etl_assets.settings import load_installation
@@ -47,9 +47,11 @@ def list_(as_json: bool) -> None:
 @domains.command()
 @click.argument("name")
 def probe(name: str) -> None:
-    """Write and read under a domain's root now, and say what is wrong. Exit code 1 if the root cannot be used.
+    """Write and read under a domain's root now, and say what is wrong. Exit code 1 if the root cannot be
+    used.
 
-    Counts like a probe of the sensor: a domain that was given up is back after several in a row that went well.
+    Counts like a probe of the sensor: a domain that was given up is back after several in a row that went
+    well.
     """
     from etl_assets.placement.domain_registry import AdminState
 
@@ -60,7 +62,8 @@ def probe(name: str) -> None:
         click.echo(f"{name}: {health.state}, {why}")
     elif standing is not AdminState.IN_USE:
         click.echo(
-            f"{name}: healthy; {standing.value} by an operator, `etl-assets domains heal {name}` puts it back to use"
+            f"{name}: healthy; {standing.value} by an operator, `etl-assets domains heal {name}` puts it"
+            " back to use"
         )
     else:
         click.echo(f"{name}: healthy, can be used")
@@ -80,7 +83,9 @@ def fail(name: str) -> None:
 @domains.command()
 @click.argument("name")
 def drain(name: str) -> None:
-    """Place no further stage in a domain, before maintenance; its replicas are kept up as long as it answers."""
+    """Place no further stage in a domain, before maintenance; its replicas are kept up as long as it
+    answers.
+    """
     from etl_assets.placement.domain_registry import AdminState
 
     _set(name, AdminState.DRAINED)

@@ -38,5 +38,6 @@ def list_command(sink: str | None, as_json: bool) -> None:
         owner = f"{each.owner_process} in {each.owner_domain}"
         fenced = ", fenced: the next one that asks gets it" if each.is_fenced else ""
         click.echo(
-            f"{each.sink} {each.key}: attempt {each.attempt}, for {age.total_seconds():,.0f} s by {owner}{fenced}"
+            f"{each.sink} {each.key}: attempt {each.attempt}, for {age.total_seconds():,.0f} s by"
+            f" {owner}{fenced}"
         )

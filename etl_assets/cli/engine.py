@@ -24,7 +24,8 @@ _TRY_AGAIN_SECONDS = 60.0
 
 
 @click.command(
-    epilog="\b\nExamples:\n  etl-assets engine            # in the foreground, until Ctrl-C\n  etl-assets engine --status"
+    epilog="\b\nExamples:\n  etl-assets engine            # in the foreground, until Ctrl-C\n  etl-assets"
+    " engine --status"
 )
 @click.option("--status", "only_status", is_flag=True, help="Say whether one is there, and stop.")
 def engine(only_status: bool) -> None:

@@ -35,7 +35,8 @@ def hold_home(home: Path) -> None:
         os.close(opened)
         raise DevRunning(
             f"{holder} runs `etl-assets dev` on {home} already",
-            fix="open its UI, or end it first (`kill` and its process id); another installation has another ETL_ASSETS_HOME",
+            fix="open its UI, or end it first (`kill` and its process id); another installation has another"
+            " ETL_ASSETS_HOME",
             home=home,
         ) from None
     os.set_inheritable(opened, True)

@@ -123,7 +123,8 @@ def finish(settings: Settings, assets: Sequence[str]) -> None:
     days = {day for name in assets for day in behind.get(name, ())}
     if days:
         say(
-            f"{len(days):,} days of {', '.join(name for name in assets if name in behind)} are still to be made"
+            f"{len(days):,} days of {', '.join(name for name in assets if name in behind)} are still to be"
+            " made"
         )
         _run(settings, assets, days)
 

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     "--record",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Corrected content for one letter: the whole event if ingest refused it, the payload alone if normalize did, the whole record of a declared pipeline.",
+    help="Corrected content for one letter: the whole event if ingest refused it, the payload alone if"
+    " normalize did, the whole record of a declared pipeline.",
 )
 @click.option("--all-open", is_flag=True, help="All open letters that the options below name, as they came.")
 @click.option("--reason", type=REASON, metavar="REASON", help="With --all-open: refused for this reason.")
@@ -172,8 +173,8 @@ def _replay(
 def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:
     """Run the stages that read the replays.
 
-    A replay to a source runs the assets of its pipeline; another one runs the stage that takes it, and all that
-    is made from its table.
+    A replay to a source runs the assets of its pipeline; another one runs the stage that takes it, and all
+    that is made from its table.
     """
     from etl_assets.instance import open_instance
     from etl_assets.runs import materialize_days

@@ -107,8 +107,10 @@ class Rows:
         names = self._result.schema.names
         if twice := [name for name, count in Counter(names).items() if count > 1]:
             raise QueryRefused(
-                f"{len(twice)} names are those of several columns of the result, and JSON has a name once: {', '.join(twice)}",
-                fix="list the columns instead of *, and name them apart: SELECT a.event_id AS first, b.event_id AS second",
+                f"{len(twice)} names are those of several columns of the result, and JSON has a name once:"
+                f" {', '.join(twice)}",
+                fix="list the columns instead of *, and name them apart: SELECT a.event_id AS first,"
+                " b.event_id AS second",
             )
         return (dict(zip(names, row, strict=True)) for row in self)
 

@@ -42,7 +42,8 @@ def say_what_is_left(unsettled: int, *, settle_seconds: float) -> None:
     ready = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=settle_seconds)
     verb = "is still being written and was" if unsettled == 1 else "are still being written and were"
     say(
-        f"{_files(unsettled)} {verb} not read: run again after {ready:%H:%M:%S} UTC, or {settle_seconds:g} s after the last change"
+        f"{_files(unsettled)} {verb} not read: run again after {ready:%H:%M:%S} UTC, or {settle_seconds:g} s"
+        " after the last change"
     )
 
 

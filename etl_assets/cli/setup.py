@@ -10,7 +10,8 @@ import click
 def setup(check: bool) -> None:
     """Bring Java, Delta's two jars and the archive of classes where they are missing, once for each machine.
 
-    Java is installed by apt-get, as root or with a sudo that asks nothing; elsewhere the command to run is named.
+    Java is installed by apt-get, as root or with a sudo that asks nothing; elsewhere the command to run is
+    named.
     """
     from etl_assets.runtime import machine
 

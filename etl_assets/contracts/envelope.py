@@ -73,7 +73,8 @@ class BadRecord:
 
 
 Record = bytes | CutLine | BadRecord | dict[str, Any]
-"""A record of a file: its JSON text, or the values of its fields; or what is left of one that is no record."""
+"""A record of a file: its JSON text, or the values of its fields; or what is left of one that is no record.
+"""
 
 
 class ValidatedLine(NamedTuple):
@@ -227,7 +228,8 @@ def _time(value: Any, latest_micros: int, limits: Limits) -> int:
     if not limits.earliest_micros <= micros < latest_micros:
         raise Refused(
             DeadLetterReason.TIMESTAMP_OUT_OF_RANGE,
-            f"timestamp is not between {_show(limits.earliest_micros)} and {_show(latest_micros)}, the end of the day"
+            f"timestamp is not between {_show(limits.earliest_micros)} and {_show(latest_micros)}, the end"
+            " of the day"
             " the record arrived on and the allowed clock skew",
         )
     return micros

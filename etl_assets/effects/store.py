@@ -270,8 +270,10 @@ class EffectStore:
     def _expect_same(self, effect: Effect | None, key: str, content: str) -> None:
         if effect is not None and effect.fingerprint != content:
             raise EffectKeyReused(
-                f"the key {key!r} of {self._sink} stands for another content ({effect.fingerprint[:12]}, not {content[:12]})",
-                fix="name effects by keys that no other content can have, such as an event id or a batch with its version",
+                f"the key {key!r} of {self._sink} stands for another content ({effect.fingerprint[:12]}, not"
+                f" {content[:12]})",
+                fix="name effects by keys that no other content can have, such as an event id or a batch"
+                " with its version",
                 sink=self._sink,
                 key=key,
             )
@@ -289,7 +291,8 @@ class EffectStore:
 
     def _in_progress(self, effect: Effect) -> EffectInProgress:
         return EffectInProgress(
-            f"the effect {effect.key!r} of {self._sink} is being done by {effect.owner_process} in {effect.owner_domain}",
+            f"the effect {effect.key!r} of {self._sink} is being done by {effect.owner_process} in"
+            f" {effect.owner_domain}",
             fix=f"wait: if it stays as it is for {self._expires_seconds:g} s it is taken over",
             sink=self._sink,
             key=effect.key,

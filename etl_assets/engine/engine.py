@@ -8,8 +8,8 @@ the children end with it (`parent.py`), and their runs are noticed as lost.
 **When Spark is replaced.** A run that did not succeed, above all one that was killed or cancelled, may have
 left work in Spark that still writes. No query of Spark can prove that such work has ended. So no further run
 gets that Spark, and it is killed once the last run on it is over. Until then the table's writer lock holds
-the next writer off, which waits for that very JVM (`delta/write/lock.py`). Spark is also replaced when it dies,
-does not answer, or has grown too large.
+the next writer off, which waits for that very JVM (`delta/write/lock.py`). Spark is also replaced when it
+dies, does not answer, or has grown too large.
 """
 
 from __future__ import annotations

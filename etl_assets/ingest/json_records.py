@@ -1,7 +1,7 @@
 """Records that are JSON objects of any fields: the source of a declared pipeline.
 
-Which columns a record has, and of which types, is for the pipeline's table to say. Here a record is kept as it
-came, in canonical form, under an id.
+Which columns a record has, and of which types, is for the pipeline's table to say. Here a record is kept as
+it came, in canonical form, under an id.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class JsonRecords:
     """JSON objects, or values that a format reads as such.
 
     A record's id is the values of its id fields; a number has one id however it is spelled, and a text of the
-    same characters has it too. Without id fields it is the record's place, by file and position, and its content, so
-    that a file that is read again adds nothing but its new and its changed records. A replayed dead letter has an id
-    of its own: it corrects a record, and does not contradict it.
+    same characters has it too. Without id fields it is the record's place, by file and position, and its
+    content, so that a file that is read again adds nothing but its new and its changed records. A replayed
+    dead letter has an id of its own: it corrects a record, and does not contradict it.
 
     Attributes:
         id_fields: Fields that identify a record.

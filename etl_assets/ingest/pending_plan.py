@@ -49,7 +49,9 @@ class PendingPlan:
 
 
 def committed_batch(table: Table) -> int:
-    """Return the last batch of files in a source's table, from its log, without Spark. -1 if there is none."""
+    """Return the last batch of files in a source's table, from its log, without Spark. -1 if there is
+    none.
+    """
     snapshot = table.snapshot()
     return -1 if snapshot is None else snapshot.transaction_version(FILES)
 
@@ -87,8 +89,8 @@ def take_back(
 ) -> None:
     """Take the rejects of a pending plan out of the exceptions table, in one commit. No Spark.
 
-    Only the process that ingests may call this, in the domain that leads the source's table. Otherwise rejects of a
-    plan that is still carried out are lost.
+    Only the process that ingests may call this, in the domain that leads the source's table. Otherwise
+    rejects of a plan that is still carried out are lost.
 
     Raises:
         CommitConflict: the table changed in the meantime; nothing was written.

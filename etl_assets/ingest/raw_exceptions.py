@@ -1,4 +1,5 @@
-"""Records of a batch that do not become rows of the source's table: as a frame, or written by workers as data files.
+"""Records of a batch that do not become rows of the source's table: as a frame, or written by workers as data
+files.
 
 They are written like the rows (`raw_rows.py`). Each task reads only the columns it needs of its blocks'
 staged lines, holds a bounded part of them, and checks that it yields as many exceptions as were counted.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Records(Protocol):
     """The validation of a source's records. A value that workers of Spark get a copy of.
 
-    A validated record is a named tuple (`row_type`) with the fields that `staged` names, `fingerprint`, the id, and
-    `reason`, `error`, `record` and `record_encoding`, which only a rejected record has.
+    A validated record is a named tuple (`row_type`) with the fields that `staged` names, `fingerprint`, the
+    id, and `reason`, `error`, `record` and `record_encoding`, which only a rejected record has.
     """
 
     @property

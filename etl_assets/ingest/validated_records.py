@@ -88,7 +88,9 @@ def judge_lines(
 
 
 def events_to_arrow(judged: Sequence[JudgedLines], records: Records) -> pa.Table:
-    """Return the accepted records among validated ones, in order: their places, and the columns of their source."""
+    """Return the accepted records among validated ones, in order: their places, and the columns of their
+    source.
+    """
     import pyarrow as pa
 
     columns = _columns([row for lines in judged for row in lines.events], records)

@@ -87,7 +87,8 @@ class EventContract:
         versions = tuple(upcaster.from_version for upcaster in self.upcasters)
         if versions != tuple(range(1, self.newest_version)):
             raise ContractError(
-                f"the event contract for {self.status} knows version {self.newest_version} and has upcasters from"
+                f"the event contract for {self.status} knows version {self.newest_version} and has upcasters"
+                " from"
                 f" {versions or 'none'}",
                 fix="give one upcaster for each version below the newest, in order",
             )

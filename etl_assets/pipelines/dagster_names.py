@@ -1,9 +1,10 @@
 """Which names and owners Dagster accepts.
 
-A declaration is checked for them before Dagster sees it: one name that Dagster refuses would keep the assets of
-all pipelines from being loaded. A test compares the names with Dagster's own.
+A declaration is checked for them before Dagster sees it: one name that Dagster refuses would keep the assets
+of all pipelines from being loaded. A test compares the names with Dagster's own.
 
-Belongs here: what Dagster refuses. Does not belong here: the form of names that the platform asks for (`spec.py`).
+Belongs here: what Dagster refuses. Does not belong here: the form of names that the platform asks for
+(`spec.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 import keyword
 import re
 
-_WORDS = "context conf config meta arg_dict dict input_arg_dict output_arg_dict int str float bool input output type"
+_WORDS = (
+    "context conf config meta arg_dict dict input_arg_dict output_arg_dict int str float bool input output"
+    " type"
+)
 RESERVED = frozenset({*_WORDS.split(), *keyword.kwlist})
 """Names that no asset can have."""
 FAILURE_DOMAINS = "failure_domains"

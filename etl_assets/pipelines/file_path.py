@@ -1,4 +1,5 @@
-"""The path of a source of files: a folder, perhaps `{day}`, and a pattern of file names, which also says the format.
+"""The path of a source of files: a folder, perhaps `{day}`, and a pattern of file names, which also says the
+format.
 
 Belongs here: what a path may be, and what its parts mean. Does not belong here: files (`sources/landing.py`).
 """
@@ -107,9 +108,13 @@ def _problem_of_name(name: str) -> str:
         return "it names no files; add a pattern of their names, such as `landing/suppliers/*.csv`"
     if _UNFINISHED.match(name):
         return (
-            "such names are those of unfinished files, which are not read; name files that neither begin with `.` or `_` nor"
+            "such names are those of unfinished files, which are not read; name files that neither begin"
+            " with `.` or `_` nor"
             " end with .tmp, .part or .inprogress"
         )
     if plain.endswith(_OTHER_COMPRESSION):
-        return "files are decompressed by gzip only; let their names end with .gz, or write them without compression"
+        return (
+            "files are decompressed by gzip only; let their names end with .gz, or write them without"
+            " compression"
+        )
     return ""

@@ -16,7 +16,9 @@ from etl_assets.pipelines.transform_specs import PythonTransform
 
 
 def function_problems(file: PipelineFile) -> Iterator[Problem]:
-    """Yield a problem for each function of a pipeline that is not there. What its module prints goes to stderr."""
+    """Yield a problem for each function of a pipeline that is not there. What its module prints goes to
+    stderr.
+    """
     for index, transform in enumerate(() if file.spec is None else file.spec.transforms):
         if isinstance(transform, PythonTransform):
             yield from _problems(file, ("transforms", index, "function"), transform.function)

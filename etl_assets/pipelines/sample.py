@@ -2,8 +2,8 @@
 
 Types are guessed conservatively: a guess that is too narrow makes dead letters, and a text never does.
 
-Belongs here: looking at one file for a new declaration. Does not belong here: reading a source (`sources/`), and
-the text of the declaration (`starting_file.py`).
+Belongs here: looking at one file for a new declaration. Does not belong here: reading a source (`sources/`),
+and the text of the declaration (`starting_file.py`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ class KeptValues:
 
 
 KeepRows = Callable[["FailureDomain", Sequence[dt.date]], Sequence[KeptValues]]
-"""The rows of some days that stay, from the domain whose tables are undone. A row stays for any of the values."""
+"""The rows of some days that stay, from the domain whose tables are undone. A row stays for any of the
+values.
+"""
 KeepFacts = Callable[["Table", int], Mapping[str, Any]]
 """The facts of an older version's commit that the commit of an undo repeats."""
 

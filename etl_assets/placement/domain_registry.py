@@ -172,7 +172,8 @@ class DomainRegistry:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(
                 f"{self.file} is not what `etl-assets` wrote there: {error}",
-                fix="correct it, or restore it from a backup; without it the roots of all domains are taken as they are",
+                fix="correct it, or restore it from a backup; without it the roots of all domains are taken"
+                " as they are",
                 field=str(self.file),
             ) from error
 

@@ -142,7 +142,8 @@ class Placement:
         raise DomainUnavailable(
             f"no failure domain can run stage {stage}{f' of {table}' if table else ''}:"
             f" {told or 'the placement policy allows none'}",
-            fix="bring one of them back (`etl-assets domains list`, `heal`), or allow another in `placement_policy`",
+            fix="bring one of them back (`etl-assets domains list`, `heal`), or allow another in"
+            " `placement_policy`",
             table=table,
             stage=stage.value,
             domain=next(iter(problems), None),
@@ -180,7 +181,8 @@ class Placement:
         allowed = tuple(each.name for each in self._leaders() if self.policy.allows(stage, each.name))
         raise DomainUnavailable(
             f"the placement policy does not allow stage {stage} of {table} in {domain}",
-            fix=f"run it in {' or '.join(allowed) or 'no domain: the policy allows none'}, or change `placement_policy`",
+            fix=f"run it in {' or '.join(allowed) or 'no domain: the policy allows none'}, or change"
+            " `placement_policy`",
             table=table,
             stage=stage.value,
             domain=domain,
@@ -204,7 +206,8 @@ class Placement:
         if len(self.sites) > 1 or not (Path(site.root) / REGISTERS).is_dir():
             return None
         return (
-            f"its tables are mirrored over several failure domains, and the platform file names one ({site.root}):"
+            "its tables are mirrored over several failure domains, and the platform file names one"
+            f" ({site.root}):"
             " name the others again"
         )
 

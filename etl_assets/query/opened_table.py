@@ -61,8 +61,10 @@ class OpenedTable:
             return DeltaTable(self.uri, version=self.version)
         except (DeltaError, OSError) as error:
             raise StorageFailed(
-                f"the log of {self.name} in {self.uri} cannot be read at version {self.version}: {' '.join(str(error).split())}",
-                fix="open the table again, if it was moved or repaired meanwhile; `etl-assets tables verify` names what is wrong with"
+                f"the log of {self.name} in {self.uri} cannot be read at version {self.version}:"
+                f" {' '.join(str(error).split())}",
+                fix="open the table again, if it was moved or repaired meanwhile; `etl-assets tables verify`"
+                " names what is wrong with"
                 " a mirrored table",
                 table=self.name,
                 domain=self.domain,

@@ -58,7 +58,8 @@ def _watch(root: Path, timeout_seconds: float, done: threading.Event, end: Calla
         in_vain = in_vain + 1 if _hangs(root, store, timeout_seconds) else 0
         if in_vain >= LOOKS_IN_VAIN and not done.is_set():
             logger.critical(
-                "%s has not answered for more than %g s, and Spark with it. This process ends; its run is started again, and"
+                "%s has not answered for more than %g s, and Spark with it. This process ends; its run is"
+                " started again, and"
                 " placed in another failure domain that is allowed",
                 root,
                 timeout_seconds,

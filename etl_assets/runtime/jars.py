@@ -185,7 +185,8 @@ def _not_fetched(folder: Path, reason: str) -> RuntimeMissing:
     return RuntimeMissing(
         f"Delta's jars could not be fetched: {reason}",
         fix=(
-            f"with a network, run `{_SETUP_COMMAND}` again ({IVY_SETTINGS.name} names an Ivy settings file for a "
+            f"with a network, run `{_SETUP_COMMAND}` again ({IVY_SETTINGS.name} names an Ivy settings file"
+            " for a "
             f"private mirror); without one, put into {folder} from Maven: {wanted}"
         ),
         folder=folder,
@@ -200,7 +201,8 @@ def _ivy_module() -> str:
     )
     return (
         '<ivy-module version="2.0"><info organisation="etl-assets" module="jars"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+        "<configurations><conf"
+        f' name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
     )
 
 
@@ -211,7 +213,8 @@ def _ivy_jar() -> Path:
             return jar
     raise RuntimeMissing(
         "pyspark, or the Ivy among its jars, is not installed",
-        fix="install the package again with its dependencies: `make setup` in a checkout, or its wheel by pip",
+        fix="install the package again with its dependencies: `make setup` in a checkout, or its wheel by"
+        " pip",
     )
 
 

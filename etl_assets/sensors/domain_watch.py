@@ -23,7 +23,8 @@ def domain_watch_sensor(settings: Settings) -> dg.SensorDefinition:
         name="domain_watch",
         minimum_interval_seconds=max(INTERVAL_SECONDS, settings.runs.sensor_interval_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Writes an alert when the disk of the tables is gone, and when it is back. On by default.",
+        description="Writes an alert when the disk of the tables is gone, and when it is back. On by"
+        " default.",
     )
     def domain_watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         placement = settings.placement()

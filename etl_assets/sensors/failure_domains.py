@@ -45,7 +45,8 @@ def failure_domains_asset(settings: Settings) -> dg.AssetSpec:
     return dg.AssetSpec(
         ASSET,
         description=(
-            "The failure domains: health, which tables each leads, how far each replica is behind, and whether losing any"
+            "The failure domains: health, which tables each leads, how far each replica is behind, and"
+            " whether losing any"
             " one of them now would lose anything. Observed by the sensor of the same name."
         ),
         owners=list(settings.owners),

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.sensors.alerts import AlertKind, run_was_reported, write_alert
 from etl_assets.settings import Settings
 
@@ -28,6 +29,9 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
     return run_failures
 
 
+_RANGE = (ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG)
+
+
 def _alert(context: dg.RunFailureSensorContext) -> dict[str, str]:
     run = context.dagster_run
     step = next(iter(context.get_step_failure_events()), None)
@@ -39,8 +43,7 @@ def _alert(context: dg.RunFailureSensorContext) -> dict[str, str]:
     return {
         "run_id": run.run_id,
         "job": run.job_name,
-        "partition": run.tags.get("dagster/partition")
-        or f"{run.tags.get('dagster/asset_partition_range_start', '')}..{run.tags.get('dagster/asset_partition_range_end', '')}",
+        "partition": run.tags.get("dagster/partition") or "..".join(run.tags.get(tag, "") for tag in _RANGE),
         "step": step.step_key if step is not None and step.step_key else "",
         "error": (text or context.failure_event.message or "the run failed").strip()[:2_000],
     }

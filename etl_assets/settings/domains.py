@@ -40,7 +40,8 @@ class DomainSettings(Section):
     role: Annotated[
         Role,
         Field(
-            description="voter: data, counts for a majority, may lead; witness: counts, holds no data; learner: data,"
+            description="voter: data, counts for a majority, may lead; witness: counts, holds no data;"
+            " learner: data,"
             " does not count"
         ),
     ] = Role.VOTER
@@ -54,11 +55,13 @@ class DomainSettings(Section):
             return value
         if value.startswith("gs://"):
             raise ValueError(
-                "Google Cloud Storage is not among the stores whose conditional writes were tried: use a folder, s3://bucket/prefix"
+                "Google Cloud Storage is not among the stores whose conditional writes were tried: use a"
+                " folder, s3://bucket/prefix"
                 " or az://container/prefix"
             )
         raise ValueError(
-            "it is neither a folder nor s3://bucket/prefix nor az://container/prefix; credentials and options come by the"
+            "it is neither a folder nor s3://bucket/prefix nor az://container/prefix; credentials and"
+            " options come by the"
             " store's environment variables"
         )
 

@@ -54,14 +54,16 @@ class SparkSettings(Section):
     start: Annotated[
         JvmStart,
         Field(
-            description="what a local Spark compiles: quick: little, for runs of seconds; full: all it can, which pays after"
+            description="what a local Spark compiles: quick: little, for runs of seconds; full: all it can,"
+            " which pays after"
             " a minute; auto: quick where a run's landing files are small"
         ),
     ] = JvmStart.AUTO
     config: Annotated[
         dict[str, str],
         Field(
-            description="further Spark settings; a secret only by the name of an environment variable: `${env.NAME}` for"
+            description="further Spark settings; a secret only by the name of an environment variable:"
+            " `${env.NAME}` for"
             " those that begin with `spark.hadoop.`, `${env:NAME}` for others"
         ),
     ] = {}  # noqa: RUF012 - pydantic gives each instance its own
@@ -76,7 +78,8 @@ class SparkSettings(Section):
     def _without_token(cls, value: str) -> str:
         if "token=" in value:
             raise ValueError(
-                "it holds a token: take it out, and set the environment variable SPARK_CONNECT_AUTHENTICATE_TOKEN"
+                "it holds a token: take it out, and set the environment variable"
+                " SPARK_CONNECT_AUTHENTICATE_TOKEN"
             )
         return value
 
@@ -95,7 +98,8 @@ class SparkSettings(Section):
             sign = "." if key.startswith("spark.hadoop.") else ":"
             if is_secret(key) and not re.fullmatch(rf"\$\{{env[{sign}]\w+\}}", value[key]):
                 raise ValueError(
-                    f"{key} is a secret: put it into an environment variable, and write `${{env{sign}NAME}}` here"
+                    f"{key} is a secret: put it into an environment variable, and write `${{env{sign}NAME}}`"
+                    " here"
                 )
         return value
 

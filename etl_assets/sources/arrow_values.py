@@ -1,7 +1,8 @@
 """Values of Arrow arrays as JSON has them.
 
-Times are texts as in ISO 8601, with the digits that they need: one time has one text, whatever its unit. Times with a
-zone are in UTC. Bytes are base64. A number is a decimal with the digits that identify it at its own precision.
+Times are texts as in ISO 8601, with the digits that they need: one time has one text, whatever its unit.
+Times with a zone are in UTC. Bytes are base64. A number is a decimal with the digits that identify it at its
+own precision.
 
 Belongs here: every type that a Parquet file can have. Does not belong here: reading files (`formats.py`).
 """

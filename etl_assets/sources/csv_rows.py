@@ -37,9 +37,10 @@ class _Quotes(Enum):
 def rows_of(lines: Iterable[bytes | CutLine], held_bytes: int, delimiter: bytes) -> Iterator[Row]:
     """Yield the rows of a file.
 
-    A row whose quotes are wrong, or open at the end of the file or after `held_bytes`, is its first line only: the lines
-    after it are rows again. In these, a quote within a value that is not quoted is an error too: such a line
-    may be a part of the wrong row. So no line is looked at more than three times, and a wrong row becomes no other record.
+    A row whose quotes are wrong, or open at the end of the file or after `held_bytes`, is its first line
+    only: the lines after it are rows again. In these, a quote within a value that is not quoted is an error
+    too: such a line may be a part of the wrong row. So no line is looked at more than three times, and a
+    wrong row becomes no other record.
     """
     again: deque[bytes | CutLine] = deque()
     source = iter(lines)

@@ -4,8 +4,8 @@ A format reads a block of a file as lists of records. Each record has a position
 what is before it in the file, and on nothing else. A line without a record (a header, a further line of a
 row) is an empty text, so that records count as the lines of an editor do.
 
-Belongs here: from bytes to records. Does not belong here: which files to read (`landing.py`), which lines are a row
-(`csv_rows.py`), values of Arrow (`arrow_values.py`), and what a record must be (`ingest/`).
+Belongs here: from bytes to records. Does not belong here: which files to read (`landing.py`), which lines are
+a row (`csv_rows.py`), values of Arrow (`arrow_values.py`), and what a record must be (`ingest/`).
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class JsonLines:
 class Csv:
     """Comma-separated values with a header, as RFC 4180 has them. Positions are lines, counted from 0.
 
-    A row that takes several lines has the position of its first one. Every value is text; `null_value` stands for
-    none. A row with another number of values than the header has names, with a quote that is not closed, or not in
-    UTF-8, is no record; the rows after it are. Lines of white space are left out.
+    A row that takes several lines has the position of its first one. Every value is text; `null_value` stands
+    for none. A row with another number of values than the header has names, with a quote that is not closed,
+    or not in UTF-8, is no record; the rows after it are. Lines of white space are left out.
     """
 
     delimiter: str = ","
@@ -155,7 +155,8 @@ class Csv:
             return names
         raise SourceUnreadable(
             f"{path!r} has a first line, which should be a CSV header, that {why}",
-            fix="give the file a header with a name of its own for each column, or move the file out of the folder",
+            fix="give the file a header with a name of its own for each column, or move the file out of the"
+            " folder",
             file=path,
         )
 

@@ -52,9 +52,11 @@ def blocks_of(path: str, size: int, most_bytes: int) -> Iterator[Block]:
 
 
 def read_lines(block: Block, held_bytes: int) -> Generator[tuple[int, list[bytes | CutLine]]]:
-    """Yield the lines of a block, in lists of at most about a megabyte, with the byte at which each list begins.
+    """Yield the lines of a block, in lists of at most about a megabyte, with the byte at which each list
+    begins.
 
-    Line feeds and the file's byte order mark are removed. In a compressed file, bytes are those of its content.
+    Line feeds and the file's byte order mark are removed. In a compressed file, bytes are those of its
+    content.
 
     Args:
         block: The block.

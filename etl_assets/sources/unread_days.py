@@ -128,7 +128,8 @@ class Watched:
             yield f"{self.left} more {'day is' if self.left == 1 else 'days are'} looked into next time"
         if self.set_aside:
             yield (
-                f"not read yet because of unfinished files' names (`.` or `_` first, .tmp, .part, .inprogress):"
+                "not read yet because of unfinished files' names (`.` or `_` first, .tmp, .part,"
+                " .inprogress):"
                 f" {self.set_aside:,}"
             )
         if self.changed:

@@ -2,8 +2,8 @@
 
 The rows stay as they are, and so do the cursors of readers.
 
-Belongs here: planning and committing. Does not belong here: which files are worth it (`delta/maintenance/compaction.py`),
-and when (`jobs/compaction.py`).
+Belongs here: planning and committing. Does not belong here: which files are worth it
+(`delta/maintenance/compaction.py`), and when (`jobs/compaction.py`).
 """
 
 from __future__ import annotations

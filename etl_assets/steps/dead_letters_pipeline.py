@@ -22,8 +22,8 @@ def dead_letters_pipeline(pipelines: Sequence[Pipeline]) -> Pipeline:
     stages = [stage for pipeline in pipelines for stage in pipeline.stages]
     rejects = [stage.rejects for stage in stages if stage.rejects is not None]
     names = tuple(contract.name for contract in rejects)
-    # What a stage accepts closes a dead letter, so the table follows these tables as well. A day without rejects
-    # has no dead letters, and leaves no cursor.
+    # What a stage accepts closes a dead letter, so the table follows these tables as well. A day without
+    # rejects has no dead letters, and leaves no cursor.
     accepted = tuple(
         stage.name for stage in stages if stage.rejects is not None and (stage.source or stage.takes_replays)
     )
@@ -45,8 +45,8 @@ def dead_letters_pipeline(pipelines: Sequence[Pipeline]) -> Pipeline:
 def _kept(domain: FailureDomain, days: Sequence[dt.date]) -> Sequence[KeptValues]:
     """Return the rows that an undo leaves.
 
-    Dead letters that an operator discarded stay discarded. Those of a pipeline whose file is gone, or broken, could
-    not be made again.
+    Dead letters that an operator discarded stay discarded. Those of a pipeline whose file is gone, or broken,
+    could not be made again.
     """
     from etl_assets.observability.rows import find_rows
     from etl_assets.steps.step import platform_table

@@ -77,7 +77,8 @@ def conversion(type_: ScalarType | DecimalType, text: str, *, is_number: str) ->
             trimmed = _trimmed(text)
             number = f"try_cast({trimmed} AS DOUBLE)"
             return TypeConversion(
-                sql=f"CASE WHEN {trimmed} RLIKE {string_literal(_DOUBLE)} AND abs({number}) < double('Infinity') THEN {number} END",
+                sql=f"CASE WHEN {trimmed} RLIKE {string_literal(_DOUBLE)} AND abs({number}) <"
+                f" double('Infinity') THEN {number} END",
                 expected="a number",
             )
     raise AssertionError(type_)
@@ -93,9 +94,11 @@ def _decimal(type_: DecimalType, text: str) -> TypeConversion:
     # Zeros at the end of a fraction change nothing. Other digits beyond the scale would be rounded away.
     pattern = f"^[+-]?[0-9]+([.](?=[0-9])[0-9]{{0,{type_.scale}}}0*)?(?!(?s:.))"
     return TypeConversion(
-        sql=f"CASE WHEN {trimmed} RLIKE {string_literal(pattern)} THEN try_cast({trimmed} AS {type_.ddl}) END",
+        sql=f"CASE WHEN {trimmed} RLIKE {string_literal(pattern)} THEN try_cast({trimmed} AS {type_.ddl})"
+        " END",
         expected=(
-            f"a number of at most {type_.precision - type_.scale} digits before and {type_.scale} after the point"
+            f"a number of at most {type_.precision - type_.scale} digits before and {type_.scale} after the"
+            " point"
         ),
         needs_digits=True,
     )

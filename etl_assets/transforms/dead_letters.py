@@ -71,8 +71,8 @@ def current_letters(
     """Return the dead letters that have to be written, in their current state.
 
     A dead letter is closed once its record was accepted. A record is replayed to a source as a new one, and
-    accepted under the number of its attempt; a later stage may still reject it, under the same number. A stage
-    that takes replays itself has accepted the record when its table has its event.
+    accepted under the number of its attempt; a later stage may still reject it, under the same number. A
+    stage that takes replays itself has accepted the record when its table has its event.
 
     Args:
         incoming: `dead_letters_of` the exceptions read.

@@ -41,7 +41,8 @@ def find_duplicates(events: DataFrame, history: DataFrame | None) -> DataFrame:
     )
     is_known = F.col("known").isNotNull()
     met_again = F.expr(
-        "known.source = source AND known.source_position = source_position AND known.fingerprint = fingerprint"
+        "known.source = source AND known.source_position = source_position AND known.fingerprint ="
+        " fingerprint"
     )
     return ranked.where(is_known | (F.col("ordinal") != F.col("first.ordinal"))).select(
         "ordinal",

@@ -123,7 +123,8 @@ class _Batches:
         wrong += [name for name in found if name not in wanted]
         if wrong:
             raise SchemaMismatch(
-                f"{self.place}: the result has the columns {', '.join(found)}, and the declared ones are {', '.join(wanted)}",
+                f"{self.place}: the result has the columns {', '.join(found)}, and the declared ones are"
+                f" {', '.join(wanted)}",
                 fix=f"return each declared column once, and `{OFFSET}`; differing: {', '.join(wrong)}",
                 column=wrong[0],
             )

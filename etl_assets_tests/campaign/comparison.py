@@ -1,7 +1,7 @@
 """The tables of an installation beside the reference: every deviation, in words.
 
-Belongs here: reading tables by delta-rs and comparing them row by row. Does not belong here: what must be in them
-(`reference.py`, `judge.py`).
+Belongs here: reading tables by delta-rs and comparing them row by row. Does not belong here: what must be in
+them (`reference.py`, `judge.py`).
 """
 
 from __future__ import annotations
@@ -304,7 +304,8 @@ class Comparison:
                 if row["outcome"] != "duplicate" and row["source"] == LANDING:
                     exceptions[row["exception_id"]] = row
         known = self.reference.letters
-        # An undo makes the exceptions of normalize again, by then under the position they were handed in from.
+        # An undo makes the exceptions of normalize again, by then under the position they were handed in
+        # from.
         self._same_keys("dead_letters", letters.keys() - known.keys(), exceptions.keys() - known.keys())
         self._same_keys("dead_letters dealt with", letters.keys() & known.keys(), known)
         for letter_id in letters.keys() & known.keys():

@@ -1,7 +1,8 @@
-"""Landing files as producers leave them: odd names, every ending, compression, line ends; and what is not to be read.
+"""Landing files as producers leave them: odd names, every ending, compression, line ends; and what is not to
+be read.
 
-Belongs here: bytes and names. Does not belong here: what their lines say (`lines.py`), and which of them were read when
-(`reference.py`).
+Belongs here: bytes and names. Does not belong here: what their lines say (`lines.py`), and which of them were
+read when (`reference.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 BOM = b"\xef\xbb\xbf"
 _ENDINGS = (".jsonl", ".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
 _NAMES = (
-    "{}", "{} with spaces", "{}%20%41", "{}:1", "{}*[a]?", "{}{{x}}", "{}#&=+;,", "{}'\"`$(x)", "{}-ä-\u0308a",
-    "{}\u202e", "{}\U0001f600", "-{}", "={}", "{}\\n", "{}\tx", "{}\nx", "{}" + "n" * 180, "{}.jsonl", "{}.tmp.x", "~{}",
+    "{}", "{} with spaces", "{}%20%41", "{}:1", "{}*[a]?", "{}{{x}}", "{}#&=+;,", "{}'\"`$(x)",
+    "{}-ä-\u0308a",
+    "{}\u202e", "{}\U0001f600", "-{}", "={}", "{}\\n", "{}\tx", "{}\nx", "{}" + "n" * 180, "{}.jsonl",
+    "{}.tmp.x", "~{}",
     "{}.part.x", "{}|<>", "{}!^", "{}%", "{}%zz", "@{}",
 )  # fmt: skip
 

@@ -1,7 +1,8 @@
 """What one line is and what its payload is, in plain Python: the reference that the tables are compared with.
 
-Written from docs/events.md alone; imports nothing from the package. Where the docs leave open which of several reasons a
-record is refused for, all of them are allowed. Does not belong here: lines that repeat each other (`reference.py`).
+Written from docs/events.md alone; imports nothing from the package. Where the docs leave open which of
+several reasons a record is refused for, all of them are allowed. Does not belong here: lines that repeat each
+other (`reference.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What befalls a command from outside, and when: its whole group, its JVM or a worker killed, or put to sleep.
+"""What befalls a command from outside, and when: its whole group, its JVM or a worker killed, or put to
+sleep.
 
-Moments are of two sorts: after some time, and as soon as a table has a new commit or a new data file, so that kills come
-where something has just been written.
+Moments are of two sorts: after some time, and as soon as a table has a new commit or a new data file, so that
+kills come where something has just been written.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from contextlib import suppress
 from etl_assets_tests.commands.home import Home, Running, StepOutcome
 
 TABLES = (
-    "raw_events_exceptions", "raw_events", "normalized_orders_exceptions", "normalized_orders", "warehouse_rows",
+    "raw_events_exceptions", "raw_events", "normalized_orders_exceptions", "normalized_orders",
+    "warehouse_rows",
     "order_status_view", "dead_letters", "audit_log",
 )  # fmt: skip
 VICTIMS = ("group", "group", "command", "jvm", "worker", "asleep, then killed", "asleep for a while")

@@ -1,7 +1,8 @@
-"""Lines that a producer may write: good ones, repeated ones in other spellings, and everything that is to be refused.
+"""Lines that a producer may write: good ones, repeated ones in other spellings, and everything that is to be
+refused.
 
-Belongs here: one line at a time, from dice. Does not belong here: files and their names (`files.py`), and what is to
-become of a line (`judge.py`), which does not know how it was made.
+Belongs here: one line at a time, from dice. Does not belong here: files and their names (`files.py`), and
+what is to become of a line (`judge.py`), which does not know how it was made.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Lines:
         return _written(self._remembered(self._event(day), day))
 
     def corrected_event(self, day: dt.date) -> bytes:
-        """What an operator hands in for a record that ingest has refused: mostly an event, now and then no event again."""
+        """What an operator hands in for a record that ingest has refused: mostly an event, now and then no
+        event again.
+        """
         dice = self._dice
         if dice.random() < 0.2:
             return b'{"event_id":"still no event"}'
@@ -378,13 +381,17 @@ _KINDS = {
     "bad_payload": 16,
 }
 _GOOD_AMOUNTS = (
-    "12.50", "0", "0.00", "3", "0007.10", "9999999999999999.99", 5, Decimal("1.1"), Decimal("2.5"), 0, Decimal("0.01"),
+    "12.50", "0", "0.00", "3", "0007.10", "9999999999999999.99", 5, Decimal("1.1"), Decimal("2.5"), 0,
+    Decimal("0.01"),
     Decimal("4503599627370497.5"), Decimal("9007199254740993"), Decimal("9999999999999999.99"),
 )  # fmt: skip
 _ODD_AMOUNTS = (
-    "-1", -1, Decimal("-0.01"), "12.345", Decimal("12.345"), "12.500", "+5", "1e2", ".5", "5.", " 5", "5 ", "", "abc",
-    "１２.50", "١٢", "12,50", "1_000", "0x10", "10000000000000000", 10**16, 10**20, "9" * 17, "NaN", True, False, None, [],
-    {}, ["5"], "5\u0000", "--5", "1.2.3", Decimal("0.001"), Decimal("0.005"), Decimal("1.1000000000000000000000000001"),
+    "-1", -1, Decimal("-0.01"), "12.345", Decimal("12.345"), "12.500", "+5", "1e2", ".5", "5.", " 5", "5 ",
+    "", "abc",
+    "１２.50", "١٢", "12,50", "1_000", "0x10", "10000000000000000", 10**16, 10**20, "9" * 17, "NaN", True,
+    False, None, [],
+    {}, ["5"], "5\u0000", "--5", "1.2.3", Decimal("0.001"), Decimal("0.005"),
+    Decimal("1.1000000000000000000000000001"),
     Decimal("9999999999999999.999"),
 )  # fmt: skip
 _WRONG: dict[str, tuple[Any, ...]] = {

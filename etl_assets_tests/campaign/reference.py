@@ -1,8 +1,9 @@
 """What was landed and handed in, in what order: what must be in the tables, in plain Python.
 
-Two lines of one event id that arrive in one *epoch* (between two moments at which everything was read) may be met in
-either order, unless all that happened in it was one undisturbed run: then the order is that of days, names and lines.
-Belongs here: the model. Does not belong here: reading tables and comparing them (`comparison.py`).
+Two lines of one event id that arrive in one *epoch* (between two moments at which everything was read) may be
+met in either order, unless all that happened in it was one undisturbed run: then the order is that of days,
+names and lines. Belongs here: the model. Does not belong here: reading tables and comparing them
+(`comparison.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A home folder's life in rounds: files come, a command is run and perhaps killed, and what is there is compared.
+"""A home folder's life in rounds: files come, a command is run and perhaps killed, and what is there is
+compared.
 
-Belongs here: what a round does, by the command line alone. Does not belong here: what must come of it (`reference.py`,
-`comparison.py`).
+Belongs here: what a round does, by the command line alone. Does not belong here: what must come of it
+(`reference.py`, `comparison.py`).
 """
 
 from __future__ import annotations
@@ -364,7 +365,9 @@ class Life:
     def _bad_day(
         self, bad_day: dt.date, others: Sequence[dt.date], name: bytes, content: bytes, *, named: str
     ) -> None:
-        """One file cannot be read: it is named, the other days reach the warehouse, and all is well once it is gone."""
+        """One file cannot be read: it is named, the other days reach the warehouse, and all is well once it
+        is gone.
+        """
         if not self._settled:
             self.settle()
         self._drop(2, others)

@@ -1,9 +1,10 @@
 """Random landing files, commands and kills against a reference in plain Python, all through the command line.
 
-`CAMPAIGN_ROUNDS` and `CAMPAIGN_SEED` say how long and from where. `make campaign` runs a hundred rounds, each time from
-elsewhere; without the variable it is always the same place. Rounds are shared out to homes, whose histories grow; each is
-a test of its own. A home that deviates is kept, and named with its seed and all that happened to it. A seed gives the
-same files and commands again; moments of kills are as exact as the machine's timing.
+`CAMPAIGN_ROUNDS` and `CAMPAIGN_SEED` say how long and from where. `make campaign` runs a hundred rounds, each
+time from elsewhere; without the variable it is always the same place. Rounds are shared out to homes, whose
+histories grow; each is a test of its own. A home that deviates is kept, and named with its seed and all that
+happened to it. A seed gives the same files and commands again; moments of kills are as exact as the machine's
+timing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The roots of the domains under fire, and how each of them fails: a disk of its own, or a bucket behind a bad network.
+"""The roots of the domains under fire, and how each of them fails: a disk of its own, or a bucket behind a
+bad network.
 
 A fault that passes is a context manager: it holds until the block ends, and leaves what was there as it was.
 """
@@ -30,7 +31,9 @@ BUSY_SECONDS = 150
 BLINK_EVERY_SECONDS = 0.1
 DISK_BLINKS, TABLES_UNREADABLE = "disk blinks", "tables unreadable"
 COPIED = ("register", "tables")
-"""What a backup has of a root, in the order of copying: what a register names is in the copy of the tables after it."""
+"""What a backup has of a root, in the order of copying: what a register names is in the copy of the tables
+after it.
+"""
 _FUSE = Path("/dev/fuse")
 PassingFault = AbstractContextManager[None]
 NETWORK = {fault: f"network {fault}" for fault in Fault}
@@ -74,7 +77,8 @@ class Root(Protocol):
 
 @contextmanager
 def unserved(folder: Path) -> Generator[None]:
-    """Listing a folder is an error, as from a network disk whose server died: nobody serves the file system above it.
+    """Listing a folder is an error, as from a network disk whose server died: nobody serves the file system
+    above it.
 
     Raises CalledProcessError where this user may not mount.
     """
@@ -93,7 +97,9 @@ def unserved(folder: Path) -> Generator[None]:
 
 @contextmanager
 def unreadable(folder: Path) -> Generator[None]:
-    """A folder that cannot be listed, nor anything in it read; for the kernel's superuser, whom no mode stops, nobody serves it."""
+    """A folder that cannot be listed, nor anything in it read; for the kernel's superuser, whom no mode
+    stops, nobody serves it.
+    """
     if os.geteuid() == 0:
         with unserved(folder):
             yield
@@ -212,7 +218,8 @@ class Disk:
             self._remount("rw")
 
     def _remount(self, how: str) -> None:
-        # A file that is being written keeps the disk writable: until it is closed there is no answer but "busy".
+        # A file that is being written keeps the disk writable: until it is closed there is no answer but
+        # "busy".
         deadline = time.monotonic() + BUSY_SECONDS
         while True:
             try:

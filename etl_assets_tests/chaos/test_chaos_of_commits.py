@@ -1,7 +1,8 @@
-"""Real processes on real folders, killed, stopped and cut off: what was acknowledged is there, once, in every domain.
+"""Real processes on real folders, killed, stopped and cut off: what was acknowledged is there, once, in every
+domain.
 
-`CHAOS_ROUNDS` and `CHAOS_SEED` say how long and from where; a failure names its seed. `make chaos` runs a hundred rounds,
-each time from elsewhere; without the variable it is always the same place.
+`CHAOS_ROUNDS` and `CHAOS_SEED` say how long and from where; a failure names its seed. `make chaos` runs a
+hundred rounds, each time from elsewhere; without the variable it is always the same place.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ class Chaos:
 
     @staticmethod
     def _put_back(away: Path, root: Path) -> None:
-        """A worker may have made folders in the place of the root meanwhile, as on a disk that is not mounted."""
+        """A worker may have made folders in the place of the root meanwhile, as on a disk that is not
+        mounted.
+        """
         while True:
             shutil.rmtree(root, ignore_errors=True)
             with suppress(OSError):
@@ -93,7 +96,9 @@ class Chaos:
                 return
 
     def blink(self, name: str) -> None:
-        """The root is away and back within milliseconds, over and over; at some of the times an empty folder is in its place."""
+        """The root is away and back within milliseconds, over and over; at some of the times an empty folder
+        is in its place.
+        """
         root, away = self.home / name, self.home / f"away-{name}"
         until = time.monotonic() + self.dice.uniform(0.1, ROUND_SECONDS)
         while time.monotonic() < until:
@@ -129,13 +134,17 @@ class Chaos:
         self._change(self._files(name, "*[0-9].json"), self._flipped)
 
     def flip_in_data(self, name: str) -> None:
-        """All is still, and each domain has it: what copies a rotten file takes it as it is, until bytes are compared."""
+        """All is still, and each domain has it: what copies a rotten file takes it as it is, until bytes are
+        compared.
+        """
         self.stop()
         self.repair()
         self._change(self._files(name, "*.parquet"), self._flipped)
 
     def old_backup(self, name: str) -> None:
-        """The root is put back from a copy that some commits are missing in, and nobody else has lost anything."""
+        """The root is put back from a copy that some commits are missing in, and nobody else has lost
+        anything.
+        """
         copy = self.home / f"copy-{name}"
         if not all((copy / part).exists() for part in PARTS):
             return
@@ -193,7 +202,9 @@ class Chaos:
         getattr(self, what)(self.dice.choice(NAMES))
 
     def repair(self) -> None:
-        """Lead from any domain that can, let lost memories rejoin, build broken replicas anew, bring all to the head."""
+        """Lead from any domain that can, let lost memories rejoin, build broken replicas anew, bring all to
+        the head.
+        """
         deadline = time.monotonic() + REPAIR_SECONDS
         problem: object = "no domain is whole"
         while True:

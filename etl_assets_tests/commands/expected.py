@@ -1,6 +1,7 @@
 """What the tables of a small installation hold, whichever commands wrote them.
 
-Belongs here: the landing files of these tests, and tables in a form that two installations can be compared by.
+Belongs here: the landing files of these tests, and tables in a form that two installations can be compared
+by.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def tables(home: Home, *, undone: bool = False, root: str = "data") -> dict[str,
 
     Args:
         home: The installation.
-        undone: Whether days were taken back and made again, so that offsets of normalized_orders tell nothing.
+        undone: Whether days were taken back and made again, so that offsets of normalized_orders tell
+            nothing.
         root: The root of the domain that is read.
     """
     return {name: sorted(_shown(name, row, undone) for row in home.rows(name, root=root)) for name in TABLES}

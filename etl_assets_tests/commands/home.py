@@ -1,7 +1,8 @@
-"""An installation as its user meets it: a home folder, commands in processes of their own, tables read by delta-rs.
+"""An installation as its user meets it: a home folder, commands in processes of their own, tables read by
+delta-rs.
 
-Belongs here: starting commands, ending and killing them, and reading tables. Imports nothing from the package. Does not
-belong here: what the tables must hold (`expected.py`, `campaign/reference.py`).
+Belongs here: starting commands, ending and killing them, and reading tables. Imports nothing from the
+package. Does not belong here: what the tables must hold (`expected.py`, `campaign/reference.py`).
 """
 
 from __future__ import annotations
@@ -54,12 +55,17 @@ class StepOutcome:
 
     def __str__(self) -> str:
         """All that a failing test should show."""
-        return f"$ {self.command}\nexit code {self.code} after {self.seconds:.1f} s\n{self.out[-3000:]}\n{self.err[-6000:]}"
+        return (
+            f"$ {self.command}\nexit code {self.code} after {self.seconds:.1f}"
+            f" s\n{self.out[-3000:]}\n{self.err[-6000:]}"
+        )
 
 
 @dataclass(slots=True)
 class Running:
-    """A command in a process group of its own, its output in files: a pipe would be held open by what it leaves."""
+    """A command in a process group of its own, its output in files: a pipe would be held open by what it
+    leaves.
+    """
 
     command: str
     home: Path

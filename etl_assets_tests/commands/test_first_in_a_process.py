@@ -1,7 +1,8 @@
-"""Every command and every step as the first thing that a fresh process does: on a complete installation, and behind a kill.
+"""Every command and every step as the first thing that a fresh process does: on a complete installation, and
+behind a kill.
 
-A process that has a Spark session already, as most tests have, cannot find what only works with one. `MATRIX=full` adds
-combinations that take longer than the gate has time for.
+A process that has a Spark session already, as most tests have, cannot find what only works with one.
+`MATRIX=full` adds combinations that take longer than the gate has time for.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def nothing_is_left(home: Home) -> None:
 
 
 def test_a_run_killed_behind_each_table_is_finished_by_the_next_one(homes, complete):
-    """Each run begins, in a process of its own, with the step that comes after the table of the kill before."""
+    """Each run begins, in a process of its own, with the step that comes after the table of the kill
+    before.
+    """
     home = land(homes().begin(**START))
     for table in TABLES:
         died(home.call("run", failpoint=f"table.after_commit@{table}"))
@@ -323,7 +326,9 @@ def test_three_domains_finish_what_a_kill_left_and_stay_whole(homes, table):
 
 
 def test_events_that_came_while_nobody_might_transform_are_taken_up_once_that_domain_is_back(homes, complete):
-    """Ingest goes on in the domains that may; the next step of the path is the first of its process afterwards."""
+    """Ingest goes on in the domains that may; the next step of the path is the first of its process
+    afterwards.
+    """
     everywhere = [f"rack/{name}" for name in ROOTS]
     policy = {"ingest": everywhere, "transform": ["rack/c"], "sink": everywhere}
     home = land(homes().begin(**START, **THREE_DOMAINS, placement_policy=policy))

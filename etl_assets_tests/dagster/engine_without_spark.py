@@ -1,4 +1,6 @@
-"""The engine with a process that sleeps in the place of Spark's JVM: all else is the engine's own. `python -m`, as a command."""
+"""The engine with a process that sleeps in the place of Spark's JVM: all else is the engine's own. `python
+-m`, as a command.
+"""
 
 from __future__ import annotations
 

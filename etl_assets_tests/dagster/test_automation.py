@@ -1,4 +1,6 @@
-"""What is materialized without being asked: everything downstream of a day that was, however old, and nothing twice."""
+"""What is materialized without being asked: everything downstream of a day that was, however old, and nothing
+twice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The check of a table's full contract: it costs Spark, so a version that has passed is not looked at again."""
+"""The check of a table's full contract: it costs Spark, so a version that has passed is not looked at
+again.
+"""
 
 from __future__ import annotations
 

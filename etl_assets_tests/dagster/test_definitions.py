@@ -1,4 +1,6 @@
-"""What Dagster is told of the platform, and that it can be told without Spark, warnings or imports the wrong way."""
+"""What Dagster is told of the platform, and that it can be told without Spark, warnings or imports the wrong
+way.
+"""
 
 from __future__ import annotations
 

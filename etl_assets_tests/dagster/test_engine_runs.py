@@ -166,7 +166,8 @@ def test_what_it_has_started_goes_with_it(
         wait_until(lambda: started_at(pid) is None, 10)
 
     run = new_run(instance)
-    # Whether the word to go is still taken by the dying engine's end of the connection is a matter of microseconds.
+    # Whether the word to go is still taken by the dying engine's end of the connection is a matter of
+    # microseconds.
     hand_over(home, asked(instance, run), kill)
     assert len(children) == 1
     assert found(instance, run).status is dg.DagsterRunStatus.NOT_STARTED

@@ -1,4 +1,6 @@
-"""What a follower does next, and what it leaves alone: its loop on real files, with steps that only say how they ended."""
+"""What a follower does next, and what it leaves alone: its loop on real files, with steps that only say how
+they ended.
+"""
 
 from __future__ import annotations
 

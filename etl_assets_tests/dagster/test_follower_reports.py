@@ -1,4 +1,6 @@
-"""What a follower tells Dagster: figures summed for each asset and day, in the order of what has what, nothing lost."""
+"""What a follower tells Dagster: figures summed for each asset and day, in the order of what has what,
+nothing lost.
+"""
 
 from __future__ import annotations
 

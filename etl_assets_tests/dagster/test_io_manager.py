@@ -1,4 +1,6 @@
-"""`DeltaUpsertIOManager` for assets of anybody: DataFrames in, idempotent upserts, figures on the materialization."""
+"""`DeltaUpsertIOManager` for assets of anybody: DataFrames in, idempotent upserts, figures on the
+materialization.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Frames of pandas, Polars and pyarrow as what assets return and are given: the same values and types as by way of Spark."""
+"""Frames of pandas, Polars and pyarrow as what assets return and are given: the same values and types as by
+way of Spark.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +151,10 @@ def test_what_pandas_calls_its_types_is_stored_as_what_the_values_are(lab: Lab):
             "nothing": pd.Series([None, None, None], dtype=object),
         }
     )
-    columns = "id BIGINT, arrow INT, truth BOOLEAN, text STRING, word STRING, number DOUBLE, day DATE, zone TIMESTAMP,"
+    columns = (
+        "id BIGINT, arrow INT, truth BOOLEAN, text STRING, word STRING, number DOUBLE, day DATE, zone"
+        " TIMESTAMP,"
+    )
     metadata = WHOLE.to_metadata() | {
         "delta_upsert/columns": columns + " lists ARRAY<SMALLINT>, nothing DECIMAL(5, 2)"
     }

@@ -1,4 +1,6 @@
-"""What an asset of a user's returns and cannot be stored once: refused with column and remedy, before a row is stored."""
+"""What an asset of a user's returns and cannot be stored once: refused with column and remedy, before a row
+is stored.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ ROWS = [
     ),
     (
         UpsertSpec(merge_key=("id",), ordering="o"),
-        "SELECT id, CAST(o AS INT) AS o, v, w FROM VALUES ('a', NULL, 'x', NULL), ('a', NULL, NULL, 'x') AS t(id, o, v, w)",
+        "SELECT id, CAST(o AS INT) AS o, v, w FROM VALUES ('a', NULL, 'x', NULL), ('a', NULL, NULL, 'x') AS"
+        " t(id, o, v, w)",
         "twice with the same o and different values",
     ),
     (
@@ -95,7 +98,10 @@ def test_rows_of_another_partition_than_those_of_the_run_are_refused(lab: Lab, s
 
 
 def test_rows_of_another_partition_are_refused_beside_a_bad_row_that_splits_the_run(lab: Lab):
-    sql = "SELECT id, day FROM VALUES ('a', '2026-01-01'), (NULL, '2026-01-02'), ('c', '2026-01-04') AS t(id, day)"
+    sql = (
+        "SELECT id, day FROM VALUES ('a', '2026-01-01'), (NULL, '2026-01-02'), ('c', '2026-01-04') AS t(id,"
+        " day)"
+    )
     asset = asset_of(lambda: lab.spark.sql(sql), BOUND.to_metadata(), daily=True)
     text = failure(lab.run(asset, tags=lab.days("2026-01-01", "2026-01-02")))
     assert "hold '2026-01-04' in day" in text
@@ -112,7 +118,8 @@ def test_a_null_key_in_one_day_does_not_hold_up_the_others(lab: Lab):
 
 def test_rows_that_the_asset_leaves_out_are_not_looked_at(lab: Lab):
     """A condition on columns alone would be moved below the join, to rows that the asset does not return."""
-    sql = """SELECT a.id, a.day FROM VALUES ('a', '2026-01-01'), ('b', '2026-01-02'), (NULL, '2026-01-01') AS a(id, day)
+    sql = """SELECT a.id, a.day
+             FROM VALUES ('a', '2026-01-01'), ('b', '2026-01-02'), (NULL, '2026-01-01') AS a(id, day)
         JOIN VALUES ('a', '2026-01-01') AS b(id, day) ON a.id = b.id AND a.day = b.day"""
     asset = asset_of(lambda: lab.spark.sql(sql), BOUND.to_metadata(), daily=True)
     assert figures(lab.run(asset, partition_key="2026-01-01"), "2026-01-01")["inserted"] == 1

@@ -1,4 +1,6 @@
-"""Frames with other columns than their table: refused, or the table changes as declared, before a row is written."""
+"""Frames with other columns than their table: refused, or the table changes as declared, before a row is
+written.
+"""
 
 from __future__ import annotations
 

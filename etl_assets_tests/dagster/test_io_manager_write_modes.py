@@ -1,4 +1,6 @@
-"""Write modes of users' assets: insert, append and replace, run again, in backfills, and with rows that are bad."""
+"""Write modes of users' assets: insert, append and replace, run again, in backfills, and with rows that are
+bad.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ FIRST, SECOND, THIRD = "2026-01-01", "2026-01-02", "2026-01-03"
 
 
 def run(lab: Lab, spec: WriteSpec, sql: str, *days: str, **how: Any) -> dg.ExecuteInProcessResult:
-    """Run an asset whose rows a query has, for one day, for days from one to another, or without partitions."""
+    """Run an asset whose rows a query has, for one day, for days from one to another, or without
+    partitions.
+    """
     asset = asset_of(lambda: lab.spark.sql(sql), spec.to_metadata(), daily=bool(days))
     if len(days) == 1:
         return lab.run(asset, partition_key=days[0], **how)
@@ -90,7 +94,9 @@ def test_the_partitions_of_a_backfill_are_replaced_in_one_commit_and_one_without
 
 
 def test_a_table_without_partitions_is_replaced_as_a_whole_by_what_was_made_of_it(lab: Lab):
-    """Whatever the session says of overwriting: with dynamic partitions the day that has no row would stay."""
+    """Whatever the session says of overwriting: with dynamic partitions the day that has no row would
+    stay.
+    """
     lab.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     run(lab, BY_DAY, values(f"('a', '{FIRST}'), ('b', '{SECOND}')"))
     table = lab.resources["delta"].table_of(dg.AssetKey("mine"), users=True)
@@ -264,9 +270,15 @@ def test_null_in_a_key_is_a_value_where_that_is_declared(lab: Lab, mode: WriteMo
     """Of rows that are as new as each other, in two runs, the stored one stays."""
     spec = WriteSpec(write_mode=mode, keys=("a", "b"), nullable_keys=True, sequence_by="at")
     columns = "AS t(a, b, at, value)"
-    first = f"SELECT * FROM VALUES ('x', NULL, 1, 'one'), (NULL, NULL, 1, 'two'), ('x', 'y', 1, 'three') {columns}"
+    first = (
+        "SELECT * FROM VALUES ('x', NULL, 1, 'one'), (NULL, NULL, 1, 'two'), ('x', 'y', 1, 'three')"
+        f" {columns}"
+    )
     assert figures(run(lab, spec, first))["inserted"] == 3
-    again = f"SELECT * FROM VALUES ('x', NULL, 1, 'tie'), (NULL, NULL, 2, 'newer'), (NULL, 'y', 1, 'four') {columns}"
+    again = (
+        "SELECT * FROM VALUES ('x', NULL, 1, 'tie'), (NULL, NULL, 2, 'newer'), (NULL, 'y', 1, 'four')"
+        f" {columns}"
+    )
     told = figures(run(lab, spec, again))
     newer = "newer" if mode is WriteMode.UPSERT else "two"
     assert told["inserted"] == 1

@@ -1,4 +1,6 @@
-"""What the UI shows of a table and of a commit reads well: short, named for what it is, and charts only of what is a figure."""
+"""What the UI shows of a table and of a commit reads well: short, named for what it is, and charts only of
+what is a figure.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ def _server_binaries() -> Path | None:
 
 
 def _unprivileged() -> Callable[[], None] | None:
-    """PostgreSQL refuses to run as root: what to do in the child process instead, None if this user is not root."""
+    """PostgreSQL refuses to run as root: what to do in the child process instead, None if this user is not
+    root.
+    """
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -1,4 +1,6 @@
-"""The retry table as Dagster carries it out: transient errors are repeated, others are not, and lost runs are noticed."""
+"""The retry table as Dagster carries it out: transient errors are repeated, others are not, and lost runs are
+noticed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A run whose domain is drained, and then another one lost, while it commits: it goes on elsewhere, and is no failed run."""
+"""A run whose domain is drained, and then another one lost, while it commits: it goes on elsewhere, and is no
+failed run.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ DAYS = [dt.date(2026, 1, day) for day in range(1, 8)]
 
 @dataclass
 class Steps:
-    """Two assets, one after the other, whose steps know no data: which days went through, and which fail where."""
+    """Two assets, one after the other, whose steps know no data: which days went through, and which fail
+    where.
+    """
 
     errors: dict[tuple[str, dt.date], Callable[[], Exception]] = field(default_factory=dict)
     done: dict[str, Counter[dt.date]] = field(

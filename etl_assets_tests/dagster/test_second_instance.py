@@ -1,4 +1,6 @@
-"""A second Dagster instance with an empty home folder takes a platform over: the same platform file, the same roots."""
+"""A second Dagster instance with an empty home folder takes a platform over: the same platform file, the same
+roots.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ PATH = ("raw_events", "normalized_orders", "warehouse_rows")
 
 @pytest.fixture
 def use(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Settings]:
-    """Work from a home folder of that name; the platform file, its roots and the landing folder lie elsewhere."""
+    """Work from a home folder of that name; the platform file, its roots and the landing folder lie
+    elsewhere.
+    """
     file = tmp_path / "shared" / "platform.yaml"
     file.parent.mkdir()
     shared = {

@@ -1,4 +1,6 @@
-"""A run has the turn at the table that its step writes, and so ends beside somebody who commits there all the time."""
+"""A run has the turn at the table that its step writes, and so ends beside somebody who commits there all the
+time.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Random records of declared pipelines, and files of them in each format.
 
-Belongs here: records as producers send them, and the bytes of a file with the place of each record. Does not belong
+Belongs here: records as producers send them, and the bytes of a file with the place of each record. Does not
+belong
 here: what becomes of them (`reference.py`).
 """
 
@@ -91,7 +92,9 @@ def again(file: DataFile, format_: str, records: Sequence[Record | bytes]) -> Da
 
 
 def cut_off(file: DataFile) -> DataFile | None:
-    """The beginning of a plain file of lines, as a reader of half a file takes it; None for what cannot be read at all."""
+    """The beginning of a plain file of lines, as a reader of half a file takes it; None for what cannot be
+    read at all.
+    """
     if not file.name.endswith(".jsonl") or len(file.records) < 2:
         return None
     last = file.records[-1]

@@ -1,7 +1,8 @@
-"""Rounds in a home with two declared pipelines beside orders: files come, a command is run and perhaps killed, and what is there is compared.
+"""Rounds in a home with two declared pipelines beside orders: files come, a command is run and perhaps
+killed, and what is there is compared.
 
-Belongs here: what a round does, by the command line alone. Does not belong here: what must come of it (`reference.py`,
-`comparison.py`).
+Belongs here: what a round does, by the command line alone. Does not belong here: what must come of it
+(`reference.py`, `comparison.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ KILLED = -signal.SIGKILL
 MAX_SECONDS = 600.0
 STEP_FAILPOINTS = (
     Failpoint.STAGE_AFTER_WRITE, Failpoint.EXCEPTIONS_BEFORE_COMMIT, Failpoint.EXCEPTIONS_AFTER_COMMIT,
-    Failpoint.TABLE_BEFORE_COMMIT, Failpoint.TABLE_DURING_COMMIT, Failpoint.TABLE_AFTER_COMMIT, Failpoint.TABLE_AFTER_SYNC,
+    Failpoint.TABLE_BEFORE_COMMIT, Failpoint.TABLE_DURING_COMMIT, Failpoint.TABLE_AFTER_COMMIT,
+    Failpoint.TABLE_AFTER_SYNC,
 )  # fmt: skip
 
 BACKFILL = """
@@ -399,7 +401,9 @@ class Life:
         self._settled = False
 
     def _cut_off_file(self) -> None:
-        """One file comes cut off. Where it cannot be read it is named, and all else goes on; then it comes as a whole."""
+        """One file comes cut off. Where it cannot be read it is named, and all else goes on; then it comes as
+        a whole.
+        """
         if not self._settled:
             self.settle()
         self.drop()

@@ -1,8 +1,8 @@
 """What declared pipelines must make of the records that they were given, in plain Python.
 
-Which of several records with one id is accepted may depend on which file a killed run read first. So the model says
-which ones may be, and all that follows from the accepted ones. Belongs here: the rules, as docs/pipelines.md has them.
-Does not belong here: reading tables (`comparison.py`).
+Which of several records with one id is accepted may depend on which file a killed run read first. So the
+model says which ones may be, and all that follows from the accepted ones. Belongs here: the rules, as
+docs/pipelines.md has them. Does not belong here: reading tables (`comparison.py`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Arrival:
 
 @dataclass(slots=True)
 class Letter:
-    """What an operator did with a dead letter: the records handed in, in their order, or that it was given up."""
+    """What an operator did with a dead letter: the records handed in, in their order, or that it was given
+    up.
+    """
 
     handed_in: list[Arrival] = field(default_factory=list)
     discarded_at: int | None = None

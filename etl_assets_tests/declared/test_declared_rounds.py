@@ -1,7 +1,9 @@
-"""Declared pipelines against a reference in plain Python: random files, commands and kills, all through the command line.
+"""Declared pipelines against a reference in plain Python: random files, commands and kills, all through the
+command line.
 
-`DECLARED_ROUNDS` and `DECLARED_SEED` say how long and from where. In the gate it is a few rounds, always the same. Each
-home has ten rounds; one that deviates is kept, and named with its seed and all that happened to it.
+`DECLARED_ROUNDS` and `DECLARED_SEED` say how long and from where. In the gate it is a few rounds, always the
+same. Each home has ten rounds; one that deviates is kept, and named with its seed and all that happened to
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Declared pipelines in an installation: one that fails beside others, files that are broken or removed, and three failure domains."""
+"""Declared pipelines in an installation: one that fails beside others, files that are broken or removed, and
+three failure domains.
+"""
 
 from __future__ import annotations
 

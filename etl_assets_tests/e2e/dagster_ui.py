@@ -1,4 +1,5 @@
-"""The Dagster UI as a user starts it, for tests: `etl-assets dev` in a process group of its own, and its GraphQL API.
+"""The Dagster UI as a user starts it, for tests: `etl-assets dev` in a process group of its own, and its
+GraphQL API.
 
 Belongs here: starting, asking, stopping. Does not belong here: what a test looks for.
 """
@@ -110,7 +111,8 @@ class DagsterApi:
     def cancel(self, run_id: str) -> dict[str, Any]:
         """Ask for the end of a run as the UI's button does."""
         return self.query(
-            "mutation($id: String!) { terminateRun(runId: $id) { __typename ... on PythonError { message } } }",
+            "mutation($id: String!)"
+            " { terminateRun(runId: $id) { __typename ... on PythonError { message } } }",
             id=run_id,
         )["terminateRun"]
 
@@ -125,7 +127,8 @@ class DagsterApi:
     def stop_sensors(self) -> None:
         """Stop all sensors and schedules, so that nothing but the test starts runs.
 
-        A tick that is under way writes the state it began with: what is stopped meanwhile runs on, and is stopped again.
+        A tick that is under way writes the state it began with: what is stopped meanwhile runs on, and is
+        stopped again.
         """
 
         def stopped() -> bool:
@@ -139,7 +142,8 @@ class DagsterApi:
     def _running(self) -> list[tuple[str, str]]:
         """What is not stopped: the mutation that stops it, and its id."""
         found = self.query(
-            "{ repositoriesOrError { ... on RepositoryConnection { nodes { sensors { id sensorState { status } }"
+            "{ repositoriesOrError { ... on RepositoryConnection { nodes { sensors { id sensorState { status"
+            " } }"
             " schedules { scheduleState { id status } } } } } }"
         )["repositoriesOrError"]["nodes"][0]
         schedules = [schedule["scheduleState"] for schedule in found["schedules"]]
@@ -153,8 +157,11 @@ class DagsterApi:
         ]
 
     def _stop(self, mutation: str, of: str) -> None:
-        """The daemon may store its first state at the same moment: then Dagster's storage refuses one of the two."""
-        text = f"mutation($id: String) {{ {mutation}(id: $id) {{ __typename ... on PythonError {{ message }} }} }}"
+        """The daemon may store its first state at the same moment: then Dagster's storage refuses one of the
+        two.
+        """
+        answer = "{ __typename ... on PythonError { message } }"
+        text = f"mutation($id: String) {{ {mutation}(id: $id) {answer} }}"
         for attempt in range(3):
             try:
                 self.query(text, id=of)

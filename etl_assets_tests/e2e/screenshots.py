@@ -1,8 +1,10 @@
-"""The pictures of docs/images, taken from a running UI: `python -m etl_assets_tests.e2e.screenshots URL OUT [NAME ...]`.
+"""The pictures of docs/images, taken from a running UI: `python -m etl_assets_tests.e2e.screenshots URL OUT
+[NAME ...]`.
 
-Run the demo and `etl-assets dev` before, so that there is something to see. Those of failure domains are taken only when they
-are named: of a demo with DOMAINS=3, after one of its roots was taken away, and after it was brought back. So is that of a
-declared pipeline: of the installation that docs/your-first-pipeline.md leads to.
+Run the demo and `etl-assets dev` before, so that there is something to see. Those of failure domains are
+taken only when they are named: of a demo with DOMAINS=3, after one of its roots was taken away, and after it
+was brought back. So is that of a declared pipeline: of the installation that docs/your-first-pipeline.md
+leads to.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def asset_graph(page: Page, url: str, day: str) -> None:
     page.keyboard.press("Alt+e")
     page.get_by_text("normalized_orders").first.wait_for()
     page.wait_for_timeout(_FADES_MS)
-    # The groups stay open, and the graph is fitted into the page anew; a step back brings its edges into view.
+    # The groups stay open, and the graph is fitted into the page anew; a step back brings its edges into
+    # view.
     page.reload(wait_until="domcontentloaded")
     page.get_by_text("normalized_orders").first.wait_for()
     page.wait_for_timeout(_FADES_MS)

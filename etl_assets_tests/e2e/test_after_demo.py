@@ -1,4 +1,6 @@
-"""The first look at the UI after a demo: every partition is there, every check was evaluated, and texts are for people."""
+"""The first look at the UI after a demo: every partition is there, every check was evaluated, and texts are
+for people.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs at the warm engine: they succeed, are cancelled and killed, and the engine itself is killed under one."""
+"""Runs at the warm engine: they succeed, are cancelled and killed, and the engine itself is killed under
+one.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The built wheel, installed where there is no checkout: everything that its commands read at run time has come with it.
+"""The built wheel, installed where there is no checkout: everything that its commands read at run time has
+come with it.
 
-The environment has the wheel and sees the packages that the tests run with; it does not see this checkout. What its
-processes open is recorded by an audit hook: nothing of the checkout may be among it.
+The environment has the wheel and sees the packages that the tests run with; it does not see this checkout.
+What its processes open is recorded by an audit hook: nothing of the checkout may be among it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ class Installed:
 
 
 def build(folder: Path) -> Path:
-    """The wheel, built from a copy: a build writes beside what it builds from, and takes along what an older one left there."""
+    """The wheel, built from a copy: a build writes beside what it builds from, and takes along what an older
+    one left there.
+    """
     source = folder / "source"
     source.mkdir()
     for name in BUILT_FROM:

@@ -1,4 +1,6 @@
-"""In any schedule of kills, pauses, lost answers and changes of the leading domain an effect is completed at most once."""
+"""In any schedule of kills, pauses, lost answers and changes of the leading domain an effect is completed at
+most once.
+"""
 
 from __future__ import annotations
 

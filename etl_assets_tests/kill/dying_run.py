@@ -1,8 +1,8 @@
 """What the kill test starts in processes of their own: steps of the data path that end at a failpoint.
 
-A JVM of its own for each process would cost more than everything else. At a failpoint the JVM is idle, so whether it
-dies with the process makes no difference to what lies on the disk; only a death in the middle of Spark's write does, and
-such processes start their own (`gateway` None).
+A JVM of its own for each process would cost more than everything else. At a failpoint the JVM is idle, so
+whether it dies with the process makes no difference to what lies on the disk; only a death in the middle of
+Spark's write does, and such processes start their own (`gateway` None).
 """
 
 from __future__ import annotations

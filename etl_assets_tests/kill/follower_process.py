@@ -1,4 +1,6 @@
-"""A follower in a process of its own, on the engine of the test: a JVM for each would cost more than everything else."""
+"""A follower in a process of its own, on the engine of the test: a JVM for each would cost more than
+everything else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A run whose JVM is killed in the middle of its step, in a process of its own, as no other test may lose its engine."""
+"""A run whose JVM is killed in the middle of its step, in a process of its own, as no other test may lose its
+engine.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Assets of a user's own, as a code location: run by processes that die at a failpoint, and run again by one that nothing attends.
+"""Assets of a user's own, as a code location: run by processes that die at a failpoint, and run again by one
+that nothing attends.
 
-`python -m etl_assets_tests.kill.own_assets` re-executes every run that has not succeeded, as `Re-execute` in the UI does.
+`python -m etl_assets_tests.kill.own_assets` re-executes every run that has not succeeded, as `Re-execute` in
+the UI does.
 """
 # ruff: noqa: I002 - Dagster does not read postponed annotations
 

@@ -1,4 +1,6 @@
-"""Days with bad files among good ones, by the command that users type: the good ones arrive, the bad ones are named each time."""
+"""Days with bad files among good ones, by the command that users type: the good ones arrive, the bad ones are
+named each time.
+"""
 
 from __future__ import annotations
 

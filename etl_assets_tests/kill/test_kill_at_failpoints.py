@@ -1,4 +1,6 @@
-"""A process killed by SIGKILL at any failpoint, and the same work done again: the tables of a run that nobody killed."""
+"""A process killed by SIGKILL at any failpoint, and the same work done again: the tables of a run that nobody
+killed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The JVM of a run is killed, as by the kernel for its memory: the step is repeated with another one, and it is said what was lost."""
+"""The JVM of a run is killed, as by the kernel for its memory: the step is repeated with another one, and it
+is said what was lost.
+"""
 
 from __future__ import annotations
 

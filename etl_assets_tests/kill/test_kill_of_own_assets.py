@@ -1,4 +1,5 @@
-"""A user's asset whose process is killed around its commit: the table has the rows from before or those of the run, and never a mixture.
+"""A user's asset whose process is killed around its commit: the table has the rows from before or those of
+the run, and never a mixture.
 
 Each asset dies at another failpoint; one fresh process runs all of them again.
 """

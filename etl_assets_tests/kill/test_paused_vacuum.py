@@ -1,4 +1,6 @@
-"""A vacuum that is stopped while it removes files, and goes on after an undo has brought them back. Without Spark."""
+"""A vacuum that is stopped while it removes files, and goes on after an undo has brought them back. Without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,9 @@ def test_with_one_domain_an_undo_waits_for_a_vacuum_and_finds_the_files_gone(tmp
 
 
 def test_a_vacuum_that_looks_while_an_undo_is_about_to_commit_keeps_what_it_brings_back(tmp_path):
-    """The lock of another domain does not hold it up, and the version that names the file is not acknowledged yet."""
+    """The lock of another domain does not hold it up, and the version that names the file is not acknowledged
+    yet.
+    """
     first, *_ = three_replications(tmp_path)
     commit_entries(first, 15)
     first.follow()

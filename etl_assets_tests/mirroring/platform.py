@@ -1,4 +1,6 @@
-"""A mirrored table over real or in-memory roots, and commits as Spark would make them, for tests without Spark."""
+"""A mirrored table over real or in-memory roots, and commits as Spark would make them, for tests without
+Spark.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A deterministic world of domains and processes, in which anything may happen between two store operations.
 
-The processes run the production code. Each is a greenlet, and so is each of its errands; before and after every store
-operation the baton goes back to the scheduler, which hands it to any of them, as the seed says. Processes are killed and
-paused, stores are down or emptied, answers get lost, operations come late or twice. After every change of a register
-the world is compared with what was ever acknowledged.
+The processes run the production code. Each is a greenlet, and so is each of its errands; before and after
+every store operation the baton goes back to the scheduler, which hands it to any of them, as the seed says.
+Processes are killed and paused, stores are down or emptied, answers get lost, operations come late or twice.
+After every change of a register the world is compared with what was ever acknowledged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How rough a world is. Probabilities are per step of the scheduler, `fault` and `blink` per store operation."""
+    """How rough a world is. Probabilities are per step of the scheduler, `fault` and `blink` per store
+    operation.
+    """
 
     steps: int = 600
     fault: float = 0.015
@@ -189,7 +191,8 @@ class World:
         self.calm = False
         while self.step < self.profile.steps:
             self._turn()
-        # With a root that has forgotten its votes the table may stop, for an operator to say which history counts.
+        # With a root that has forgotten its votes the table may stop, for an operator to say which history
+        # counts.
         if not self.restored:
             self._settle_down()
             self.oracle.finish()
@@ -273,9 +276,11 @@ class World:
             self.oracle.forget(domain)
 
     def _restore_one(self) -> None:
-        """Put a root back as it was a while ago: what it voted for since is forgotten, and only one other domain knows it.
+        """Put a root back as it was a while ago: what it voted for since is forgotten, and only one other
+        domain knows it.
 
-        First its backup is made, and another domain goes away. Then that one is back, and the third goes away, or no one.
+        First its backup is made, and another domain goes away. Then that one is back, and the third goes
+        away, or no one.
         """
         if self.restored:
             return
@@ -293,7 +298,8 @@ class World:
             self.down = dict.fromkeys(knows, self.step + self.profile.outage_steps)
         else:
             self.down.clear()
-        # Nothing runs meanwhile: what is under way must not find a register as it read it, and the files gone.
+        # Nothing runs meanwhile: what is under way must not find a register as it read it, and the files
+        # gone.
         self.effects.clear()
         for process in list(self.processes):
             self.kill(process)
@@ -464,7 +470,9 @@ def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
 
 
 def commit(world: World, mirror: Mirror, leadership: Leadership, lead: Lead) -> Lead:
-    """What `delta/write/commit.py` does: plan on the acknowledged head, let Spark commit to the home log, push."""
+    """What `delta/write/commit.py` does: plan on the acknowledged head, let Spark commit to the home log,
+    push.
+    """
     home = mirror.home
     cursor, replaced = 0, ()
     if lead.version >= 0:
@@ -545,7 +553,9 @@ class Oracle:
         return any(r.accepted is not None and r.accepted.locator.one_copy for r in self._seen.values())
 
     def is_whole(self, locator: Locator) -> bool:
-        """Whether every replica has its agreed memory and its role again; a change under way is not agreed yet."""
+        """Whether every replica has its agreed memory and its role again; a change under way is not agreed
+        yet.
+        """
         if self._newest is None or self._newest.locator != locator:
             return False
         records = {replica.domain: self.record(replica.domain) for replica in locator.replicas}
@@ -561,7 +571,8 @@ class Oracle:
         self._seen.pop(domain, None)
 
     def restored(self, domain: str) -> None:
-        """A root was put back as it was: what it voted for since counts no more, and other histories may follow from that.
+        """A root was put back as it was: what it voted for since counts no more, and other histories may
+        follow from that.
 
         Whichever it is, a vote is given for what is held, and what is read is what was agreed on at the time.
         """
@@ -623,7 +634,8 @@ class Oracle:
             raise Violation(f"version {version} was reported as acknowledged and is not")
 
     def was_read(self, binding: Any, at_least: int) -> None:
-        # Two of three have forgotten what was reported; as long as they do not go on from there, it is not lost.
+        # Two of three have forgotten what was reported; as long as they do not go on from there, it is not
+        # lost.
         if binding.version < at_least and not self._may_fork:
             raise Violation(f"version {binding.version} was read after {at_least} had been reported")
         if self._acknowledged.get(binding.version) != binding.chain:
@@ -635,7 +647,9 @@ class Oracle:
             self._expect_log(files, binding.folder, binding.version, binding.domain)
 
     def finish(self) -> None:
-        """At the calm end: every replica holds the history, and the rows are those of a run without faults."""
+        """At the calm end: every replica holds the history, and the rows are those of a run without
+        faults.
+        """
         newest = max(self._acknowledged)
         if newest < self.newest_reported:
             raise Violation("a reported version is not in the history")
@@ -676,12 +690,15 @@ class Oracle:
             raise Violation(f"{domain} is about to lose its published entry or checkpoint {version}")
 
     def pointed_at(self, domain: str, key: str) -> None:
-        """What `_last_checkpoint` names is there, says what the log says, and is marked: without that it is damage."""
+        """What `_last_checkpoint` names is there, says what the log says, and is marked: without that it is
+        damage.
+        """
         store, record = self._world.stores[domain], self.record(domain)
         files = store.files
         pointer = files.get(key)
         if pointer is None or record is None:
-            return  # the operation comes late, or into a root that was emptied meanwhile, whose folders are not used again
+            # The operation comes late, or into a root that was emptied meanwhile, whose folders are not used again.
+            return
         folder = ReplicaStore(store, table=TABLE, domain=domain).folder(record.published.folder)
         if not key.startswith(f"{folder}/"):
             return
@@ -779,7 +796,9 @@ class Oracle:
         return record.published.version >= 0 and first not in store.files
 
     def _expect_log_from_a_base(self, domain: str, record: Record, before: Record | None) -> None:
-        """A vote is given by who holds the log from the base on; a folder begins there, or at one agreed on since."""
+        """A vote is given by who holds the log from the base on; a folder begins there, or at one agreed on
+        since.
+        """
         if record.accepted is None:
             return
         voted, bases = record.accepted.base, [None, None]

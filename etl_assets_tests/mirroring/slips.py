@@ -1,7 +1,7 @@
 """Ways to get the protocol wrong, each put back on purpose for the simulator to catch (tests of the test).
 
-The first five are those of the design; the others are mistakes that the simulator found in this code, or that it would
-be easy to make.
+The first five are those of the design; the others are mistakes that the simulator found in this code, or that
+it would be easy to make.
 """
 
 from __future__ import annotations
@@ -184,7 +184,9 @@ def a_leader_that_never_gives_way() -> Generator[None]:
 
 @contextmanager
 def shortening_before_agreement() -> Generator[None]:
-    """Entries go as soon as the leader has a checkpoint in their place, whether or not the others agree on it."""
+    """Entries go as soon as the leader has a checkpoint in their place, whether or not the others agree on
+    it.
+    """
     rebase = Mirror.rebase
 
     def hasty(self: Mirror, state: State, base: Base) -> State | None:
@@ -202,7 +204,9 @@ def shortening_before_agreement() -> Generator[None]:
 
 @contextmanager
 def shortening_beyond_what_a_replica_holds() -> Generator[None]:
-    """Every replica loses the entries before the base, those too that have not voted for it and lack its checkpoint."""
+    """Every replica loses the entries before the base, those too that have not voted for it and lack its
+    checkpoint.
+    """
 
     def everyone(*_: object) -> bool:
         return True
@@ -227,7 +231,9 @@ def voting_without_the_checkpoint() -> Generator[None]:
 
 @contextmanager
 def trusting_a_peer_for_the_chain() -> Generator[None]:
-    """What a peer has from the base on is taken for the history; its chain is not compared with the agreed one."""
+    """What a peer has from the base on is taken for the history; its chain is not compared with the agreed
+    one.
+    """
 
     def history(self: ReplicaStore, folder: int, after: Published, upto: State) -> list[bytes] | None:
         entries = [self.entry(folder, version) for version in range(after.version + 1, upto.version + 1)]
@@ -250,7 +256,9 @@ def bases_that_do_not_count_in_the_order() -> Generator[None]:
 
 @contextmanager
 def acknowledging_what_was_not_reached() -> Generator[None]:
-    """A commit counts as soon as everything that the home root showed was acknowledged, and the commit stands there."""
+    """A commit counts as soon as everything that the home root showed was acknowledged, and the commit stands
+    there.
+    """
 
     def acknowledge(self: Mirror, lead: Lead, entry: bytes) -> State:
         state = self.push(lead.version + 1)
@@ -267,7 +275,9 @@ def acknowledging_what_was_not_reached() -> Generator[None]:
 
 @contextmanager
 def counting_the_vote_of_a_fork() -> Generator[None]:
-    """A replica votes whatever it has published; what is beyond the state is taken for more of the same history."""
+    """A replica votes whatever it has published; what is beyond the state is taken for more of the same
+    history.
+    """
 
     def expect_nothing(*_: object) -> None:
         return None

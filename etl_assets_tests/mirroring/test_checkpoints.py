@@ -1,4 +1,6 @@
-"""Checkpoints of mirrored tables: they say what the log says, of acknowledged versions only, whatever happens on the way."""
+"""Checkpoints of mirrored tables: they say what the log says, of acknowledged versions only, whatever happens
+on the way.
+"""
 
 from __future__ import annotations
 

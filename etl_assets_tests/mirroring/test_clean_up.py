@@ -1,4 +1,6 @@
-"""Logs that begin later: agreed on, the same in every replica, and whoever was away or emptied begins there too."""
+"""Logs that begin later: agreed on, the same in every replica, and whoever was away or emptied begins there
+too.
+"""
 
 from __future__ import annotations
 
@@ -349,7 +351,8 @@ def test_a_kill_at_any_moment_leaves_logs_that_can_be_read_and_the_next_round_fi
                 assert entries[0] == 0 or domain == "w" or entries[0] <= min(summed_up)
             assert platform.process("b").reading.bind().version == 7
             shorten()
-            # A killed round may have left a checkpoint that nobody agreed on: then the log begins one version earlier.
+            # A killed round may have left a checkpoint that nobody agreed on: then the log begins one version
+            # earlier.
             begins = platform.process("a").mirror.push().base.first
             assert begins in (4, 5)
             assert logs(platform) == finished or begins == 4

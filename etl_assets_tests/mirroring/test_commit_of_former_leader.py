@@ -1,4 +1,6 @@
-"""A commit by a process that slept while the world changed: another domain leads, or the platform has several domains now."""
+"""A commit by a process that slept while the world changed: another domain leads, or the platform has several
+domains now.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def commit_nothing(table: Table, before_put: Callable[[], object] = lambda: None
 
 
 def test_a_step_that_another_leader_overtook_is_fenced_and_may_be_repeated(placement):
-    """The new leader's ballot has put its entry into the log of the one that sleeps, under the version it wants."""
+    """The new leader's ballot has put its entry into the log of the one that sleeps, under the version it
+    wants.
+    """
     slow, quick = table_in(placement, A), table_in(placement, B)
     commit_nothing(slow)
 
@@ -137,7 +141,9 @@ def test_a_process_of_one_domain_makes_no_table_that_is_mirrored_already(home):
 
 
 def test_a_log_that_was_closed_is_closed_also_before_there_is_a_register(home):
-    """A process that closed it was killed before it made the registers; the next process begins with what is before the closing."""
+    """A process that closed it was killed before it made the registers; the next process begins with what is
+    before the closing.
+    """
     (home / "platform.yaml").write_text("domains: [{name: local/a, root: a}]\n")
     late = table_in(load_settings().placement(), A)
     load_settings().placement().place(PlacementClass.SINK)

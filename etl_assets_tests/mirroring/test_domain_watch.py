@@ -55,7 +55,9 @@ def impatient(placement: Placement) -> Placement:
 
 @contextmanager
 def hanging(root: Path, *names: str) -> Generator[None]:
-    """Let every process hang in the kernel that opens the root's marker, or these files, until the end of the block."""
+    """Let every process hang in the kernel that opens the root's marker, or these files, until the end of the
+    block.
+    """
     files = [root / name for name in ("domain.json", *names)]
     for file in files:
         file.rename(file.with_name(f"{file.name}.away"))

@@ -1,4 +1,6 @@
-"""A vote rests on what is durable, also where another process has put it there and has not come to make it so."""
+"""A vote rests on what is durable, also where another process has put it there and has not come to make it
+so.
+"""
 
 from __future__ import annotations
 

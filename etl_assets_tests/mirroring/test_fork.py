@@ -1,5 +1,5 @@
-"""A root that was put back from a backup, and an outage later: a replica has what was acknowledged before, the others agreed on
-something else.
+"""A root that was put back from a backup, and an outage later: a replica has what was acknowledged before,
+the others agreed on something else.
 
 It is reported, not read and not counted, until an operator has it built again from the others.
 """
@@ -51,7 +51,9 @@ def outages() -> Outages:
 
 @pytest.fixture(params=[2, 3, 4], ids=["ahead", "as far", "behind"])
 def platform(outages, request) -> Platform:
-    """`a` has published version 3 of a history of which b and c know up to version 1, and agreed on other versions after that."""
+    """`a` has published version 3 of a history of which b and c know up to version 1, and agreed on other
+    versions after that.
+    """
     made = Platform({domain: MemoryStore(domain, outages) for domain in "abc"})
     made.bootstrap()
     leader = made.process("a")
@@ -165,7 +167,10 @@ def test_the_commands_report_it_and_build_it_from_the_others(tmp_path, monkeypat
     (tmp_path / "away").rename(a)
     placement.heal(A)
 
-    forked = "has forked: it published version 1, which is not in the history that the others agreed on, up to version 1"
+    forked = (
+        "has forked: it published version 1, which is not in the history that the others agreed on, up to"
+        " version 1"
+    )
     verified = command("tables", "verify", TABLE)
     assert (verified.returncode, f"{TABLE} in {A}: {forked}" in verified.stdout) == (1, True), verified.stdout
     assert f"{TABLE} in {B}: whole\n{TABLE} in {C}: whole" in verified.stdout
@@ -204,7 +209,9 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def put_back(outages) -> Platform:
-    """`a` leads, b and c have versions 0 to 3, and a was put back to when there were 0 and 1: it takes itself for the leader."""
+    """`a` leads, b and c have versions 0 to 3, and a was put back to when there were 0 and 1: it takes itself
+    for the leader.
+    """
     made = Platform({domain: MemoryStore(domain, outages) for domain in "abc"})
     made.bootstrap()
     leader = made.process("a")

@@ -1,4 +1,6 @@
-"""From one failure domain to several: what the table had is there, whichever domain touches it first and whatever happens."""
+"""From one failure domain to several: what the table had is there, whichever domain touches it first and
+whatever happens.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def expect_all_of_it(home: Path, before: dict, version: int) -> None:
-    """Every domain has what the table had, in a folder without anything of Delta's own making, and all the same."""
+    """Every domain has what the table had, in a folder without anything of Delta's own making, and all the
+    same.
+    """
     whole = folders(home)
     assert [folder.relative_to(home).parts[0] for folder in whole] == list(DOMAINS)
     for folder in whole:

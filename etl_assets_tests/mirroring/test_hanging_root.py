@@ -152,8 +152,14 @@ def test_other_processes_do_not_ask_what_one_found_to_hang(placement):
         store = as_seen_from(placement, A)._table.replica(C).store
         with pytest.raises(Hangs):
             store.get(MARKER)
-        looks = "from etl_assets.settings import load_settings; from etl_assets.delta.replicated.replication import Replication; import time"
-        asks = f"t = time.monotonic(); Replication({TABLE!r}, load_settings().placement().domains[0]).standing(); print(time.monotonic() - t)"
+        looks = (
+            "from etl_assets.settings import load_settings; from etl_assets.delta.replicated.replication"
+            " import Replication; import time"
+        )
+        asks = (
+            f"t = time.monotonic(); Replication({TABLE!r},"
+            " load_settings().placement().domains[0]).standing(); print(time.monotonic() - t)"
+        )
         other = subprocess.run(
             [sys.executable, "-c", f"{looks}\n{asks}"], capture_output=True, timeout=30, check=True
         )
@@ -177,7 +183,10 @@ def test_whoever_copies_from_a_root_that_hangs_is_not_taken_to_hang(placement):
 def test_a_process_may_end_while_a_root_hangs(placement):
     commit(placement, A)
     with hanging_mount(root_of(placement, C)):
-        looks = "from etl_assets.settings import load_settings; p = load_settings().placement(); print(p.watch.look(p.sites[2]))"
+        looks = (
+            "from etl_assets.settings import load_settings; p = load_settings().placement();"
+            " print(p.watch.look(p.sites[2]))"
+        )
         began = time.monotonic()
         ended = subprocess.run([sys.executable, "-c", looks], capture_output=True, timeout=30, check=True)
         assert time.monotonic() - began < LIMIT + 10

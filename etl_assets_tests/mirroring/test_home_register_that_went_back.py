@@ -1,5 +1,5 @@
-"""The root of the leading domain is put back from a backup, and nobody else has lost anything: its register still says that it
-leads, and has forgotten what it put forward since.
+"""The root of the leading domain is put back from a backup, and nobody else has lost anything: its register
+still says that it leads, and has forgotten what it put forward since.
 """
 
 from __future__ import annotations

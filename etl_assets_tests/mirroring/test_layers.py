@@ -22,7 +22,8 @@ NO_CLOCK = [
     PACKAGE / "steps" / "placing.py",
     *(PACKAGE / "observability" / f"{name}.py" for name in ("domain_states", "domain_changes", "lag")),
 ]
-"""Where whatever is decided for several domains is decided. The clocks of their machines may differ by hours."""
+"""Where whatever is decided for several domains is decided. The clocks of their machines may differ by hours.
+"""
 CLOCK = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
 ALLOWED = ("etl_assets.contracts", "etl_assets.errors", "etl_assets.mirroring", "etl_assets.placement")
 

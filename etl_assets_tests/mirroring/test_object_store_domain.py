@@ -1,4 +1,6 @@
-"""Two domains of this machine and one on a real object store, without Spark: what a bucket does, and what it never does."""
+"""Two domains of this machine and one on a real object store, without Spark: what a bucket does, and what it
+never does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rows of a mirrored table as people read them: of acknowledged versions alone, from a replica that is there."""
+"""Rows of a mirrored table as people read them: of acknowledged versions alone, from a replica that is
+there.
+"""
 
 from __future__ import annotations
 

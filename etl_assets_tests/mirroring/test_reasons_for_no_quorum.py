@@ -1,4 +1,6 @@
-"""`QuorumUnavailable` says of each voter why it does not count: what it answered, not merely that it is behind."""
+"""`QuorumUnavailable` says of each voter why it does not count: what it answered, not merely that it is
+behind.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ REGISTER = "register/events.json"
 
 
 class NoSpace:
-    """Stores in which nothing can be put, and which answer otherwise; and stores that do not answer at all."""
+    """Stores in which nothing can be put, and which answer otherwise; and stores that do not answer at
+    all.
+    """
 
     def __init__(self) -> None:
         self.full: set[str] = set()

@@ -1,4 +1,6 @@
-"""A register in which a bit is flipped cannot be read: it does not count, stops nobody, and is named and replaced."""
+"""A register in which a bit is flipped cannot be read: it does not count, stops nobody, and is named and
+replaced.
+"""
 
 from __future__ import annotations
 

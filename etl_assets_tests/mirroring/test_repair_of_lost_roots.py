@@ -1,5 +1,5 @@
-"""What an operator types after a root was lost: each command names the next one, and nothing is written to a root that is no
-domain's.
+"""What an operator types after a root was lost: each command names the next one, and nothing is written to a
+root that is no domain's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The protocol under thousands of random schedules, and the simulator under the mistakes it must catch.
 
-Schedules follow from their seeds alone; a failure names its seed. `MIRRORING_SECONDS` says how long to look (a quarter of
-a minute for each profile, unless it says more), `MIRRORING_SEED` where to begin. One schedule again:
+Schedules follow from their seeds alone; a failure names its seed. `MIRRORING_SECONDS` says how long to look
+(a quarter of a minute for each profile, unless it says more), `MIRRORING_SEED` where to begin. One schedule
+again:
 
     MIRRORING_SEED=208 MIRRORING_SECONDS=0 python -m pytest -k every_invariant
 """
@@ -67,7 +68,8 @@ def test_every_invariant_holds_in_every_schedule(profile):
 @pytest.mark.slow
 @pytest.mark.parametrize("slip", SLIPS + MORE_SLIPS, ids=lambda slip: slip.__name__)
 def test_a_slip_put_back_is_caught(slip):
-    # Blank memories and claims that lead nowhere come of emptied roots; the other slips show more often without them.
+    # Blank memories and claims that lead nowhere come of emptied roots; the other slips show more often
+    # without them.
     empties = slip.__name__ in ("voting_from_a_blank_memory", "a_leader_that_never_gives_way")
     profile = PROFILES["emptied roots" if empties else "outages"]
     assert first_violation(range(PATIENCE_FOR_A_SLIP), profile, slip) is not None

@@ -1,4 +1,6 @@
-"""Azurite, the emulator of Azure's blob storage, as a process of its own; it forgets everything when it ends."""
+"""Azurite, the emulator of Azure's blob storage, as a process of its own; it forgets everything when it
+ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A network that fails: a port that carries connections to a server of this machine as badly as it is told to."""
+"""A network that fails: a port that carries connections to a server of this machine as badly as it is told
+to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Roots that really hang, until the end of a block: a folder, and a server that takes connections and never answers."""
+"""Roots that really hang, until the end of a block: a folder, and a server that takes connections and never
+answers.
+"""
 
 from __future__ import annotations
 

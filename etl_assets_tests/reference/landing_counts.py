@@ -1,6 +1,7 @@
 """What a landing folder holds, read line by line in plain Python: what ingest and normalize must arrive at.
 
-Shares no code with the platform. Belongs here: judging lines in source order (day, file name, line). Does not belong
+Shares no code with the platform. Belongs here: judging lines in source order (day, file name, line). Does not
+belong
 here: orders and their amounts (`olist_pandas.py`).
 """
 

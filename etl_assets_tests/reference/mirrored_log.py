@@ -1,7 +1,7 @@
 """Log entries of a mirrored table as Spark writes them, made without Spark.
 
-They have all that a checkpoint must keep: in-commit timestamps, transaction ids, domain metadata, partition values,
-statistics, files that come and go.
+They have all that a checkpoint must keep: in-commit timestamps, transaction ids, domain metadata, partition
+values, statistics, files that come and go.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _SCHEMA = {
 
 
 def log_entries(count: int, *, first: int = 0) -> Iterator[bytes]:
-    """The entries of some versions. Each adds a file; every tenth one takes out the file of the one before."""
+    """The entries of some versions. Each adds a file; every tenth one takes out the file of the one
+    before.
+    """
     for version in range(first, first + count):
         yield "".join(json.dumps(action) + "\n" for action in _actions(version)).encode()
 
@@ -114,7 +116,9 @@ def single_log(
     checkpoints: Sequence[int] = (),
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """A table as a platform of one domain leaves it, data files and Delta's own checkpoints of some versions; its folder."""
+    """A table as a platform of one domain leaves it, data files and Delta's own checkpoints of some versions;
+    its folder.
+    """
     folder = root / "tables" / name / "g000001"
     entry_path(folder, 0).parent.mkdir(parents=True)
     for version, entry in enumerate(log_entries(count)):

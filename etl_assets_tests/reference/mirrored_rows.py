@@ -27,7 +27,9 @@ def commit_customers(placement: Placement, domain: str, ids: Iterable[str]) -> i
 
 
 def publish_unacknowledged(name: str, placement: Placement) -> None:
-    """Have every replica's log go on with a version that nobody voted for: the rows of the last one again, in another file."""
+    """Have every replica's log go on with a version that nobody voted for: the rows of the last one again, in
+    another file.
+    """
     for domain in placement.domains:
         pinned = platform_table(name, domain).pin()
         assert pinned is not None

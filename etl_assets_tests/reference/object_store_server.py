@@ -1,4 +1,6 @@
-"""A real S3-compatible server as a process of its own on this machine; it forgets everything when it is killed."""
+"""A real S3-compatible server as a process of its own on this machine; it forgets everything when it is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class ObjectStoreServer:
         self._process.send_signal(signal.SIGCONT)
 
     def addressed(self, monkeypatch: pytest.MonkeyPatch, *, port: int | None = None) -> None:
-        """Let this process reach it, as an operator would: by the environment; through another port if one is given."""
+        """Let this process reach it, as an operator would: by the environment; through another port if one is
+        given.
+        """
         for name, value in {
             "AWS_ENDPOINT_URL": self.endpoint if port is None else f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "somebody",

@@ -1,7 +1,7 @@
 """What a folder of real orders holds, computed by pandas straight from the CSV files.
 
-Shares no code with the platform and takes other ways where there are any: fractions for decimals, pandas' own time
-zones, integer cents. Belongs here: figures that tables and landed events are compared with.
+Shares no code with the platform and takes other ways where there are any: fractions for decimals, pandas' own
+time zones, integer cents. Belongs here: figures that tables and landed events are compared with.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 ZONE = "America/Sao_Paulo"
-#: Event type, its column in orders (canceled has none), the status it leads to and the time's name; lowest first.
+#: Event type, its column in orders (canceled has none), its status and the time's name; lowest first.
 STEPS = (
     ("OrderCreated", "order_purchase_timestamp", "created", "created_at"),
     ("PaymentProcessed", "order_approved_at", "paid", "paid_at"),
@@ -76,7 +76,9 @@ def order_amounts(folder: Path) -> pd.DataFrame:
 
 
 def times(folder: Path) -> pd.DataFrame:
-    """By order_id: created_at, paid_at, shipped_at, delivered_at and canceled_at in UTC, NaT where there is none."""
+    """By order_id: created_at, paid_at, shipped_at, delivered_at and canceled_at in UTC, NaT where there is
+    none.
+    """
     orders = _table(folder, "orders").set_index("order_id")
     frame = pd.DataFrame({name: _utc(orders[column]) for _, column, _, name in STEPS if column})
     stopped = orders["order_status"].isin(["canceled", "unavailable"])

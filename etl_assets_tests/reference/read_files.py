@@ -1,4 +1,6 @@
-"""Commits that name the files they read, as ingest makes them: log entries by hand, without Spark and without rows."""
+"""Commits that name the files they read, as ingest makes them: log entries by hand, without Spark and without
+rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Landing files of named kinds of lines, staged and placed without Spark, for tests of what is made of staged lines."""
+"""Landing files of named kinds of lines, staged and placed without Spark, for tests of what is made of staged
+lines.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ KINDS = ("event", "duplicate", "conflict", "row again", "bad", "blank")
 """Lines: a new event, events whose id has been accepted, no event, nothing."""
 OUTCOMES = {"duplicate": "duplicate", "conflict": "conflict", "row again": "accepted"}
 OFFSET_OF_ORIGINAL = 17
-"""That of the event which a conflict contradicts, and a duplicate repeats that has no new event of the batch before it."""
+"""That of the event which a conflict contradicts, and a duplicate repeats that has no new event of the batch
+before it.
+"""
 
 
 def write_lines(path: Path, index: int, day: dt.date, kinds: list[str]) -> Path:
@@ -49,7 +53,9 @@ def stage(files: list[tuple[str, int, dt.date]], folder: Path) -> list[StagedBlo
 def cut_and_place(
     patch: pytest.MonkeyPatch, files: list[tuple[dt.date, list[str]]], folder: Path, *, task: int, piece: int
 ) -> tuple[list[LocatedBlock], tuple[str, ...]]:
-    """Landing files of days and kinds of lines, staged in tasks and pieces of about so many bytes, and placed."""
+    """Landing files of days and kinds of lines, staged in tasks and pieces of about so many bytes, and
+    placed.
+    """
     patch.setattr(stage_lines, "TASK_BYTES", task)
     patch.setattr(stage_lines, "_PIECE_BYTES", piece)
     patch.setattr(lines, "_PIECE_BYTES", piece)

@@ -1,4 +1,6 @@
-"""A platform of three failure domains, and commits to a mirrored table as Spark would make them, without Spark."""
+"""A platform of three failure domains, and commits to a mirrored table as Spark would make them, without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,8 @@ def named_domains(
 def commit(placement: Placement, name: str, *, rows: int = 0, followed: bool = True) -> int:
     """Commit one data file to the table from a domain, as Spark would, and have it acknowledged.
 
-    Two of three acknowledge it; the third gets it meanwhile. Unless it is to be `followed` by all that answer, a test that then
-    takes a root away, or looks into it, does so at any moment of that.
+    Two of three acknowledge it; the third gets it meanwhile. Unless it is to be `followed` by all that
+    answer, a test that then takes a root away, or looks into it, does so at any moment of that.
     """
     domain = placement.named(name)
     assert domain is not None

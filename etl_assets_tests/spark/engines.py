@@ -1,4 +1,6 @@
-"""Real Spark engines for tests: a standalone cluster and a Spark Connect server, as processes of this machine."""
+"""Real Spark engines for tests: a standalone cluster and a Spark Connect server, as processes of this
+machine.
+"""
 
 from __future__ import annotations
 

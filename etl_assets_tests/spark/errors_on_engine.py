@@ -1,7 +1,7 @@
 """What errors mean on the engine that `ETL_ASSETS_SPARK_MASTER` names: what the engine tests start.
 
-`errors_on_engine FOLDER`: prints as JSON which of three days failed and how (one is bad), as what a commit fails that
-another commit came before, and what a new session makes of a row once the one before it has ended.
+`errors_on_engine FOLDER`: prints as JSON which of three days failed and how (one is bad), as what a commit
+fails that another commit came before, and what a new session makes of a row once the one before it has ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def days_apart(spark: Any, folder: Path) -> dict[str, Any]:
     from etl_assets.io_managers.partition_split import run_partitions
     from etl_assets_tests.reference.tables import local_domain
 
-    # A range and no rows from here: those Spark computes when it plans, and fails for days that are not asked for.
+    # A range and no rows from here: those Spark computes when it plans, and fails for days that are not asked
+    # for.
     rows = spark.range(0, 3, numPartitions=1).selectExpr(
         f"array{DAYS}[id] AS day", "CAST(array('1', 'two', '3')[id] AS INT) AS number"
     )

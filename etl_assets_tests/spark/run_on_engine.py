@@ -1,7 +1,8 @@
 """The steps for two days on the engine that `ETL_ASSETS_SPARK_MASTER` names: what the engine tests start.
 
-`run_on_engine ROOT LANDING [TABLE ...]`: every step, or those of some tables. It prints how often tasks were shared out
-among the engine's workers; a single task is worked on here. Exceptions are shared out by days, however few they are.
+`run_on_engine ROOT LANDING [TABLE ...]`: every step, or those of some tables. It prints how often tasks were
+shared out among the engine's workers; a single task is worked on here. Exceptions are shared out by days,
+however few they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Appends without Delta's writer leave what Delta's would have left, and refuse what it would have refused."""
+"""Appends without Delta's writer leave what Delta's would have left, and refuse what it would have
+refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Bad input becomes a dead letter or a clear error with its file and line; nothing accepted is lost or doubled."""
+"""Bad input becomes a dead letter or a clear error with its file and line; nothing accepted is lost or
+doubled.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ COMPACTED = ("raw_events", "normalized_orders", "warehouse_rows", "order_status_
 
 
 def odd(number: int) -> dict[str, Any]:
-    """An event whose ids are the largest of their file, for the log's statistics, and hold what Python takes for line ends."""
+    """An event whose ids are the largest of their file, for the log's statistics, and hold what Python takes
+    for line ends.
+    """
     return event(number, event_id=f"\u2028event-{number}", aggregate_id=f"\u2028order-{number}")
 
 

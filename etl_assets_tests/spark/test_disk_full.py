@@ -1,4 +1,6 @@
-"""A disk that is full in the middle of a commit: a clear error, and nothing lost or doubled once there is space."""
+"""A disk that is full in the middle of a commit: a clear error, and nothing lost or doubled once there is
+space.
+"""
 
 from __future__ import annotations
 

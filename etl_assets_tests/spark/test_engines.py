@@ -37,7 +37,8 @@ def local(engine, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     pipeline = Pipeline(root=folder / "data", landing=folder / "landing", session=lambda: session)
     refused = [event(901, payload={"customer_id": "c", "amount": "-1"}), event(902, event_type="OrderLost")]
     pipeline.land([*(event(number) for number in range(200)), "bad", event(1), *refused])
-    # Of two days, and by a line of white space of more than a task's size: several tasks wherever there are any.
+    # Of two days, and by a line of white space of more than a task's size: several tasks wherever there are
+    # any.
     later = [event(number, day=NEXT_DAY) for number in (300, 301, 300)]
     pipeline.land([later[0], " " * TASK_BYTES, *later[1:], "bad"], day=NEXT_DAY)
     (pipeline.landing / "_reference").mkdir()
@@ -129,7 +130,8 @@ def test_the_driver_of_a_cluster_maps_the_archive_of_classes(tmp_path: Path):
     with standalone_cluster(tmp_path / "engine", workers=1) as cluster:
         run = running_on(cluster.master, "run_on_engine", pipeline.root, pipeline.landing, "raw_events")
         seen, before = parents_of_who_maps(archive), set[int]()
-        # A JVM maps the archive and then finds out whether it holds: it has to be there a second later as well.
+        # A JVM maps the archive and then finds out whether it holds: it has to be there a second later as
+        # well.
         while run.poll() is None and run.pid not in seen & before:
             time.sleep(1)
             seen, before = parents_of_who_maps(archive), seen
@@ -153,7 +155,8 @@ def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_do
     root, landing = tmp_path / "data", tmp_path / "landing"
     pipeline = Pipeline(root=root, landing=landing, session=not_here)
     files, events = 8, 3_000
-    # A line of white space is no record, and makes of each file a task of its own: more than the workers do at once.
+    # A line of white space is no record, and makes of each file a task of its own: more than the workers do
+    # at once.
     filler = " " * TASK_BYTES
     for file in range(files):
         lines = [event(file * events + number) for number in range(events)]

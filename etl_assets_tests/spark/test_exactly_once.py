@@ -123,7 +123,8 @@ def test_a_line_that_was_changed_after_it_had_been_read_is_a_conflict_with_its_r
 
 def test_a_conflict_keeps_the_record_as_it_came_also_from_a_compressed_file(pipeline):
     odd = (
-        '{"event_id" : "event-1", "unknown":{"b":1.10 ,"a":"\\u00e9"}, "tenant_id":"acme","aggregate_id":"order-1",'
+        '{"event_id" : "event-1", "unknown":{"b":1.10 ,"a":"\\u00e9"},'
+        ' "tenant_id":"acme","aggregate_id":"order-1",'
         '"event_type":"OrderCreated","payload":{"z":1,"amount":12.50},"timestamp":"2026-01-05T11:00:00+01:00",'
         '"schema_version":1,"trace_id":"t"} '
     )

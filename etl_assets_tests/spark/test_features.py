@@ -1,4 +1,6 @@
-"""Features that a Spark user gives a table: appends go through Delta's writer, an undo is refused until they are taken out."""
+"""Features that a Spark user gives a table: appends go through Delta's writer, an undo is refused until they
+are taken out.
+"""
 
 from __future__ import annotations
 

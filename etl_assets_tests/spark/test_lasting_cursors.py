@@ -1,4 +1,6 @@
-"""What a table has consumed of its inputs is known as long as the table, however many days a commit was for."""
+"""What a table has consumed of its inputs is known as long as the table, however many days a commit was
+for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables of users' own assets that three failure domains hold: what a write mode promises holds in each of them."""
+"""Tables of users' own assets that three failure domains hold: what a write mode promises holds in each of
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The data path on tables that three failure domains hold: a domain is lost, its stages move, it comes back."""
+"""The data path on tables that three failure domains hold: a domain is lost, its stages move, it comes
+back.
+"""
 
 from __future__ import annotations
 

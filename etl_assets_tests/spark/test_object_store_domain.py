@@ -1,4 +1,6 @@
-"""The data path over two domains of this machine and one on a real object store: each is lost in turn, and comes back."""
+"""The data path over two domains of this machine and one on a real object store: each is lost in turn, and
+comes back.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def placement(server: ObjectStoreServer, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def held(placement: Placement, name: str, table: str) -> Mapping[str, bytes]:
-    """The newest folder of a domain's replica, read through its store: every log entry and every data file in it."""
+    """The newest folder of a domain's replica, read through its store: every log entry and every data file in
+    it.
+    """
     store = open_store(placement.site(name).root)
     keys = [key for key in store.list(f"tables/{table}/") if key.split("/")[2].startswith("g")]
     folder = max(key.split("/")[2] for key in keys)

@@ -1,6 +1,7 @@
 """Real orders through the whole platform: every figure equals what pandas computes from the CSV files alone.
 
-Those of two months, which come from a hundred days; of all of them, some eight times as long, with OLIST_MONTHS=all.
+Those of two months, which come from a hundred days; of all of them, some eight times as long, with
+OLIST_MONTHS=all.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def orders(tmp_path_factory) -> Path:
 def mixed(engine, orders, tmp_path_factory):
     """The real orders with 2 % duplicates, 0.1 % conflicts and 0.1 % broken lines, through every step.
 
-    The faults come on top of the clean events, so that the tables must hold exactly what they would without them.
+    The faults come on top of the clean events, so that the tables must hold exactly what they would without
+    them.
     """
     from etl_assets_tests.pipeline import Pipeline
 

@@ -1,4 +1,6 @@
-"""Tables that Spark wrote, and those to which a Spark user gave features of Delta: each reader has Spark's rows, or says why not."""
+"""Tables that Spark wrote, and those to which a Spark user gave features of Delta: each reader has Spark's
+rows, or says why not.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ READABLE = {
         [
             "ALTER TABLE {t} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')",
             "ALTER TABLE {t} ADD COLUMN seen_at TIMESTAMP_NTZ",
-            "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'delta.enableRowTracking' = 'true')",
+            "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true',"
+            " 'delta.enableRowTracking' = 'true')",
         ],
         {"sql", "pandas", "polars", "dataset"},
     ),

@@ -1,4 +1,6 @@
-"""The state of an order does not depend on the order in which its events arrive, nor on how often they are read."""
+"""The state of an order does not depend on the order in which its events arrive, nor on how often they are
+read.
+"""
 
 from __future__ import annotations
 

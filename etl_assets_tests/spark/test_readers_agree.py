@@ -1,5 +1,5 @@
-"""What each of the platform's writers leaves is read as the same rows by Spark, delta-rs, Polars and SQL, with filters and
-without.
+"""What each of the platform's writers leaves is read as the same rows by Spark, delta-rs, Polars and SQL,
+with filters and without.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The data path over two voters, a witness and a learner, named in a platform file: one voter is lost and comes back."""
+"""The data path over two voters, a witness and a learner, named in a platform file: one voter is lost and
+comes back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rows read by the names of their files are those that Delta reads, and no file is opened that cannot hold a row wanted."""
+"""Rows read by the names of their files are those that Delta reads, and no file is opened that cannot hold a
+row wanted.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ numbers = st.one_of(
 times = st.one_of(
     st.datetimes(timezones=st.sampled_from([dt.UTC, None])).map(lambda at: at.isoformat()),
     st.from_regex(
-        r"(0000|0001|2024|9999)-(02|13|12)-(29|31)[Tt ](00|23|24):(00|59|60)(:(00|60)(\.[0-9]{1,9})?)?([Zz]|[+-](00|14|18|19):(00|30|60))?",
+        r"(0000|0001|2024|9999)-(02|13|12)-(29|31)[Tt"
+        r" ](00|23|24):(00|59|60)(:(00|60)(\.[0-9]{1,9})?)?([Zz]|[+-](00|14|18|19):(00|30|60))?",
         fullmatch=True,
     ),
 )
@@ -55,8 +56,10 @@ texts = st.one_of(
     st.text(st.characters(exclude_categories=("Cs",)), max_size=8),
     digits,
     digits.map(lambda text: f" {text}\t"),
-    st.sampled_from(["true", "FALSE", " True ", "1e5", "1E+400", "NaN", "Infinity", "1.", ".5", "-", "+", "0x1F",
-                     "1_000", "12.500", "12.505", "007", "٣", "5\n", "[1]", '{"a":1}', '1"', "1\\", "null", "12d", "1L",
+    st.sampled_from(["true", "FALSE", " True ", "1e5", "1E+400", "NaN", "Infinity", "1.", ".5", "-", "+",
+        "0x1F",
+                     "1_000", "12.500", "12.505", "007", "٣", "5\n", "[1]", '{"a":1}', '1"', "1\\", "null",
+                     "12d", "1L",
                      "2024-02-29", "2023-02-29", "0000-01-01", "2024-1-1", "2024-02-29 ", "2024-02-29\n"]),
     times,
 )  # fmt: skip
@@ -125,12 +128,14 @@ def test_the_first_problem_in_the_order_of_the_columns_is_the_reason(spark):
         ("ContractViolation", "id must not be empty"),
         (
             "WrongType",
-            "age (the field 'Age') is not of the type INT: it must be a whole number from -2147483648 to 2147483647",
+            "age (the field 'Age') is not of the type INT: it must be a whole number from -2147483648 to"
+            " 2147483647",
         ),
         ("ContractViolation", "age must be at least 0"),
         (
             "WrongType",
-            "at is not of the type TIMESTAMP: it must be a time as in RFC 3339, a time without zone in UTC, or whole"
+            "at is not of the type TIMESTAMP: it must be a time as in RFC 3339, a time without zone in UTC,"
+            " or whole"
             " milliseconds since 1970",
         ),
     ]

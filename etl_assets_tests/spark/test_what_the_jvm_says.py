@@ -1,4 +1,6 @@
-"""What Spark's JVM says on standard error: that something failed and why, in lines that people read; no stacks."""
+"""What Spark's JVM says on standard error: that something failed and why, in lines that people read; no
+stacks.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def test_an_error_is_a_line_with_its_root_cause_and_no_stack():
         env={
             **os.environ,
             "JAVA_HOME": str(find_java().home),
-            "PYSPARK_SUBMIT_ARGS": f"--driver-java-options {configuration} --driver-memory 256m pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": f"--driver-java-options {configuration} --driver-memory 256m"
+            " pyspark-shell",
         },
         capture_output=True,
         text=True,

@@ -1,4 +1,6 @@
-"""One of several writers of a table: appends row after row, planning anew whenever another commit came in between."""
+"""One of several writers of a table: appends row after row, planning anew whenever another commit came in
+between.
+"""
 
 from __future__ import annotations
 

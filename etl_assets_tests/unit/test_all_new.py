@@ -1,4 +1,6 @@
-"""What is read is new to warehouse_rows by counts: true of a stream, and never while a row of it is there, whatever was set back."""
+"""What is read is new to warehouse_rows by counts: true of a stream, and never while a row of it is there,
+whatever was set back.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,11 @@ def deeds(story: str) -> list[Deed]:
 
 @dataclass(kw_only=True)
 class Platform:
-    """normalized_orders and warehouse_rows with the logs that they really have; rows are made here instead of by Spark.
+    """normalized_orders and warehouse_rows with the logs that they really have; rows are made here instead of
+    by Spark.
 
-    The events that came are `arrived`, numbers with their day; of those every second one may be refused by what is
-    the code of the moment.
+    The events that came are `arrived`, numbers with their day; of those every second one may be refused by
+    what is the code of the moment.
     """
 
     folder: Path
@@ -81,7 +84,9 @@ class Platform:
         self.arrived.append((len(self.arrived) + 1, day % 2))
 
     def load_planned(self) -> None:
-        """As of two at once the later one: a commit that follows another version than it was planned on is refused."""
+        """As of two at once the later one: a commit that follows another version than it was planned on is
+        refused.
+        """
         if self.planned is not None and self.planned[1] == self.warehouse.version():
             self.load(*self.planned)
 
@@ -156,7 +161,8 @@ class Platform:
             row
             for row in rows_of(self.orders, changes.version)
             if row["partition_date"] in changes.days
-            and row["batch_id"] > (-1 if changes.mode is ReadMode.WHOLE else changes.cursors[row["partition_date"]])
+            and row["batch_id"]
+            > (-1 if changes.mode is ReadMode.WHOLE else changes.cursors[row["partition_date"]])
         ]  # fmt: skip
         there = {
             row["event_id"] for row in rows_of(self.warehouse, base) if row["partition_date"] in changes.days
@@ -223,7 +229,8 @@ OLD_BACKUP = (
     " land; normalize; load; land; normalize; load"
 )
 BACKUP_LACKS_A_ROW = "land; normalize; back warehouse up; load; put warehouse back; land; normalize; load"
-# Event 1 is in the batch that comes back, and was out when the cursor of the backup went by it; event 2 came again.
+# Event 1 is in the batch that comes back, and was out when the cursor of the backup went by it; event 2 came
+# again.
 OTHER_ROWS_BROUGHT_BACK = (
     "land; normalize; reprocess; refuse every second; land; normalize; load; back warehouse up; restore 2;"
     " normalize; put warehouse back; load"
@@ -285,7 +292,8 @@ def test_a_file_of_the_table_that_does_not_tell_how_many_rows_it_has_may_have_an
         tmp_path,
         deeds("land; normalize; load; land; normalize; load, and forget the cursor; land; normalize"),
     )
-    # Left are one row told and one row read up to the cursor, and what follows that has the row that is not told.
+    # Left are one row told and one row read up to the cursor, and what follows that has the row that is not
+    # told.
     forget_statistics(platform.warehouse, 2)
     assert platform.load(*platform.plan()) is False
 

@@ -1,4 +1,6 @@
-"""`etl-assets dead-letters`, as far as it goes without Spark: finding letters, handing them in, judging the result."""
+"""`etl-assets dead-letters`, as far as it goes without Spark: finding letters, handing them in, judging the
+result.
+"""
 
 from __future__ import annotations
 

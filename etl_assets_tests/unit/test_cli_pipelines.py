@@ -40,7 +40,8 @@ def declare(home):
     def declare(name: str, more: str = "", *, source: str = "files") -> None:
         (home / "pipelines").mkdir(parents=True, exist_ok=True)
         (home / "pipelines" / f"{name}.yaml").write_text(
-            f"name: {name}\nsource: {{type: {source}, path: a.csv}}\ncolumns: {{id: bigint}}\ntable: {{keys: [id]}}\n{more}"
+            f"name: {name}\nsource: {{type: {source}, path: a.csv}}\ncolumns: {{id: bigint}}\ntable: {{keys:"
+            f" [id]}}\n{more}"
         )
 
     return declare

@@ -119,7 +119,8 @@ def test_texts_are_whole_for_machines_and_harmless_to_a_terminal():
 
 def test_values_of_every_type_are_json():
     statement = (
-        "select map(make_array('a'), make_array(1)) as m, struct(1, null) as s, [1.5::double, 'NaN'::double, 'inf'::double] as l, x'00ff' as b,"
+        "select map(make_array('a'), make_array(1)) as m, struct(1, null) as s, [1.5::double, 'NaN'::double,"
+        " 'inf'::double] as l, x'00ff' as b,"
         " 12.50::decimal(38, 8) as d, true as t, null as n, now() as at, interval '1 day' as i"
     )
     (row,) = json.loads(printed(statement, "--json"))
@@ -294,7 +295,10 @@ def test_exit_codes_are_those_of_every_command():
 
 
 def test_ctrl_c_ends_a_query_at_once():
-    endless = "select count(*) from generate_series(1, 9000000) a, generate_series(1, 9000000) b where a.value % 7 + b.value > 5"
+    endless = (
+        "select count(*) from generate_series(1, 9000000) a, generate_series(1, 9000000) b where a.value % 7"
+        " + b.value > 5"
+    )
     command = [sys.executable, "-m", "etl_assets.cli.main", "sql", endless]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as query:
         try:

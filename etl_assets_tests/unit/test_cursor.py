@@ -1,4 +1,6 @@
-"""How far a table has read another: a cursor may lag and never leads, and outlives neither more nor less than it says."""
+"""How far a table has read another: a cursor may lag and never leads, and outlives neither more nor less than
+it says.
+"""
 
 from __future__ import annotations
 

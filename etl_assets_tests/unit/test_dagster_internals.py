@@ -1,4 +1,6 @@
-"""What is used of Dagster's private modules: in one module, compared with one version, and loaded as late as it was."""
+"""What is used of Dagster's private modules: in one module, compared with one version, and loaded as late as
+it was.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ from etl_assets.jobs.compaction import UNDER_WAY
 PACKAGE = Path(dagster_internals.__file__).parent
 PRIVATE = re.compile(r"\b(?:dagster\w*|dg)\._\w+|\bfrom dagster\w* import _")
 """Also as a text, by which a module is imported just as well."""
-WHAT_TO_DO = """Dagster is {installed}, and etl_assets/dagster_internals.py was compared with {checked}. For each row of its table, in
-the new version's source: is the name still there, with the same arguments and the same meaning? Is there a public call by now? Compare
-`execute_launched_run` with the body of `dagster api execute_run`. Run etl_assets_tests/dagster and etl_assets_tests/e2e. Then set
-CHECKED_VERSION."""
+WHAT_TO_DO = """Dagster is {installed}, and etl_assets/dagster_internals.py was compared with {checked}.
+For each row of its table, in the new version's source: is the name still there, with the same arguments and
+the same meaning? Is there a public call by now? Compare `execute_launched_run` with the body of `dagster api
+execute_run`. Run etl_assets_tests/dagster and etl_assets_tests/e2e. Then set CHECKED_VERSION."""
 
 
 def test_dagster_is_the_version_that_its_private_names_were_compared_with():

@@ -1,4 +1,6 @@
-"""A step may be the first of its process that needs Spark: it asks for the session before it makes any column of Spark's."""
+"""A step may be the first of its process that needs Spark: it asks for the session before it makes any column
+of Spark's.
+"""
 
 from __future__ import annotations
 

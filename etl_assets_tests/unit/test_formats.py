@@ -1,4 +1,6 @@
-"""Formats: what a file has is read whatever its size and quotes, and what cannot be read spoils nothing else."""
+"""Formats: what a file has is read whatever its size and quotes, and what cannot be read spoils nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -357,10 +359,12 @@ NOON = AT.replace(tzinfo=None)
         (pa.list_(pa.int64()), [1, None], [1, None]),
         (pa.large_list(pa.timestamp("us")), [NOON], ["2026-01-05T12:00:00.25"]),
         (pa.list_(pa.binary(), 1), [b"a"], ["YQ=="]),
-        (pa.struct({"x": pa.float64(), "y": pa.list_(pa.date32())}), {"x": 1.5, "y": []}, {"x": Decimal("1.5"), "y": []}),
+        (pa.struct({"x": pa.float64(), "y": pa.list_(pa.date32())}), {"x": 1.5, "y": []},
+        {"x": Decimal("1.5"), "y": []}),
         (pa.map_(pa.string(), pa.float32()), [("k", 0.1)], {"k": Decimal("0.1")}),
         (pa.map_(pa.int64(), pa.string()), [(1, "a")], {"1": "a"}),
-        (pa.map_(pa.string(), pa.int64()), [("k", 1), ("k", 2)], [{"key": "k", "value": 1}, {"key": "k", "value": 2}]),
+        (pa.map_(pa.string(), pa.int64()), [("k", 1), ("k", 2)], [{"key": "k", "value": 1}, {"key": "k",
+        "value": 2}]),
         (pa.dictionary(pa.int32(), pa.string()), "a", "a"),
         (pa.uuid(), uuid.UUID(int=1).bytes, str(uuid.UUID(int=1))),
         (pa.null(), None, None),

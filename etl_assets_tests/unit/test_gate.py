@@ -1,4 +1,6 @@
-"""What a Spark user gives a table is kept to by every write of the platform's own, or refused by name before anything is written."""
+"""What a Spark user gives a table is kept to by every write of the platform's own, or refused by name before
+anything is written.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ domain = placement.domains[0]
 context = StepContext(session=lambda: None, domain=domain, domain_problem=lambda: placement.problem(domain))
 driver = subprocess.Popen([sys.executable, "-c", sys.argv[1], str(domain.root)], stdin=subprocess.PIPE)
 # Where Spark has the process of its driver.
-sys.modules["pyspark"] = types.SimpleNamespace(SparkContext=types.SimpleNamespace(_gateway=types.SimpleNamespace(proc=driver)))
+gateway = types.SimpleNamespace(proc=driver)
+sys.modules["pyspark"] = types.SimpleNamespace(SparkContext=types.SimpleNamespace(_gateway=gateway))
 with domain_watched(context):
     print(driver.pid, flush=True)
     driver.wait()

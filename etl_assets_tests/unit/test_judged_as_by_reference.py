@@ -1,4 +1,6 @@
-"""Lines of every kind judged by the platform and by the campaign's reference, without Spark and without files."""
+"""Lines of every kind judged by the platform and by the campaign's reference, without Spark and without
+files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What has been read is known after every end a run can have and in every domain, and never believed too early."""
+"""What has been read is known after every end a run can have and in every domain, and never believed too
+early.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every line of a file is in one block, however the file is cut; a line too long to be held is there by its beginning."""
+"""Every line of a file is in one block, however the file is cut; a line too long to be held is there by its
+beginning.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ BITS = [b"\n", b"\r\n", b"a", b"bc", b"\xff", b" ", codecs.BOM_UTF8]
 
 
 def lines_in(content: bytes) -> list[bytes]:
-    """What stands between line feeds, without the mark at the beginning; after the last one nothing is left."""
+    """What stands between line feeds, without the mark at the beginning; after the last one nothing is
+    left.
+    """
     found = content.split(b"\n")
     if not found[-1]:
         found.pop()

@@ -93,7 +93,9 @@ def test_what_delta_and_hadoop_put_beside_an_entry_goes_with_it(events):
 
 
 def test_files_of_versions_that_are_left_over_are_not_needed_and_a_vacuum_works(events):
-    """As whoever removed them was killed: entries that no checkpoint leads to are no version of the retention."""
+    """As whoever removed them was killed: entries that no checkpoint leads to are no version of the
+    retention.
+    """
     old = find_old_log(events.path, keep=30)
     remove_old_log(events.path, OldLog(first=old.first, names=old.names[:9]), table="events")
     (unneeded,) = find_unneeded(events, dt.timedelta(days=7), dt.datetime.now(dt.UTC))

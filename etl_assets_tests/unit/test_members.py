@@ -1,4 +1,6 @@
-"""Replicas as the platform file wants them: domains join, are promoted, are taken out; a crash in between is made good."""
+"""Replicas as the platform file wants them: domains join, are promoted, are taken out; a crash in between is
+made good.
+"""
 
 from __future__ import annotations
 

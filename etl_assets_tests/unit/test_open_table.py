@@ -1,4 +1,6 @@
-"""`open_table` and `tables path`, over one failure domain: every reader has exactly the version that was opened."""
+"""`open_table` and `tables path`, over one failure domain: every reader has exactly the version that was
+opened.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_every_reader_reads_the_version_that_was_opened(domain):
 
 
 def test_times_that_spark_wrote_are_right_in_any_year_but_by_polars(domain):
-    """In Spark's old form, INT96, of which readers make nanoseconds by default: those end in the year 2262."""
+    """In Spark's old form, INT96, of which readers make nanoseconds by default: those end in the year
+    2262.
+    """
     times = [
         dt.datetime(1, 1, 1, tzinfo=dt.UTC),
         dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),

@@ -1,4 +1,6 @@
-"""Events folded to one row an order, held against a fold in plain Python, however they come and however files are cut."""
+"""Events folded to one row an order, held against a fold in plain Python, however they come and however files
+are cut.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ def events(tmp_path):
 
 
 def overwrite(table: Table, version: int) -> bytes:
-    """What a program does that looked for the version before it was there, and renames over it: OPTIMIZE of the rows before."""
+    """What a program does that looked for the version before it was there, and renames over it: OPTIMIZE of
+    the rows before.
+    """
     entry = entry_path(table.path, version)
     ours = entry.read_bytes()
     info = commit_info("OPTIMIZE", 1, {}, stamp=None)

@@ -130,7 +130,8 @@ def test_ci_ends_with_the_tests():
 
 
 def test_ci_rejects_arguments_before_it_does_anything(tmp_path):
-    # A copy without tools on PATH: one that goes on fails at its first command instead of starting everything.
+    # A copy without tools on PATH: one that goes on fails at its first command instead of starting
+    # everything.
     script = tmp_path / ".ci" / "run"
     script.parent.mkdir()
     script.write_bytes((ROOT / ".ci" / "run").read_bytes())

@@ -1,4 +1,6 @@
-"""What becomes of the plan of a killed run: carried out before anything is planned again, or what it refused is taken back."""
+"""What becomes of the plan of a killed run: carried out before anything is planned again, or what it refused
+is taken back.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_a_plan_whose_refusals_were_committed_and_whose_rows_were_not_is_pending
 
 
 def test_a_plan_whose_version_a_compaction_took_is_pending_as_a_later_one(platform):
-    """Its refusals are committed, by what its files were then; planned anew, a file that came since could go before them."""
+    """Its refusals are committed, by what its files were then; planned anew, a file that came since could go
+    before them.
+    """
     plan = BatchPlan(batch_id=1, files=files(platform))
     write_table(platform.context.domain, RAW_EVENTS.name, [{}], {FILES: 0})
     refuse(platform, plan)

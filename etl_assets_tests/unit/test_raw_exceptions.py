@@ -1,4 +1,6 @@
-"""What workers make of the lines that do not become rows, without Spark: exceptions with their places, in bounded files."""
+"""What workers make of the lines that do not become rows, without Spark: exceptions with their places, in
+bounded files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What workers make of source files, without Spark: staged lines, and rows with dense offsets and their places."""
+"""What workers make of source files, without Spark: staged lines, and rows with dense offsets and their
+places.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What reads rows ends well: none of pyarrow's threads needs the interpreter while that is ending.
 
-Such a thread cannot have the interpreter any more, and takes the process with it: "terminate called without an active
-exception", exit code 134, after the result was printed.
+Such a thread cannot have the interpreter any more, and takes the process with it: "terminate called without
+an active exception", exit code 134, after the result was printed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ handler.DeltaStorageHandler.open_input_file = open_input_file
 from etl_assets.cli.main import main
 main()
 """
-"""Every file in Python that deltalake gives to pyarrow is let go of slowly, as on a machine that has much to do."""
+"""Every file in Python that deltalake gives to pyarrow is let go of slowly, as on a machine that has much to
+do.
+"""
 
 
 @pytest.fixture
@@ -97,7 +99,9 @@ def test_a_command_that_read_rows_ends_with_its_own_exit_code_on_a_slow_machine(
 
 @pytest.mark.parametrize("command", READ_COMMANDS, ids=" ".join)
 def test_a_read_command_always_ends_with_its_own_exit_code_into_a_pipe(domain, command):
-    """Twice as many at once as there are cores, which is when threads end late. READ_CALLS=300 for a proof."""
+    """Twice as many at once as there are cores, which is when threads end late. READ_CALLS=300 for a
+    proof.
+    """
     ends = []
     with ThreadPoolExecutor(max_workers=4) as calls:
         for done in calls.map(lambda _: call(*command), range(CALLS)):

@@ -1,4 +1,6 @@
-"""One round of looking after mirrored tables: replicas follow, leaders move, emptied roots are filled again."""
+"""One round of looking after mirrored tables: replicas follow, leaders move, emptied roots are filled
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Dead letters that were handed in are in every domain, and are laid out as the same files wherever they are read."""
+"""Dead letters that were handed in are in every domain, and are laid out as the same files wherever they are
+read.
+"""
 
 from __future__ import annotations
 

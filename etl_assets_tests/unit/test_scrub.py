@@ -1,4 +1,6 @@
-"""Damage in replicas that nobody reads is found and mended within a bounded time, by looks that each have an end."""
+"""Damage in replicas that nobody reads is found and mended within a bounded time, by looks that each have an
+end.
+"""
 
 from __future__ import annotations
 

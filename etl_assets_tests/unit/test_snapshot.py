@@ -51,7 +51,9 @@ def test_a_file_without_statistics_leaves_the_range_open(tmp_path: Path):
 
 
 def test_a_file_without_statistics_may_have_the_highest_value(tmp_path: Path):
-    """As an offset that is dealt twice is not seen before readers outside have taken one event for another."""
+    """As an offset that is dealt twice is not seen before readers outside have taken one event for
+    another.
+    """
     table = Table(name="events", domain=local_domain(tmp_path / "a root"))
     append(table, 2, 3)
     append(table, 5, 9)

@@ -1,4 +1,6 @@
-"""What a batch says when its lines cannot be staged: the source file if that is it, else what the disk said."""
+"""What a batch says when its lines cannot be staged: the source file if that is it, else what the disk
+said.
+"""
 
 from __future__ import annotations
 

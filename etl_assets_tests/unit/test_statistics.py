@@ -1,4 +1,6 @@
-"""Statistics of files: of every listed column or of none, so that no reader takes a file for one without the rows it has."""
+"""Statistics of files: of every listed column or of none, so that no reader takes a file for one without the
+rows it has.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""No raw error of a file system reaches the caller of a commit, an effect or a replay: each says what is wrong where, and what to do."""
+"""No raw error of a file system reaches the caller of a commit, an effect or a replay: each says what is
+wrong where, and what to do.
+"""
 
 from __future__ import annotations
 

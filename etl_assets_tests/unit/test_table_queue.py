@@ -1,4 +1,6 @@
-"""Steps that write one table take turns: nobody is overtaken, nobody waits for the dead, and a wait can be ended."""
+"""Steps that write one table take turns: nobody is overtaken, nobody waits for the dead, and a wait can be
+ended.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A change of leader that was begun and never ended, while too few voters are there to tell what it would have adopted."""
+"""A change of leader that was begun and never ended, while too few voters are there to tell what it would
+have adopted.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def begin_to_lead(placement: Placement, name: str) -> None:
 
 
 def claimed_halfway(placement: Placement) -> None:
-    """C is away, A has voted for a version that B has not, and B has claimed the lead at both: all of them were killed."""
+    """C is away, A has voted for a version that B has not, and B has claimed the lead at both: all of them
+    were killed.
+    """
     commit(placement, A)
     assert reconcile_replicas(placement) == []
     away(placement, C)
@@ -227,7 +231,9 @@ def test_a_run_in_a_domain_that_may_not_lead_its_table_any_more_is_placed_elsewh
 
 
 def put_back(placement: Placement, tmp_path: Path) -> Placement:
-    """C was taken out of the platform file and of every table; now the file names it again, and no round has come yet."""
+    """C was taken out of the platform file and of every table; now the file names it again, and no round has
+    come yet.
+    """
     commit(placement, A)
     reconcile_replicas(placement)
     mirrored = seen_from(placement, A)

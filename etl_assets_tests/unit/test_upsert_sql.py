@@ -22,7 +22,8 @@ def sql(spec: UpsertSpec, **by) -> str:
 def test_with_an_ordering_only_a_newer_row_replaces_the_stored_one():
     assert sql(UpsertSpec(merge_key=("id",), ordering="value")) == (
         "MERGE INTO delta.`/t` t USING s_view s ON t.`id` = s.`id`\n"
-        "WHEN MATCHED AND (s.`value` > t.`value` OR (t.`value` IS NULL AND s.`value` IS NOT NULL)) THEN UPDATE SET"
+        "WHEN MATCHED AND (s.`value` > t.`value` OR (t.`value` IS NULL AND s.`value` IS NOT NULL)) THEN"
+        " UPDATE SET"
         " t.`id` = s.`id`, t.`value` = s.`value`, t.`day` = s.`day`, t.`batch_id` = s.`batch_id`\n"
         "WHEN NOT MATCHED THEN INSERT (`id`, `value`, `day`, `batch_id`)"
         " VALUES (s.`id`, s.`value`, s.`day`, s.`batch_id`)"

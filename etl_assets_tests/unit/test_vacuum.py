@@ -1,4 +1,6 @@
-"""What nobody needs goes, from every replica; what a version of the retention or a slow replica needs stays."""
+"""What nobody needs goes, from every replica; what a version of the retention or a slow replica needs
+stays.
+"""
 
 from __future__ import annotations
 

@@ -172,12 +172,16 @@ def test_all_that_is_not_read_is_named_or_counted_at_each_look(folders, read):
     read_all(folders, read, DAY)
     first = watch(folders, read)
     lasting = [
-        "2025-12-01, 2025-12-02, 2025-12-03, 2025-12-04, 2025-12-05 and 2 more lie outside of the partitions, which start on"
+        "2025-12-01, 2025-12-02, 2025-12-03, 2025-12-04, 2025-12-05 and 2 more lie outside of the"
+        " partitions, which start on"
         " 2026-01-01 and end today; set start_date, or move the files",
-        "backup-0, backup-1, backup-2, backup-3, backup-4 and 2 more in the landing folder are no days (YYYY-MM-DD) and are"
+        "backup-0, backup-1, backup-2, backup-3, backup-4 and 2 more in the landing folder are no days"
+        " (YYYY-MM-DD) and are"
         " never read",
-        "2026-01-05/b.json, 2026-01-05/c.JSONL, 2026-01-05/d.jsonl.bz2, 2026-01-05/link.jsonl, 2026-01-05/nested and 2 more"
-        " are no event files (*.jsonl, *.jsonl.gz, *.ndjson, *.ndjson.gz; no links, no folders) and are never read",
+        "2026-01-05/b.json, 2026-01-05/c.JSONL, 2026-01-05/d.jsonl.bz2, 2026-01-05/link.jsonl,"
+        " 2026-01-05/nested and 2 more"
+        " are no event files (*.jsonl, *.jsonl.gz, *.ndjson, *.ndjson.gz; no links, no folders) and are"
+        " never read",
     ]
     unfinished = (
         "not read yet because of unfinished files' names (`.` or `_` first, .tmp, .part, .inprogress): 2"
@@ -244,12 +248,14 @@ def test_remarks_name_the_source_s_own_folder_and_pattern(flat, read):
     drop(flat, "d.csv", NOW_NS - 24 * HOUR_NS)
     assert remarks(watch(flat, read)) == [
         "not read yet because of unfinished files' names (`.` or `_` first, .tmp, .part, .inprogress): 2",
-        f"2026-01-05/folder.csv in {flat.path} are no files of this source (*.csv; no links, no folders) and are never read",
+        f"2026-01-05/folder.csv in {flat.path} are no files of this source (*.csv; no links, no folders) and"
+        " are never read",
     ]
     by_day = replace(flat, by_day=True)
     found = remarks(watch(by_day, read))
     assert found == [
-        f"a.csv, c.csv.part, d.csv, folder.csv, other.txt in {flat.path} are no days (YYYY-MM-DD) and are never read"
+        f"a.csv, c.csv.part, d.csv, folder.csv, other.txt in {flat.path} are no days (YYYY-MM-DD) and are"
+        " never read"
     ]
 
 

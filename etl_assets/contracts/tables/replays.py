@@ -10,7 +10,8 @@ from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, identif
 REPLAYS = TableContract(
     name="replays",
     description=(
-        "Every dead letter that was handed in again, with what is to be judged now. Of several of one attempt the last"
+        "Every dead letter that was handed in again, with what is to be judged now. Of several of one"
+        " attempt the last"
         " one counts."
     ),
     columns=(
@@ -24,7 +25,8 @@ REPLAYS = TableContract(
         Column(
             "content",
             "STRING",
-            "One line: the record for ingest; for normalize a JSON object of `event_id` and the corrected `payload`.",
+            "One line: the record for ingest; for normalize a JSON object of `event_id` and the corrected"
+            " `payload`.",
         ),
         Column(
             "content_encoding",

@@ -59,7 +59,8 @@ def make_checkpoint(base: Checkpoint | None, entries: Sequence[bytes]) -> Checkp
     except DeltaError as error:
         raise ReplicaCorrupt(
             f"no checkpoint of version {version} can be made: {error}",
-            fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
+            fix="look for a program that writes into the table's folder; `etl-assets tables verify` names"
+            " what is wrong",
         ) from error
     except OSError as error:
         place = tempfile.gettempdir()
@@ -87,7 +88,8 @@ def checkpoint_in_place(table_path: Path, version: int) -> None:
         sync_files(table_path, [checkpoint_path(table_path, version), last_checkpoint_path(table_path)])
     except (DeltaError, OSError) as error:
         logger.warning(
-            "%s has no checkpoint of version %d: %s; see that the folder is writable for this user and not full",
+            "%s has no checkpoint of version %d: %s; see that the folder is writable for this user and not"
+            " full",
             table_path,
             version,
             error,
@@ -117,7 +119,8 @@ def live_files(checkpoint: bytes) -> tuple[NamedFile, ...]:
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ReplicaCorrupt(
             f"a checkpoint cannot be read: {error}",
-            fix="look for a program that writes into the table's folder; `etl-assets tables verify` names what is wrong",
+            fix="look for a program that writes into the table's folder; `etl-assets tables verify` names"
+            " what is wrong",
         ) from error
     return tuple(file for add in added if add is not None for file in files_added(add))
 

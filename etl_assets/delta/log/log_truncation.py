@@ -2,8 +2,8 @@
 
 Delta's writers remove entries by age when they make a checkpoint, after 30 days by default. By then a table
 with a commit every few seconds has several hundred thousand of them, and every reader lists them all. So a
-number of versions is kept here as well. `mirroring/maintenance/log_cleanup.py` does the same for mirrored tables, where
-the domains must agree on it.
+number of versions is kept here as well. `mirroring/maintenance/log_cleanup.py` does the same for mirrored
+tables, where the domains must agree on it.
 """
 
 from __future__ import annotations

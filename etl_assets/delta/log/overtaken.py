@@ -47,7 +47,8 @@ def not_ours(table: Table, epoch: str | None, entry: LogEntry) -> EtlAssetsError
     theirs = entry.user_metadata.get("epoch")
     if epoch is not None and theirs is not None and theirs != epoch:
         return Fenced(
-            f"{table.domain.name} does not lead the table {table.name}: version {entry.version} was made under epoch {theirs}",
+            f"{table.domain.name} does not lead the table {table.name}: version {entry.version} was made"
+            f" under epoch {theirs}",
             fix="run the step again: it finds the new leader; what was not acknowledged is done again there",
             table=table.name,
             epoch=epoch,
@@ -65,9 +66,11 @@ def not_ours(table: Table, epoch: str | None, entry: LogEntry) -> EtlAssetsError
 
 def _mirrored_by_now(table: Table) -> DomainUnavailable:
     return DomainUnavailable(
-        f"the table {table.name} is mirrored over several failure domains by now, and this process works with one"
+        f"the table {table.name} is mirrored over several failure domains by now, and this process works"
+        " with one"
         f" ({table.domain.name}): its commit would count nowhere, and was not made",
-        fix="end this process and start it again: it then works with the failure domains of the platform file; if that names one"
+        fix="end this process and start it again: it then works with the failure domains of the platform"
+        " file; if that names one"
         " domain, name the others again",
         table=table.name,
         domain=table.domain.name,

@@ -48,7 +48,8 @@ def expect_last_commit(table: Table, base_version: int) -> None:
     except FileNotFoundError:
         return
     raise CommitOverwritten(
-        f"version {version} of the table {table.name} was acknowledged and is not in its log any more: another program wrote"
+        f"version {version} of the table {table.name} was acknowledged and is not in its log any more:"
+        " another program wrote"
         " its own over it",
         fix=_fix(table.path, kept, content, base_version + 1),
         table=table.name,
@@ -88,7 +89,8 @@ def _fix(table_path: Path, kept: Path, content: bytes, next_version: int) -> str
     actions = [json.loads(line) for line in content.splitlines()]
     if any("remove" in action or "metaData" in action for action in actions):
         return (
-            "stop the program that writes the table past its lock, and take the platform back to the backup; what was lost is"
+            "stop the program that writes the table past its lock, and take the platform back to the backup;"
+            " what was lost is"
             f" in {kept}"
         )
     return (

@@ -45,7 +45,8 @@ def rows_in(file: Path) -> int:
     except (OSError, pa.ArrowException) as error:
         raise FilesGone(
             f"the log does not say how many rows {file} has, and the file cannot be read: {error}",
-            fix="look for a program that removes or changes data files; `etl-assets tables verify` names what is wrong",
+            fix="look for a program that removes or changes data files; `etl-assets tables verify` names"
+            " what is wrong",
             table=file.parent.name,
             missing=[str(file)],
         ) from error

@@ -3,7 +3,8 @@
 Changes nothing.
 
 Belongs here: the registers' account of an acknowledged state. Does not belong here: whether the log and the
-files agree with it (`mirroring/maintenance/verification.py`), and what follows from it (`replicas/reconcile.py`).
+files agree with it (`mirroring/maintenance/verification.py`), and what follows from it
+(`replicas/reconcile.py`).
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ def holdings(table: MirroredTable, state: State) -> list[Holding]:
             raise DomainUnavailable(
                 f"how far {agreed.domain} has the table {table.name} cannot be told: "
                 f"{answer.problem or 'it has no register'}",
-                fix="bring it back first; a domain that is lost for good gets an empty root and `domains heal --new-root`",
+                fix="bring it back first; a domain that is lost for good gets an empty root and `domains"
+                " heal --new-root`",
                 domain=agreed.domain,
             )
         replica, at = table.replica(agreed.domain, state.locator), answer.record.published

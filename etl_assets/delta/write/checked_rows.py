@@ -137,9 +137,11 @@ class CheckedRows:
         key = ", ".join(spec.keys)
         if kind == "other_partition":
             return PartitionMismatch(
-                f"{rows} hold {value if value == 'NULL' else repr(value)} in {spec.delta_partition}, which is of none of the"
+                f"{rows} hold {value if value == 'NULL' else repr(value)} in {spec.delta_partition}, which"
+                " is of none of the"
                 f" partitions of this run ({self.run})",
-                fix="return the rows of context.partition_keys only; nothing was stored. Where rows of any partition may come"
+                fix="return the rows of context.partition_keys only; nothing was stored. Where rows of any"
+                " partition may come"
                 " with a run, leave `delta_partition` out of the asset's spec",
                 table=self.table,
                 column=spec.delta_partition,
@@ -149,7 +151,8 @@ class CheckedRows:
             "null_key": (
                 value,
                 f"{rows} hold NULL in {value}, a column of the merge key",
-                f"give every row its {value}, drop such rows in the asset, choose other `keys`, or set `nullable_keys`, where NULL is a value",
+                f"give every row its {value}, drop such rows in the asset, choose other `keys`, or set"
+                " `nullable_keys`, where NULL is a value",
             ),
             "key_twice": (
                 key,
@@ -158,9 +161,11 @@ class CheckedRows:
             ),
             "tie": (
                 spec.sequence_by,
-                f"{rows} hold a merge key ({key}) twice with the same {spec.sequence_by} and different values, and nothing says"
+                f"{rows} hold a merge key ({key}) twice with the same {spec.sequence_by} and different"
+                " values, and nothing says"
                 " which is newer",
-                f"drop one of them in the asset, or order by more than {spec.sequence_by}: a STRUCT of several columns",
+                f"drop one of them in the asset, or order by more than {spec.sequence_by}: a STRUCT of"
+                " several columns",
             ),
             "nan_ordering": (
                 spec.sequence_by,
@@ -169,12 +174,14 @@ class CheckedRows:
             ),
             "empty_partition": (
                 spec.delta_partition,
-                f"{rows} hold {value!r} in {spec.delta_partition}, their `delta_partition`, where Delta stores it as NULL",
+                f"{rows} hold {value!r} in {spec.delta_partition}, their `delta_partition`, where Delta"
+                " stores it as NULL",
                 "write another text for it, or leave `delta_partition` out of the asset's spec",
             ),
             "null_partition": (
                 spec.delta_partition,
-                f"{rows} hold NULL in {spec.delta_partition}, their `delta_partition`, and are bound to it by `partition_bound`",
+                f"{rows} hold NULL in {spec.delta_partition}, their `delta_partition`, and are bound to it"
+                " by `partition_bound`",
                 f"give every row its {spec.delta_partition}, or unset `partition_bound`",
             ),
         }[kind]

@@ -6,7 +6,7 @@
 | has a wider type | gets the wider type |
 | lacks a column | keeps it; rows written from now on have NULL there |
 | no longer requires a value | takes NULL from now on |
-| requires a value from now on | still takes NULL, for the rows it has; the stage rejects new rows without one |
+| requires a value from now on | still takes NULL, for its rows; the stage rejects new rows without one |
 | has any other type or Delta partition | stays as it is, and the stage fails |
 | differs in any way, and the table has no rows | gets the declared columns and Delta partition |
 
@@ -93,7 +93,8 @@ def fit_to_contract(
 def check_changes(contract: TableContract, stored: StructType, *, partitions: tuple[str, ...]) -> None:
     """Refuse a contract that a stored table cannot be changed to."""
     rename = (
-        f"make all its rows again: `etl-assets reprocess --tables {contract.name}`; to keep them as they are give the"
+        f"make all its rows again: `etl-assets reprocess --tables {contract.name}`; to keep them as they are"
+        " give the"
         " new table another name (`table.name`)"
     )
     if partitions != contract.delta_partition:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _PROGRESS = ("offset", "raw_offset", "batch_id", "_offset", "_batch_id")
 """Columns by which reads find the rows of a batch."""
 _UNBOUNDED = ("BOOLEAN", "DOUBLE")
-"""Types whose bounds do not cover every value: Delta's writer keeps none of booleans, and NaN is in no bounds."""
+"""Types whose bounds do not cover every value: Delta's writer keeps none of booleans, and NaN is in no
+bounds.
+"""
 
 
 def ensure_table(table: Table, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> int:

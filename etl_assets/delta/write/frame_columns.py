@@ -43,7 +43,8 @@ _PARTITION_TYPES = frozenset(
 )
 """Types whose values the log and the folders of a table write and read back exactly."""
 _REMEDIES = {
-    "map": "store F.array_sort(F.map_entries({column})) instead, an ARRAY of STRUCTs; `write_mode` append or replace takes a MAP",
+    "map": "store F.array_sort(F.map_entries({column})) instead, an ARRAY of STRUCTs; `write_mode` append or"
+    " replace takes a MAP",
     "variant": "store F.to_json({column}) instead, a STRING",
     "void": "give it a type, for example F.lit(None).cast('string')",
 }
@@ -78,8 +79,10 @@ def check_frame(spec: WriteSpec, schema: StructType, *, table: str, is_new: bool
         type_ = schema[spec.delta_partition].dataType
         if type_.typeName() not in _PARTITION_TYPES:
             raise ContractError(
-                f"the column {spec.delta_partition} of {table} is {_sql(type_)} and cannot be its `delta_partition`",
-                fix="cast it to STRING, DATE, TIMESTAMP, BOOLEAN, DECIMAL or a whole number, or name another column",
+                f"the column {spec.delta_partition} of {table} is {_sql(type_)} and cannot be its"
+                " `delta_partition`",
+                fix="cast it to STRING, DATE, TIMESTAMP, BOOLEAN, DECIMAL or a whole number, or name another"
+                " column",
                 table=table,
                 column=spec.delta_partition,
             )
@@ -108,16 +111,20 @@ def check_fits(schema: StructType, columns: StructType, table: Table) -> None:
         if field.name not in schema.names:
             raise SchemaMismatch(
                 f"the rows for {table.name} lack its column {field.name} ({_sql(field.dataType)})",
-                fix=f"return it from the asset, with NULL where it is unknown: F.lit(None).cast('{field.dataType.simpleString()}')",
+                fix="return it from the asset, with NULL where it is unknown:"
+                f" F.lit(None).cast('{field.dataType.simpleString()}')",
                 table=table.name,
                 column=field.name,
             )
         found = schema[field.name].dataType
         if not _fits(found, field.dataType):
             raise SchemaMismatch(
-                f"the column {field.name} of the rows for {table.name} is {_sql(found)}, in its table it is {_sql(field.dataType)}",
-                fix=f"cast it in the asset: F.col({field.name!r}).cast('{field.dataType.simpleString()}'); for another type"
-                " in the table declare `schema_changes` widen, which takes wider numbers, store the asset under a new name, or remove"
+                f"the column {field.name} of the rows for {table.name} is {_sql(found)}, in its table it is"
+                f" {_sql(field.dataType)}",
+                fix=f"cast it in the asset: F.col({field.name!r}).cast('{field.dataType.simpleString()}');"
+                " for another type"
+                " in the table declare `schema_changes` widen, which takes wider numbers, store the asset"
+                " under a new name, or remove"
                 f" {table.path} and run all its partitions again",
                 table=table.name,
                 column=field.name,
@@ -165,7 +172,8 @@ def _check_storable(column: str, type_: DataType, *, table: str, compared: bool)
     remedy = _REMEDIES.get(name, "cast {column} to a type that can be stored, such as STRING")
     by = " by an upsert" if name == "map" else ""
     raise SchemaMismatch(
-        f"the column {column} of the rows for {table} has the type {name.upper()}, which cannot be stored{by}",
+        f"the column {column} of the rows for {table} has the type {name.upper()}, which cannot be"
+        f" stored{by}",
         fix=remedy.format(column=repr(column)),
         table=table,
         column=column,

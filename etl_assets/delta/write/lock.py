@@ -87,7 +87,8 @@ def _await_orphan(file: IO[str], table: str, deadline: float) -> None:
         if holder["driver_pid"] == running_driver_pid():
             who = _name(holder)
             raise WriterLeftBehind(
-                f"{who} died or was cancelled while it wrote the table {table}, and the Spark that this run shares with it"
+                f"{who} died or was cancelled while it wrote the table {table}, and the Spark that this run"
+                " shares with it"
                 " may still be writing",
                 fix="run it again: that Spark ends with the last run that is at it, and no new run gets it",
                 table=table,
@@ -124,7 +125,8 @@ def _busy(table: str, holder: dict[str, Any]) -> TableBusy:
     who = _name(holder)
     return TableBusy(
         f"the table {table} is being written by {who}",
-        fix="wait for that run to end, or end it if it hangs; raise runs.lock_wait_seconds for longer commits",
+        fix="wait for that run to end, or end it if it hangs; raise runs.lock_wait_seconds for longer"
+        " commits",
         table=table,
         holder=who,
     )

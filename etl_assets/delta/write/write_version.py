@@ -1,7 +1,9 @@
-"""One version of a table: written by any writer, verified, durable, and acknowledged where the table is mirrored.
+"""One version of a table: written by any writer, verified, durable, and acknowledged where the table is
+mirrored.
 
 Every commit is made here: of rows (`commit.py`), of files (`rewrite.py`, `compaction.py`), of records
-(`records.py`), of an undo (`replacement.py`). Belongs here: what holds for all of them. Does not belong here: what is committed.
+(`records.py`), of an undo (`replacement.py`). Belongs here: what holds for all of them. Does not belong here:
+what is committed.
 """
 
 from __future__ import annotations
@@ -91,7 +93,8 @@ def _expect_folder_of_plan(table: Table, planned_in: Path | None, path: Path) ->
     if mirrored is not None:
         mirrored.bind()  # so that the next plan uses the new folder
     raise CommitConflict(
-        f"the replica of the table {table.name} in {table.domain.name} was built again in {path} since the batch was planned",
+        f"the replica of the table {table.name} in {table.domain.name} was built again in {path} since the"
+        " batch was planned",
         fix="run the batch again: it is planned again on the newest version",
         table=table.name,
         planned_in=str(planned_in),

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _FIXES = {
     errno.ENOSPC: "free space there, then run it again; nothing that was acknowledged is lost",
-    errno.EDQUOT: "free space there or raise the quota, then run it again; nothing that was acknowledged is lost",
+    errno.EDQUOT: "free space there or raise the quota, then run it again; nothing that was acknowledged is"
+    " lost",
     errno.EROFS: "mount it writable again; the kernel makes a disk read-only that fails (`dmesg`)",
     errno.EACCES: "let this user read and write there",
     errno.EPERM: "let this user read and write there",
@@ -68,10 +69,12 @@ def _named(table: Table, error: OSError) -> EtlAssetsError | None:
         return _lost(table, file)
     where = root if file is None else file
     return StorageFailed(
-        f"the table {table.name} cannot be written in {table.domain.name}: {where}: {error.strerror or error}",
+        f"the table {table.name} cannot be written in {table.domain.name}: {where}:"
+        f" {error.strerror or error}",
         fix=_FIXES.get(
             error.errno,
-            f"see that its disk is mounted and whole (`etl-assets domains probe {table.domain.name}`), then run it again",
+            f"see that its disk is mounted and whole (`etl-assets domains probe {table.domain.name}`), then"
+            " run it again",
         ),
         table=table.name,
         domain=table.domain.name,
@@ -104,7 +107,8 @@ def _lost(table: Table, file: Path) -> EtlAssetsError:
         )
     return ReplicaCorrupt(
         f"{what} in {table.domain.name}",
-        fix=f"`etl-assets tables relocate {table.name} --to` another domain, then `etl-assets tables repair {table.name}`",
+        fix=f"`etl-assets tables relocate {table.name} --to` another domain, then `etl-assets tables repair"
+        f" {table.name}`",
         table=table.name,
         domain=table.domain.name,
     )

@@ -42,7 +42,10 @@ class Differing:
     def __str__(self) -> str:
         if self.right:
             return f"{self.file.path} has other bytes than in {' and '.join(self.right)}"
-        return f"{self.file.path} has other bytes in each of {', '.join(self.wrong)}; which are right cannot be told"
+        return (
+            f"{self.file.path} has other bytes in each of {', '.join(self.wrong)}; which are right cannot be"
+            " told"
+        )
 
 
 def differing(table: MirroredTable, state: State) -> Iterator[Differing]:
@@ -88,7 +91,8 @@ def repair_files(table: MirroredTable, state: State, found: Differing) -> None:
     if not found.right:
         raise ReplicaCorrupt(
             f"{found} (table {table.name})",
-            fix="look at both, empty the root of the domain that is wrong, and `etl-assets domains heal NAME --new-root`",
+            fix="look at both, empty the root of the domain that is wrong, and `etl-assets domains heal NAME"
+            " --new-root`",
             table=table.name,
         )
     replicas = _that_have(table, state)

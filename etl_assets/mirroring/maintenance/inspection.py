@@ -96,7 +96,8 @@ def look(
         if since is None or since.folder != at.folder or not base.first - 1 <= since.version <= at.version:
             if agreed.has_data and base.first and Checkpoints(replica, at.folder).of(base) is None:
                 return ScrubFinding(
-                    problem=f"the checkpoint of version {base.first}, with which the log begins, is gone or wrong"
+                    problem=f"the checkpoint of version {base.first}, with which the log begins, is gone or"
+                    " wrong"
                 )
             since = ScrubProgress(folder=at.folder, version=base.first - 1, chain=base.before)
             if (fork := forked(replica, record, state, holders(table, agreed, state))) is not None:

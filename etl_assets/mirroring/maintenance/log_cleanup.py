@@ -102,7 +102,8 @@ def _later_base(home: ReplicaStore, folder: int, state: State, first: int, make:
             before = extend_all(begins.before, entries[:-1])
             return Base(first=first, before=before, checkpoint=digest(made.content)), made.content
     raise ReplicaCorrupt(
-        f"the log in {home.domain} is not the acknowledged one from version {begins.first} on; it was not shortened",
+        f"the log in {home.domain} is not the acknowledged one from version {begins.first} on; it was not"
+        " shortened",
         fix="`etl-assets tables verify` names what is wrong; relocate the table, then `tables repair` it",
         domain=home.domain,
     )

@@ -64,7 +64,10 @@ def _damage(
     there = Checkpoints(replica, at.folder)
     content = there.of(base) if agreed.has_data and base.first else None
     if agreed.has_data and base.first and content is None:
-        yield f"the checkpoint of version {base.first}, with which the log begins, is gone or not what was agreed on"
+        yield (
+            f"the checkpoint of version {base.first}, with which the log begins, is gone or not what was"
+            " agreed on"
+        )
     live = () if content is None else table.live_files(content)
     yield from replica.broken(at, has_data=agreed.has_data, base=base, live=live)
     if (problem := there.problem()) is not None:

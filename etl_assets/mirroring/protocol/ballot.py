@@ -174,7 +174,8 @@ def quorum_unavailable(table: MirroredTable, what: str, missing: Mapping[str, st
     named = "; ".join(f"{domain}: {problem}" for domain, problem in sorted(missing.items()))
     return QuorumUnavailable(
         f"too few voters of the table {table.name} answer, {what} ({named})",
-        fix="bring the domains named back; nothing acknowledged is lost, and the step goes on from its cursor",
+        fix="bring the domains named back; nothing acknowledged is lost, and the step goes on from its"
+        " cursor",
         table=table.name,
         missing=dict(missing),
     )

@@ -169,7 +169,10 @@ class Checkpoints:
         version = _version(_hint(pointer))
         if version < 0:
             return f"_last_checkpoint in {self._log} cannot be read"
-        return f"the checkpoint of version {version} in {self._log} is gone, or not what the platform has written"
+        return (
+            f"the checkpoint of version {version} in {self._log} is gone, or not what the platform has"
+            " written"
+        )
 
     def _pointer(self) -> Found | None:
         return self._store.get(self._pointer_key)
@@ -264,7 +267,8 @@ def _of_home(table: MirroredTable, state: State, version: int, make: Make) -> Ch
             if made.chain == extend_all(after.chain, entries) and made.version == version:
                 return made
     raise ReplicaCorrupt(
-        f"the log of the table {table.name} in {table.home} is not the acknowledged one; no checkpoint was made of it",
+        f"the log of the table {table.name} in {table.home} is not the acknowledged one; no checkpoint was"
+        " made of it",
         fix="`etl-assets tables verify` names what is wrong; relocate the table, then `tables repair` it",
         table=table.name,
         domain=table.home,

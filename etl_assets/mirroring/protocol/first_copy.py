@@ -1,7 +1,8 @@
 """The first copy: a table's log and data from before it was mirrored, when its platform had one domain.
 
 Belongs here: finding the domain that has it, closing it, and making the state that every replica begins with.
-Does not belong here: the registers (`bootstrap.py`), and the content of Delta's files (`delta/replicated/closing.py`).
+Does not belong here: the registers (`bootstrap.py`), and the content of Delta's files
+(`delta/replicated/closing.py`).
 
 A first copy is in the first folder of one root. Its entries carry no fence epoch, unlike those of mirrored
 leaders. A *closing entry* ends it. Until that entry is in the log, a process that still works with one domain
@@ -80,7 +81,8 @@ def find_first_copy(table: MirroredTable, domains: Iterable[str]) -> str | None:
     found = [domain for domain in sorted(domains) if any(_versions(table.replica(domain)))]
     if len(found) > 1:
         raise MembershipRefused(
-            f"the table {table.name} has no register, and a log in each of {', '.join(found)}: which one counts cannot be told",
+            f"the table {table.name} has no register, and a log in each of {', '.join(found)}: which one"
+            " counts cannot be told",
             fix=f"keep the right one; under the other roots move the folder tables/{table.name} away",
             table=table.name,
         )
@@ -167,7 +169,10 @@ def _read(table: MirroredTable, replica: ReplicaStore) -> _Log:
         raise _refused(table, replica, why, "run it again; if it stays, restore the log from a backup")
     if any("epoch" in _user_metadata(entry) for entry in entries):
         why = "was written while the table was mirrored, and its register is gone in every domain"
-        fix = f"restore register/{table.name}.json under the roots from a backup, then `etl-assets tables repair`"
+        fix = (
+            f"restore register/{table.name}.json under the roots from a backup, then `etl-assets tables"
+            " repair`"
+        )
         raise _refused(table, replica, why, fix)
     return _Log(first=first, entries=entries, checkpoint=None if content is None else (begin or 0, content))
 

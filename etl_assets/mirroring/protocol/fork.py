@@ -106,7 +106,8 @@ def expect_no_fork(problem: str | None, *, table: str, domain: str) -> None:
     if problem is not None:
         raise ReplicaCorrupt(
             f"the replica of {table} in {domain} {problem}",
-            fix=f"find out which history counts (docs/operations.md, A fork); `etl-assets tables repair {table}` builds this"
+            fix="find out which history counts (docs/operations.md, A fork); `etl-assets tables repair"
+            f" {table}` builds this"
             " replica again from the others",
             table=table,
             domain=domain,
@@ -116,6 +117,7 @@ def expect_no_fork(problem: str | None, *, table: str, domain: str) -> None:
 def other_history(version: int, did: str, state: State) -> str:
     """Return the description of a fork: the version, what the replica `did` with it, and the agreed head."""
     return (
-        f"has forked: it {did} version {version:,}, which is not in the history that the others agreed on, up to version"
+        f"has forked: it {did} version {version:,}, which is not in the history that the others agreed on,"
+        " up to version"
         f" {state.version:,}; a root was restored from a backup"
     )

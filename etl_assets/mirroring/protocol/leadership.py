@@ -251,9 +251,12 @@ class Leadership:
             )
         if domains := ", ".join(sorted(domain for domain in found if found[domain])):
             raise MembershipRefused(
-                f"the table {self._table.name} would begin empty, and {domains} has a log of it from before it was mirrored",
-                fix=f"nobody has led it yet, so nothing is in its registers: remove register/{self._table.name}.json under "
-                f"every root, and it begins with that log; or move tables/{self._table.name} away there to do without it",
+                f"the table {self._table.name} would begin empty, and {domains} has a log of it from before"
+                " it was mirrored",
+                fix="nobody has led it yet, so nothing is in its registers: remove"
+                f" register/{self._table.name}.json under "
+                f"every root, and it begins with that log; or move tables/{self._table.name} away there to"
+                " do without it",
                 table=self._table.name,
                 domain=domains,
             )

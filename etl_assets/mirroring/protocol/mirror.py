@@ -54,7 +54,8 @@ class Mirror:
         if held is None or problem is not None:
             raise ReplicaCorrupt(
                 f"{self.table.home} {problem} (table {self.table.name})",
-                fix=f"let another domain lead, `etl-assets tables relocate {self.table.name} --to` it; this one then rejoins as a"
+                fix=f"let another domain lead, `etl-assets tables relocate {self.table.name} --to` it; this"
+                " one then rejoins as a"
                 " learner: `etl-assets tables repair`",
                 table=self.table.name,
                 domain=self.table.home,
@@ -277,8 +278,10 @@ class Mirror:
         if accepted is not None and (accepted.epoch != ahead.epoch or accepted.order >= ahead.order):
             return
         raise ReplicaCorrupt(
-            f"{self.table.home} has forgotten what it led the table {self.table.name} to: its register stands at version"
-            f" {state.version}, and others voted for version {ahead.version} at its word; its root was put back from a backup",
+            f"{self.table.home} has forgotten what it led the table {self.table.name} to: its register"
+            " stands at version"
+            f" {state.version}, and others voted for version {ahead.version} at its word; its root was put"
+            " back from a backup",
             fix="run the step again: the domain claims the lead again and begins from what the others have",
             table=self.table.name,
             domain=self.table.home,

@@ -88,7 +88,8 @@ def _readable() -> Generator[None]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ReplicaCorrupt(
             f"a log entry or checkpoint cannot be read ({error})",
-            fix="look for a program that writes into the table's folder; `tables repair` takes the entry from a peer",
+            fix="look for a program that writes into the table's folder; `tables repair` takes the entry"
+            " from a peer",
         ) from error
 
 

@@ -154,7 +154,8 @@ class Reading:
         ):
             raise StaleGeneration(
                 f"a reader of the table {self._table.name} is bound to {binding.domain} at generation "
-                f"{binding.generation}, the table is at generation {now.generation}, to be read in {now.domain}",
+                f"{binding.generation}, the table is at generation {now.generation}, to be read in"
+                f" {now.domain}",
                 fix="bind again and go on from the same cursor; versions mean the same everywhere",
                 table=self._table.name,
                 held=binding.generation,
@@ -181,8 +182,10 @@ class Reading:
         except Fenced as error:
             claimant = error.by.domain if isinstance(error.by, Epoch) else ""
             raise Leaderless(
-                f"nobody leads the table {self._table.name}: {claimant} has claimed to lead it, and has not begun to",
-                fix="nothing: the next writer of the table leads it, at the latest the next look at the failure domains; by"
+                f"nobody leads the table {self._table.name}: {claimant} has claimed to lead it, and has not"
+                " begun to",
+                fix="nothing: the next writer of the table leads it, at the latest the next look at the"
+                " failure domains; by"
                 f" hand `etl-assets tables relocate {self._table.name} --to` a domain that may lead",
                 table=self._table.name,
                 missing=missing,

@@ -183,7 +183,8 @@ class ReplicaStore:
                     held.append(f"{self.folder(folder)}/{file.path}")
                 elif file.path not in gone_later:
                     raise Unanswered(
-                        f"no replica that answers has the file {file.path} of the table {self._table} in full",
+                        f"no replica that answers has the file {file.path} of the table {self._table} in"
+                        " full",
                         fix="bring back a domain that holds it; `etl-assets tables verify` names them",
                         store=self.store.name,
                         key=file.path,
@@ -225,7 +226,8 @@ class ReplicaStore:
         for file in files_named(entry):
             if not file.fits(self.store.size(f"{self.folder(folder)}/{file.path}")):
                 raise ReplicaCorrupt(
-                    f"version {version} of the table {self._table} in {self.domain} names {file.path}, which is not "
+                    f"version {version} of the table {self._table} in {self.domain} names {file.path}, which"
+                    " is not "
                     f"there in full",
                     fix="let another domain lead the table, then rebuild this replica",
                     table=self._table,
@@ -277,7 +279,9 @@ class ReplicaStore:
                 removed, named = files_removed(entry), files_named(entry)
             except ReplicaCorrupt:
                 folder = self.folder(published.folder)
-                yield f"the log in {folder} is not the one that was published: version {version} cannot be read"
+                yield (
+                    f"the log in {folder} is not the one that was published: version {version} cannot be read"
+                )
                 return
             for path in removed:
                 files.pop(path, None)

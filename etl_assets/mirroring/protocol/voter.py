@@ -179,7 +179,8 @@ class Voter:
         if history is None:
             raise ReplicaCorrupt(
                 f"no replica that answers can prove version {state.version} of the table {self._table.name}",
-                fix="bring back another domain, or restore the log entries that `etl-assets tables verify` names",
+                fix="bring back another domain, or restore the log entries that `etl-assets tables verify`"
+                " names",
                 table=self._table.name,
                 domain=self._domain,
             )
@@ -243,7 +244,8 @@ class Voter:
             if content is not None:
                 return content
         raise unanswered or ReplicaCorrupt(
-            f"no replica that answers has the checkpoint of version {base.first} of the table {self._table.name}, "
+            f"no replica that answers has the checkpoint of version {base.first} of the table"
+            f" {self._table.name}, "
             f"with which its log begins",
             fix="bring back another domain, or restore the checkpoint that `etl-assets tables verify` names",
             table=self._table.name,

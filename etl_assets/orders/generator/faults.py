@@ -70,7 +70,8 @@ class FaultRates:
             object.__setattr__(self, name, float(rate))
         if self.duplicates + self.conflicts > 1:
             raise SettingsError(
-                f"the rates of duplicates ({self.duplicates}) and conflicts ({self.conflicts}) are above 1 together",
+                f"the rates of duplicates ({self.duplicates}) and conflicts ({self.conflicts}) are above 1"
+                " together",
                 fix="lower one of them: an event is either duplicated or contradicted",
                 field="conflicts",
                 value=self.conflicts,

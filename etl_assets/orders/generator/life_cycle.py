@@ -141,7 +141,8 @@ class Order(NamedTuple):
         tenant, event_type = self.tenant, self.event_types[step]
         trace = f',"trace_id":"{rng.getrandbits(128):032x}"' if tenant.traced and step == 0 else ""
         return (
-            f'{{"event_id":"{time_ordered_id(occurred_ms, rng.getrandbits(72))}","tenant_id":"{tenant.tenant_id}",'
+            f'{{"event_id":"{time_ordered_id(occurred_ms, rng.getrandbits(72))}",'
+            f'"tenant_id":"{tenant.tenant_id}",'
             f'"aggregate_id":"{self.order_id}","event_type":"{event_type}","payload":{{{self._payload(event_type)}}},'
             f'"timestamp":{tenant.time(occurred_ms)},"schema_version":1{trace}}}'
         )

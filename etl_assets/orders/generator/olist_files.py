@@ -149,7 +149,8 @@ def _header(path: Path, header: list[str], columns: Sequence[str]) -> list[str]:
     missing = [column for column in columns if column not in header]
     if missing:
         raise InputError(
-            f"{path}, line 1, column {missing[0]}: the column is missing; there are {', '.join(header) or 'none'}",
+            f"{path}, line 1, column {missing[0]}: the column is missing; there are"
+            f" {', '.join(header) or 'none'}",
             fix=f"give the file a header with {', '.join(columns)}",
             file=str(path),
             line=1,

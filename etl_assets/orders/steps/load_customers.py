@@ -102,7 +102,8 @@ def _first_line(file: Path) -> str:
             for number, line in enumerate(lines, start=before + 1):
                 if isinstance(line, CutLine):
                     raise SourceUnreadable(
-                        f"{file}, line {number}: it has {line.size:,} bytes, no line of a customer has so many",
+                        f"{file}, line {number}: it has {line.size:,} bytes, no line of a customer has so"
+                        " many",
                         fix="end every line of the file with a line feed",
                         file=str(file),
                     )

@@ -92,7 +92,8 @@ NORMALIZED_ORDERS = TableContract(
     columns=(
         position(
             "offset",
-            "Place in the order of normalization: dense, from 0, over all days, but for those that an undo took away;"
+            "Place in the order of normalization: dense, from 0, over all days, but for those that an undo"
+            " took away;"
             " never dealt twice.",
         ),
         position("raw_offset", "Offset of the event in raw_events.", derived_from=(f"{_RAW}.offset",)),

@@ -130,7 +130,10 @@ def _exact_text(field: PayloadField, name: str) -> str:
     once = f"substring_index(payload, {key}, 2) = payload"
     if field.column is not PayloadColumn.AMOUNT:
         kind = f"schema_of_variant(variant_get({exact}, {path}, 'variant'))"
-        return f"CASE WHEN {value} IS NULL OR ({quoted} AND {once}) OR {kind} = 'STRING' THEN {value} ELSE '' END"
+        return (
+            f"CASE WHEN {value} IS NULL OR ({quoted} AND {once}) OR {kind} = 'STRING' THEN {value} ELSE ''"
+            " END"
+        )
     verbatim = " OR ".join(
         f"contains(payload, concat({key}, {value}, {string_literal(after)}))" for after in (",", "}")
     )
