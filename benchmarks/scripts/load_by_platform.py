@@ -11,6 +11,8 @@ from benchmarks.scripts.platform_steps import DATA_PATH, DERIVED, platform, step
 
 
 def main() -> None:
+    from pyspark.sql import SparkSession
+
     from etl_assets.resources.spark import SparkResource
     from etl_assets.settings import JvmStart
     from etl_assets.steps.step import ReadMode, platform_table
@@ -19,9 +21,12 @@ def main() -> None:
     settings = platform(Path(told["home"]), Path(told["landing"]))
     days = [dt.date.fromisoformat(day) for day in told["days"]]
     start = (JvmStart.QUICK if told["quick"] else JvmStart.FULL).value
-    spark = SparkResource(spark_config=told["spark"], start=start).spark_session
+    resource = SparkResource(spark_config=told["spark"], start=start)
+    if not told["quick"]:
+        _ = resource.spark_session
     mark("session")
-    path = steps(settings, lambda: spark, ReadMode.INCREMENTAL)
+    # As in a run, Spark starts when a step asks for it: the step of few events does not.
+    path = steps(settings, lambda: resource.spark_session, ReadMode.INCREMENTAL)
     path["raw_events"].run(days)
     mark("done")
     if told["everything"]:
@@ -29,7 +34,8 @@ def main() -> None:
             path[name].run(days)
     snapshot = platform_table("raw_events", settings.placement().domains[0]).snapshot()
     mark("verified", rows=0 if snapshot is None else snapshot.row_count())
-    spark.stop()
+    if (running := SparkSession.getActiveSession()) is not None:
+        running.stop()
 
 
 if __name__ == "__main__":

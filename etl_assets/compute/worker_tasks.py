@@ -65,16 +65,19 @@ def in_workers(
 
 
 def figures_of(
-    spark: SparkSession, tasks: Sequence[Task], work: Callable[[Task], Iterable[pa.RecordBatch]], schema: str
+    session: Callable[[], SparkSession],
+    tasks: Sequence[Task],
+    work: Callable[[Task], Iterable[pa.RecordBatch]],
+    schema: str,
 ) -> list[dict[str, Any]]:
     """Collect the rows of `in_workers`.
 
-    A single task runs in this process. There is nothing to distribute, and a worker would be no faster: it
-    would have to be started, by a job of its own.
+    A single task runs in this process, and asks for no session. There is nothing to distribute, and a worker
+    would be no faster: it would have to be started, by a job of its own.
     """
     if len(tasks) < 2:
         return figures_in_process(tasks, work)
-    return [row.asDict() for row in in_workers(spark, tasks, work, schema).collect()]
+    return [row.asDict() for row in in_workers(session(), tasks, work, schema).collect()]
 
 
 def figures_in_process(
@@ -85,7 +88,7 @@ def figures_in_process(
 
 
 def write_in_workers(
-    spark: SparkSession,
+    session: Callable[[], SparkSession],
     tasks: Sequence[Task],
     write: Callable[[Task, Path], Iterable[Written]],
     folder: Path,
@@ -98,7 +101,7 @@ def write_in_workers(
     still be at work.
 
     Args:
-        spark: The session.
+        session: Returns the session; not called for a single task.
         tasks: Tasks as for `figures_of`.
         write: Writes the files of a task into a folder.
         folder: The new folder.
@@ -118,7 +121,7 @@ def write_in_workers(
     attempts.mkdir(parents=True)
     folder.mkdir()
     left_out = 0
-    for row in figures_of(spark, tasks, work, "partition STRING, name STRING, left_out BIGINT"):
+    for row in figures_of(session, tasks, work, "partition STRING, name STRING, left_out BIGINT"):
         left_out += row["left_out"]
         if (name := row["name"]) is not None:
             target = folder / row["partition"]

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.read.key_index import KeyIndex
 from etl_assets.delta.read.rows import rows_in_process, whole_days
 from etl_assets.delta.read.sorted_runs import Hashes
@@ -162,7 +161,7 @@ class IngestBatch:
         folder = self.staging / "lines"
         folder.mkdir()
         with self._files_named():
-            return stage_lines(self.context.spark, files, self.records, folder)
+            return stage_lines(self.context.session, files, self.records, folder)
 
     def _input_files(self) -> list[InputFile]:
         by_source = {folders.source: folders for folders in self.folders}
@@ -356,7 +355,7 @@ class IngestBatch:
 
         def make(stamps: Stamps) -> Exceptions:
             rows = RawExceptions(
-                spark=self.context.spark,
+                session=self.context.session,
                 contract=self.rejects,
                 stage=self.stage,
                 records=self.records,
@@ -366,7 +365,7 @@ class IngestBatch:
                 originals=originals,
                 stamps=stamps,
             )
-            return Exceptions(frame=rows.frame(), files=rows.write)
+            return Exceptions(frame=rows.for_commit(), files=rows.write)
 
         with self._files_named():
             commit_exceptions(
@@ -403,7 +402,7 @@ class IngestBatch:
         contract = self.table.contract
         assert contract is not None
         rows = RawRows(
-            spark=self.context.spark,
+            session=self.context.session,
             contract=contract,
             repeating=self.records.repeating,
             tasks=tuple(rows_tasks(blocks, self._first_offset())),
@@ -413,12 +412,10 @@ class IngestBatch:
             ingested_at=self.context.clock(),
             batch_id=self.plan.batch_id,
         )
-        frame = rows.frame()
-        check_schema(contract, frame.schema)
         done = commit(
             self.table,
             Write(
-                rows=frame,
+                rows=rows.for_commit(),
                 files=rows.write,
                 base_version=self.plan.batch_id - 1,
                 transaction=Transaction(app_id=FILES, version=self.plan.batch_id),

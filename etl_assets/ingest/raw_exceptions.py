@@ -8,7 +8,7 @@ staged lines, holds a bounded part of them, and checks that it yields as many ex
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -20,8 +20,10 @@ import numpy as np
 from etl_assets.compute.worker_tasks import Written, attempt_name, in_workers, write_in_workers
 from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.reasons import Outcome
+from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.read.data_files import new_data_file
 from etl_assets.delta.read.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.delta.write.commit import DeferredRows
 from etl_assets.ingest.located_blocks import Lines, LocatedBlock, RowGroup, row_groups
 from etl_assets.ingest.original_offsets import read_offsets
 from etl_assets.ingest.source_lines import SourceLines
@@ -94,7 +96,7 @@ class RawExceptions:
     """The exceptions of a batch.
 
     Attributes:
-        spark: The session.
+        session: Returns the session, and starts Spark on first use.
         contract: The table of the exceptions.
         stage: Name of the stage in them.
         records: What the records had to be.
@@ -106,7 +108,7 @@ class RawExceptions:
         stamps: Columns with one value for all exceptions.
     """
 
-    spark: SparkSession
+    session: Callable[[], SparkSession]
     contract: TableContract
     stage: str
     records: Records
@@ -129,7 +131,13 @@ class RawExceptions:
         # Not of `self`, which workers cannot get: it has the session.
         make, names = self._maker(), self.contract.names
         columns = ", ".join(f"{column.name} {column.type}" for column in self.contract.columns)
-        return in_workers(self.spark, self.tasks, work, columns)
+        return in_workers(self.session(), self.tasks, work, columns)
+
+    def for_commit(self) -> DataFrame | DeferredRows:
+        """Return the exceptions for a commit: deferred if a single task writes them, which needs no Spark."""
+        if len(self.tasks) > 1:
+            return self.frame()
+        return DeferredRows(schema=struct_type(self.contract), frame=self.frame)
 
     def write(self, folder: Path, known: KnownFiles) -> int:
         """Write exceptions as Parquet files into a new folder, laid out as Delta has it: `Write.files`.
@@ -141,7 +149,7 @@ class RawExceptions:
             return make.write(task, attempts, known)
 
         make = self._maker()
-        return write_in_workers(self.spark, self.tasks, write, folder)
+        return write_in_workers(self.session, self.tasks, write, folder)
 
     def _maker(self) -> _ExceptionMaker:
         return _ExceptionMaker(

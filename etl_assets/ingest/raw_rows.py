@@ -9,7 +9,7 @@ each task is given its first offset, and checks that it yields as many rows as p
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,8 +19,10 @@ import numpy as np
 
 from etl_assets.compute.worker_tasks import Written, attempt_name, in_workers, write_in_workers
 from etl_assets.contracts.arrow_types import data_file_schema
+from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.read.data_files import new_data_file
 from etl_assets.delta.read.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.delta.write.commit import DeferredRows
 from etl_assets.ingest.located_blocks import LocatedBlock, RowGroup, row_groups
 from etl_assets.ingest.stage_lines import Kind
 from etl_assets.transforms.line_positions import first_ordinal
@@ -85,7 +87,7 @@ class RawRows:
     """The rows of a batch.
 
     Attributes:
-        spark: The session.
+        session: Returns the session, and starts Spark on first use.
         contract: The table.
         repeating: Columns of the records that have few values.
         tasks: The tasks that write them.
@@ -97,7 +99,7 @@ class RawRows:
         batch_id: Value of the column of that name.
     """
 
-    spark: SparkSession
+    session: Callable[[], SparkSession]
     contract: TableContract
     repeating: tuple[str, ...]
     tasks: tuple[RowsTask, ...]
@@ -120,7 +122,13 @@ class RawRows:
         # Not of `self`, which workers cannot get: it has the session.
         make, names = self._maker(), self.contract.names
         columns = ", ".join(f"{column.name} {column.type}" for column in self.contract.columns)
-        return in_workers(self.spark, self.tasks, work, columns)
+        return in_workers(self.session(), self.tasks, work, columns)
+
+    def for_commit(self) -> DataFrame | DeferredRows:
+        """Return the rows for a commit: deferred if a single task writes them, which needs no Spark."""
+        if len(self.tasks) > 1:
+            return self.frame()
+        return DeferredRows(schema=struct_type(self.contract), frame=self.frame)
 
     def write(self, folder: Path, known: KnownFiles) -> int:
         """Write the rows as Parquet files into a new folder, laid out by day as Delta has it: `Write.files`.
@@ -134,7 +142,7 @@ class RawRows:
             yield Written(partition=day_folder(task.day), name=make.write(task, attempts))
 
         make = self._maker()
-        return write_in_workers(self.spark, self.tasks, write, folder)
+        return write_in_workers(self.session, self.tasks, write, folder)
 
     def _maker(self) -> _RowMaker:
         return _RowMaker(

@@ -9,7 +9,7 @@ tables are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from itertools import repeat
@@ -167,11 +167,13 @@ def staged_file(folder: Path, kind: Kind, part: str) -> Path:
     return folder / f"{kind}-{part}.parquet"
 
 
-def stage_lines(spark: SparkSession, files: Iterable[InputFile], records: Records, folder: Path) -> Staged:
+def stage_lines(
+    session: Callable[[], SparkSession], files: Iterable[InputFile], records: Records, folder: Path
+) -> Staged:
     """Validate every line of files and stage the result.
 
     Args:
-        spark: The session.
+        session: Returns the session; not called for little work.
         files: The files, in source order.
         records: What their records must be.
         folder: An existing, empty folder for the staged files.
@@ -182,7 +184,7 @@ def stage_lines(spark: SparkSession, files: Iterable[InputFile], records: Record
         yield from _stage(task, records, folder)
 
     schema = ", ".join(f"{name} {'STRING' if name in _TEXTS else 'BIGINT'}" for name in _FIGURES)
-    blocks = (StagedBlock(**figures) for figures in figures_of(spark, tasks, work, schema))
+    blocks = (StagedBlock(**figures) for figures in figures_of(session, tasks, work, schema))
     return Staged(
         folder=folder,
         blocks=tuple(sorted(blocks, key=lambda block: (block.file_index, block.block_start))),

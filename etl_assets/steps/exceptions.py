@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.read.rows import KnownFiles
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import DeferredRows, Write, commit
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.failpoints import Failpoint, failpoint
@@ -52,7 +52,7 @@ class Exceptions:
         files: Writes them as data files, which costs less; see `Write.files`.
     """
 
-    frame: DataFrame
+    frame: DataFrame | DeferredRows
     files: Callable[[Path, KnownFiles], int] | None = None
 
 

@@ -175,7 +175,7 @@ def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp
     )
     placed, _ = place(staged, files, tmp_path)
     rows = RawRows(
-        spark=cast("SparkSession", None),
+        session=lambda: cast("SparkSession", None),
         **OF_TABLE,
         tasks=tuple(rows_tasks(placed, 0)),
         staging=tmp_path,

@@ -35,6 +35,7 @@ from etl_assets.errors import NullRefused
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from etl_assets.contracts.columns import Column, TableContract
     from etl_assets.delta.table import Snapshot, Table
@@ -49,8 +50,8 @@ _KNOWN = "__known"
 _READERS = 8
 
 
-def can_append(table: Table, snapshot: Snapshot | None, rows: DataFrame) -> bool:
-    """Return whether rows can be appended here: table and frame match the contract, and the gate allows it.
+def can_append(table: Table, snapshot: Snapshot | None, schema: StructType) -> bool:
+    """Return whether rows can be appended here: table and rows match the contract, and the gate allows it.
 
     Otherwise Delta's writer does it: it casts where it can, and refuses the rest with its own message.
     """
@@ -59,7 +60,7 @@ def can_append(table: Table, snapshot: Snapshot | None, rows: DataFrame) -> bool
         return False
     if any(not column.nullable and not _is_simple(column) for column in contract.columns):
         return False  # Footers do not say whether a nested value is null.
-    return not schema_differences(contract, rows.schema)
+    return not schema_differences(contract, schema)
 
 
 def can_write_files(table: Table, snapshot: Snapshot, access: Access) -> bool:

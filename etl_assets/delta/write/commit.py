@@ -43,6 +43,7 @@ from etl_assets.delta.write.writing import writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from etl_assets.delta.table import Snapshot, Table
 
@@ -59,11 +60,24 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeferredRows:
+    """Rows whose frame is only made if Delta's writer has to write them, because a frame needs Spark.
+
+    Attributes:
+        schema: The frame's schema.
+        frame: Makes the frame.
+    """
+
+    schema: StructType
+    frame: Callable[[], DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """A write to commit.
 
     Attributes:
-        rows: The rows, with the table's columns. Evaluated once, by the write.
+        rows: The rows, with the table's columns. Evaluated once, by the write. Deferred rows need `files`.
         base_version: The table's version the rows were planned on; the commit becomes the next one.
         transaction: Identity of the write, under which it is committed once. Without one only `base_version`
             guards it: a repetition finds the table past its base, fails, and must be planned again.
@@ -84,7 +98,7 @@ class Write:
             out, and returns their number.
     """
 
-    rows: DataFrame
+    rows: DataFrame | DeferredRows
     base_version: int
     transaction: Transaction | None = None
     upsert: UpsertSpec | None = None
@@ -134,9 +148,11 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
         TableBusy: another process held the table's lock for too long; nothing was written.
         CommitUnverified: the log's entry is not the one that was to be written.
     """
-    spark = write.rows.sparkSession
+    write = _without_deferred_rows(table, write)
+    spark = None if isinstance(write.rows, DeferredRows) else write.rows.sparkSession
     version = write.base_version + 1
-    with writing(table, wait_seconds=wait_seconds, driver_pid=driver_pid(spark)):
+    driver = None if spark is None else driver_pid(spark)
+    with writing(table, wait_seconds=wait_seconds, driver_pid=driver):
         if (found := committed_before(table, write.transaction)) is not None:
             return found
         if (current := table.version()) != write.base_version:
@@ -191,20 +207,31 @@ def committed_before(table: Table, transaction: Transaction | None) -> Commit | 
     )
 
 
-def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writer: str) -> None:
+def _without_deferred_rows(table: Table, write: Write) -> Write:
+    """Return a write with a frame if Delta's writer has to write it. The base version decides, which is fixed."""
+    if not isinstance(write.rows, DeferredRows):
+        return write
+    snapshot = table.snapshot(write.base_version)
+    return write if _appends(table, snapshot, write) else replace(write, rows=write.rows.frame())
+
+
+def _appends(table: Table, snapshot: Snapshot | None, write: Write) -> bool:
+    """Return whether a write is an append of files without Delta's writer, where no stored row changes."""
+    return (
+        write.replaces is None
+        and can_append(table, snapshot, write.rows.schema)
+        and (not _meets_rows(snapshot, write) or _may_leave_known_rows_out(write))
+    )
+
+
+def _execute(spark: SparkSession | None, table: Table, write: Write, place: Place, writer: str) -> None:
     # With a transaction id, Delta commits even if no row is left to write, which keeps the cursors. A write
     # without one gets its own version as an id, which no commit up to its base can have.
     transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
     snapshot = table.snapshot(write.base_version)
-    meets_rows = write.upsert is not None and _meets_rows(snapshot, write, write.upsert)
-    if (
-        snapshot is not None
-        and write.replaces is None
-        and can_append(table, snapshot, write.rows)
-        and (not meets_rows or _may_leave_known_rows_out(write))
-    ):
-        # 1. Append files without Delta's writer, where no stored row changes.
-        new = write_files(table, place.path, snapshot, _files(spark, table, snapshot, write, meets_rows))
+    if snapshot is not None and _appends(table, snapshot, write):
+        # 1. Append files without Delta's writer.
+        new = write_files(table, place.path, snapshot, _files(table, snapshot, write))
         entry = NewEntry(
             operation="WRITE",
             base_version=write.base_version,
@@ -220,6 +247,8 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
         return
     # 2. Otherwise Delta writes: a replacement, an upsert of stored rows, or a table that `can_append`
     # rejects.
+    assert spark is not None  # `_without_deferred_rows` has made the frame
+    assert not isinstance(write.rows, DeferredRows)
     settings = {
         **write_settings(place, writer, write.cursors, write.facts),
         "spark.databricks.delta.write.txnAppId": transaction.app_id,
@@ -233,22 +262,22 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
         elif write.upsert is None:
             write.rows.write.format("delta").mode("append").save(str(place.path))
         else:
-            _upsert(spark, table, place.path, write, write.upsert, meets_rows=meets_rows)
+            _upsert(spark, table, place.path, write, write.rows, meets_rows=_meets_rows(snapshot, write))
 
 
-def _files(
-    spark: SparkSession, table: Table, snapshot: Snapshot, write: Write, meets_rows: bool
-) -> Callable[[Path], int]:
+def _files(table: Table, snapshot: Snapshot, write: Write) -> Callable[[Path], int]:
     """Return the function that writes the rows as files for an append, without the rows that the table has.
 
     It is `write.files` if given, otherwise a write by Spark.
     """
+    meets_rows = _meets_rows(snapshot, write)
     if (files := write.files) is not None:
         days, within = _days(write), write.known_within
         held = known_files(snapshot, table.path, days, within) if meets_rows else {}
         return lambda folder: files(folder, held)
     assert table.contract is not None  # `can_append` is false without a contract
-    known = _known_keys(spark, table, write) if meets_rows else None
+    assert not isinstance(write.rows, DeferredRows)  # they have `files`
+    known = _known_keys(write.rows.sparkSession, table, write) if meets_rows else None
     return partial(rows_as_files, write.rows, snapshot, table.contract, known=known)
 
 
@@ -294,9 +323,10 @@ def _replace(path: Path, rows: DataFrame, condition: str) -> None:
 
 
 def _upsert(
-    spark: SparkSession, table: Table, path: Path, write: Write, upsert: UpsertSpec, *, meets_rows: bool
+    spark: SparkSession, table: Table, path: Path, write: Write, rows: DataFrame, *, meets_rows: bool
 ) -> None:
-    columns = write.rows.columns
+    upsert, columns = write.upsert, rows.columns
+    assert upsert is not None
     check_columns(upsert.named, columns, table=table.name)
     view, target = f"upsert_{uuid.uuid4().hex}", delta_table(path)
     if meets_rows:
@@ -314,19 +344,20 @@ def _upsert(
         )
     else:
         statement = insert_sql(target=target, source=view, columns=columns)
-    write.rows.createOrReplaceTempView(view)
+    rows.createOrReplaceTempView(view)
     try:
         spark.sql(statement)
     finally:
         spark.catalog.dropTempView(view)
 
 
-def _meets_rows(snapshot: Snapshot | None, write: Write, upsert: UpsertSpec) -> bool:
-    """Return whether the table may have rows in the write's partitions and ranges, by file statistics.
+def _meets_rows(snapshot: Snapshot | None, write: Write) -> bool:
+    """Return whether an upsert may meet rows in its partitions and ranges, by file statistics.
 
     This costs far less than the merge itself.
     """
-    if snapshot is None:
+    upsert = write.upsert
+    if snapshot is None or upsert is None:
         return False
     column = upsert.delta_partition
     if not upsert.partition_bound and write.known_within is not None:

@@ -342,7 +342,7 @@ class FoldFiles:
         """
         if rows <= MAX_ROWS_IN_PROCESS or len(tasks) < 2:
             return figures_in_process(tasks, work)
-        return figures_of(self.session(), tasks, work, schema)
+        return figures_of(self.session, tasks, work, schema)
 
 
 class _Maker:
