@@ -63,7 +63,7 @@ class Settings(Section):
     upkeep: UpkeepSettings = UpkeepSettings()
     landing: LandingSettings = LandingSettings()
     reference: Annotated[
-        dict[str, Path],
+        dict[str, Path | None],
         Field(
             description="CSV files with reference data, by table; default `_reference/<table>.csv` in landing",
         ),
@@ -83,7 +83,7 @@ class Settings(Section):
 
     @field_validator("reference")
     @classmethod
-    def _of_reference_tables(cls, value: dict[str, Path]) -> dict[str, Path]:
+    def _of_reference_tables(cls, value: dict[str, Path | None]) -> dict[str, Path | None]:
         known = built_in_catalog().reference
         if unknown := [name for name in value if name not in known]:
             raise ValueError(f"{unknown[0]!r} is no table with reference data; there are {', '.join(known)}")
@@ -132,7 +132,7 @@ class Settings(Section):
 
     def reference_file(self, table: str) -> Path:
         """Return the file that a table with reference data is loaded from, absolute. It may be absent."""
-        return self.home / self.reference.get(table, self.landing.path / "_reference" / f"{table}.csv")
+        return self.home / (self.reference.get(table) or self.landing.path / "_reference" / f"{table}.csv")
 
     @property
     def turns_path(self) -> Path:
