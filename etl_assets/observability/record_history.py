@@ -12,12 +12,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.log.entries import entry_path
+from etl_assets.ingest.json_records import MAX_ID_CHARACTERS
 from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters
 from etl_assets.observability.history import (
     HistoryEntry,
@@ -130,15 +133,22 @@ def find_record(
         tables: The pipeline's tables.
         record_id: The record's id; of several fields, their values as a JSON list.
     """
-    return _Search(domain, source, tables, _canonical(record_id)).history()
+    for each in _stored_ids(record_id):
+        if (found := _Search(domain, source, tables, each).history()) is not None:
+            return found
+    return None
 
 
-def _canonical(record_id: str) -> str:
-    """Return an id as it is stored: that of several fields is canonical JSON."""
-    with suppress(ValueError):
-        if isinstance(value := json.loads(record_id), list):
-            return canonical_json.write(value).decode()
-    return record_id
+def _stored_ids(record_id: str) -> Iterator[str]:
+    """Yield how an id may be stored: as it is, a list as canonical JSON, or one of texts, as in a CSV file."""
+    yield record_id if len(record_id) <= MAX_ID_CHARACTERS else sha256(record_id.encode()).hexdigest()
+    with suppress(ValueError, TypeError):  # not JSON, or a text that is not Unicode
+        values = json.loads(record_id, parse_float=Decimal)
+        if isinstance(values, list):
+            texts = [
+                each if isinstance(each, str) else canonical_json.write(each).decode() for each in values
+            ]
+            yield from dict.fromkeys(canonical_json.write(each).decode() for each in (values, texts))
 
 
 class _Search:

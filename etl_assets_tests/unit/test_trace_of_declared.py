@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 from typing import Any
 
@@ -157,9 +158,16 @@ def test_a_correction_that_was_replayed_belongs_to_its_record_and_an_id_that_loo
     assert [row["_offset"] for row in answer["rows"]] == [1]
 
 
-def test_an_id_of_several_fields_is_a_list(domain):
-    write_table(domain, "film_ratings_source", [accepted('["north",7]', 0)])
-    assert history('["north", 7]')["offset"] == 0
+@pytest.mark.parametrize("stored", ['["north",7]', '["north","7"]'], ids=["json", "csv"])
+def test_an_id_of_several_fields_is_a_list_whether_or_not_its_file_has_types(domain, stored):
+    write_table(domain, "film_ratings_source", [accepted(stored, 0)])
+    assert history('["north", 7.0]')["record_id"] == stored
+
+
+def test_an_id_that_is_stored_by_its_hash_is_found_by_itself(domain):
+    long = "x" * 600
+    write_table(domain, "film_ratings_source", [accepted(hashlib.sha256(long.encode()).hexdigest(), 0)])
+    assert history(long)["offset"] == 0
 
 
 def test_an_id_that_two_pipelines_have_is_shown_for_both_and_as_json_for_one(domain):
