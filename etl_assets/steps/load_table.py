@@ -29,7 +29,7 @@ from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.staged import StagedRows
 from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write_spec import WriteMode
-from etl_assets.errors import ExpectationFailed, RowsRefused, SchemaMismatch
+from etl_assets.errors import ContractError, ExpectationFailed, RowsRefused, SchemaMismatch
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.transform_specs import ExpectationsTransform, OnViolation
