@@ -143,10 +143,16 @@ def test_duplicates_and_rejects_of_both_stages_are_in_the_history(domain):
 
 def test_a_correction_that_was_replayed_belongs_to_its_record_and_an_id_that_looks_alike_does_not(domain):
     replay = {"source": "dead_letters", "source_position": f"{DAY}/{LETTER}.2.jsonl:1"}
+    other = accepted("7@example.org@dddddddddddddddd.2", 3, **replay)
     write_table(
         domain,
         "film_ratings_source",
-        [accepted("7", 0), accepted("7@dddddddddddddddd.2", 1, **replay), accepted("7@example.org", 2)],
+        [
+            accepted("7", 0),
+            accepted("7@dddddddddddddddd.2", 1, **replay),
+            accepted("7@example.org", 2),
+            other,
+        ],
     )
     loaded(domain, {"id": 7, "stars": 3, "_offset": 1})
     answer = history("7")
