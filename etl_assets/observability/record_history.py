@@ -197,16 +197,20 @@ class _Search:
 
     def _records(self) -> list[dict[str, Any]]:
         """Return the accepted records: the record itself, and corrections of it, by offset."""
-        names = self._tables.source.names
-        found = self._rows(self._source, names, record_id=[self._id])
+        # One column finds the days and offsets, which confine the reading of the others.
+        places = ("partition_date", "offset", "record_id")
+        found = self._rows(self._source, places, record_id=[self._id])
         again = find_rows(
             platform_table(self._source, self._domain),
-            columns=names,
+            columns=places,
             where={"source": [REPLAYS]},
             prefix=("record_id", f"{self._id}@"),
         )
         found += [each for each in again if _REPLAYED.fullmatch(each["record_id"], len(self._id))]
-        return sorted(found, key=lambda record: record["offset"])
+        days = {each["partition_date"] for each in found}
+        offsets = {each["offset"] for each in found}
+        records = self._rows(self._source, self._tables.source.names, partition_date=days, offset=offsets)
+        return sorted(records, key=lambda record: record["offset"])
 
     def _excepted(self, table: str, **where: Iterable[Any]) -> list[tuple[str, dict[str, Any]]]:
         columns = tuple(name for name in self._tables.rejects.names if name != "record")
