@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
 
-
 MissingRows = Callable[["FailureDomain"], Mapping[str, Mapping[str, int]]]
-
 """Returns rows by table and day."""
 FindHistory = Callable[["Settings", str], "History | None"]
 """Returns the history of a record by its id; None if no table of the pipeline has the id."""
