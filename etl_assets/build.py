@@ -13,10 +13,9 @@ from etl_assets.assets.broken_pipelines import broken_pipelines
 from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.automation import automation_sensor
 from etl_assets.checks.contracts import contract_check
-from etl_assets.installed import installed
+from etl_assets.checks.invariants import invariant_checks
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.jobs.compaction import compaction_job, compaction_schedule
-from etl_assets.orders.checks import invariant_checks
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.resources.spark import SparkResource, spark_config
 from etl_assets.sensors.domain_watch import domain_watch_sensor
@@ -55,7 +54,7 @@ def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
         assets=[
             *assets,
             *([failure_domains_asset(settings)] if mirrored else []),
-            *broken_pipelines(installed(settings.home), settings.owners),
+            *broken_pipelines(settings.installed(), settings.owners),
         ],
         asset_checks=[*invariants, *full_contracts, *([failure_domains_check(settings)] if mirrored else [])],
         jobs=[compact],
@@ -89,5 +88,6 @@ def platform_resources(settings: Settings) -> dict[str, Any]:
             spark=spark,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
             home=str(settings.home),
+            builtin_pipelines=list(settings.builtin_pipelines),
         ),
     }

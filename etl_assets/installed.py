@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from etl_assets.built_in import NAMES, built_in_pipelines
 from etl_assets.contracts.columns import TableContract
 from etl_assets.errors import NotFound
-from etl_assets.orders.pipeline import ORDERS
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.cross_checks import checked, contracts_of
 from etl_assets.pipelines.declared import ContractOf, DeclaredTables
@@ -50,19 +50,28 @@ class Installed:
 
 
 @functools.cache
-def built_in_catalog() -> Catalog:
-    """Return the catalog of an installation without pipeline files."""
-    return _catalog()
+def built_in_catalog(names: tuple[str, ...] = NAMES) -> Catalog:
+    """Return the catalog of an installation without pipeline files.
+
+    Args:
+        names: The built-in pipelines that it runs.
+    """
+    return _catalog(names)
 
 
-def installed(home: Path) -> Installed:
-    """Return the pipelines of an installation. Its files are read again when one of them has changed."""
+def installed(home: Path, built_in: tuple[str, ...] = NAMES) -> Installed:
+    """Return the pipelines of an installation. Its files are read again when one of them has changed.
+
+    Args:
+        home: The home folder.
+        built_in: The built-in pipelines that it runs.
+    """
     folder = pipelines_folder(home)
     try:
         seen = tuple(_seen(folder)) if os.path.lexists(folder) else ()
-        return _installed(folder, seen) if seen else Installed(catalog=built_in_catalog())
+        return _installed(folder, seen, built_in) if seen else Installed(catalog=built_in_catalog(built_in))
     except OSError as error:
-        return Installed(catalog=built_in_catalog(), unlisted=not_listed(folder, error))
+        return Installed(catalog=built_in_catalog(built_in), unlisted=not_listed(folder, error))
 
 
 def _seen(folder: Path) -> Iterator[tuple[str, int, int, int]]:
@@ -87,8 +96,10 @@ def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
 
 
 @functools.lru_cache(maxsize=8)
-def _installed(folder: Path, seen: tuple[tuple[str, int, int, int], ...]) -> Installed:
-    base = built_in_catalog()
+def _installed(
+    folder: Path, seen: tuple[tuple[str, int, int, int], ...], built_in: tuple[str, ...]
+) -> Installed:
+    base = built_in_catalog(built_in)
     files = checked(read_pipeline_files(folder), base)
     contract_of = contract_in(contracts_of(files, base))
     declared = [
@@ -96,9 +107,9 @@ def _installed(folder: Path, seen: tuple[tuple[str, int, int, int], ...]) -> Ins
         for file in files
         if file.spec is not None
     ]
-    return Installed(catalog=_catalog(*declared), files=files)
+    return Installed(catalog=_catalog(built_in, *declared), files=files)
 
 
-def _catalog(*declared: Pipeline) -> Catalog:
-    pipelines = (ORDERS, *declared)
+def _catalog(built_in: tuple[str, ...], *declared: Pipeline) -> Catalog:
+    pipelines = (*(each for each in built_in_pipelines() if each.name in built_in), *declared)
     return Catalog(pipelines=(*pipelines, dead_letters_pipeline(pipelines)), system_tables=SYSTEM_TABLES)

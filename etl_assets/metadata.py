@@ -19,25 +19,6 @@ from etl_assets.steps.step import INSERTED, StepReport
 if TYPE_CHECKING:
     from collections import Counter
 
-FIGURES = (
-    "read",
-    "accepted",
-    "duplicate",
-    "conflict",
-    "rejected",
-    "filtered",
-    "normalized",
-    "committed",
-    "inserted",
-    "updated",
-    "ignored",
-    "removed",
-)
-"""Names of metrics, in the order in which they are shown. Their values are numbers, which Dagster plots.
-
-Refused records are not a metric of their own: they are the sum of `conflict` and `rejected`.
-"""
-
 CHART_DAYS = 30
 
 
@@ -108,11 +89,13 @@ def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, 
     if snapshot is not None:
         metadata["dagster/row_count"] = snapshot.row_count()
     prefix = "" if of == 1 else "run_total/"
-    metadata |= {prefix + name: value for name, value in _figures(report.total()).items()}
+    names = table.domain.catalog.figures
+    metadata |= {prefix + name: value for name, value in _figures(report.total(), names).items()}
     if report.notes:
         metadata["notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in report.notes[:50]))
-    if table.contract is not None and table.name == "raw_events":
-        chart = outcomes_chart(outcomes_by_day(table.domain, newest=CHART_DAYS))
+    stage = None if table.contract is None else table.domain.catalog.stage_of(table.name)
+    if stage is not None and stage.source is not None:
+        chart = outcomes_chart(outcomes_by_day(table.domain, stage, newest=CHART_DAYS))
         metadata["outcomes_by_day"] = dg.MetadataValue.md(chart)
     return metadata
 
@@ -132,7 +115,9 @@ def partitions_metadata(
     keys = list(keys)
     if rows is None:
         rows = _rows_by_day(table, keys)
-    metadata: dict[str, dict[str, Any]] = {key: dict(_figures(_counts_of(report, key))) for key in keys}
+    metadata: dict[str, dict[str, Any]] = {
+        key: dict(_figures(_counts_of(report, key), table.domain.catalog.figures)) for key in keys
+    }
     for key in metadata.keys() & rows.keys():
         metadata[key]["dagster/partition_row_count"] = rows[key]
     return metadata
@@ -156,7 +141,7 @@ def _counts_of(report: StepReport, key: str) -> Mapping[str, int]:
         return {}
 
 
-def _figures(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the metrics to show, with `inserted` = 0 if something was read and nothing was inserted."""
+def _figures(counts: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+    """Return the metrics to show of some names, with `inserted` = 0 if something was read and nothing was inserted."""
     told = {INSERTED: 0, **counts} if counts else counts
-    return {name: told[name] for name in FIGURES if name in told}
+    return {name: told[name] for name in names if name in told}

@@ -106,6 +106,7 @@ _RULES = """\
 - A pipeline has four tables: `<name>_source` with the accepted records as they came, the table itself, and for each of the two
   `<table>_rejects`. None of these names may be taken by another pipeline or by the platform.
 - `lookup` may name tables of built-in pipelines and of other files. Lookups may not go in a circle.
+- Built-in pipelines can be [left out](operations.md#leave-the-orders-out): their names are free then.
 - YAML is read as version 1.2 has it: `on`, `yes` and `no` are texts, and so are days. `*aliases` may repeat a block; `<<` and tags
   are refused. A file has at most 1 MB.
 

@@ -1,4 +1,4 @@
-"""A rehearsal: every step of the platform over generated events, in a temporary folder.
+"""A rehearsal: every step of the built-in pipelines over made-up input, in a temporary folder.
 
 It leaves behind what a run has to load and compile before it can work: classes in a JVM's archive (`python -m
 etl_assets.rehearsal FILE`, part of `make setup`), or a warm engine (`engine/`). Belongs here: what is run.
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import subprocess
 
 _DAY = dt.date(2026, 1, 1)
-_EVENTS = 200
 _EXIT_SECONDS = 300
 
 
@@ -35,8 +34,6 @@ def rehearse(spark: SparkSettings, *, times: int = 2) -> None:
     """
     import dagster as dg
 
-    from etl_assets.orders.generator.faults import FaultRates
-    from etl_assets.orders.generator.generate import EventsSpec, generate
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
 
@@ -49,9 +46,9 @@ def rehearse(spark: SparkSettings, *, times: int = 2) -> None:
         )
         with dg.DagsterInstance.ephemeral() as instance:
             for seed in range(1, times + 1):
-                rates = FaultRates(duplicates=0.02, invalid_payloads=0.02)
-                spec = EventsSpec(events=_EVENTS, start=_DAY, days=1, seed=seed, rates=rates)
-                generate(spec, settings.landing_path)
+                for pipeline in settings.catalog().pipelines:
+                    if pipeline.made_up_input is not None:
+                        pipeline.made_up_input(settings, _DAY, seed)
                 materialize_days(settings, instance, [_DAY], mode=ReadMode.INCREMENTAL)
 
 

@@ -37,16 +37,24 @@ def dev(host: str, port: int, engine: bool, log_level: str) -> None:
     from etl_assets.settings import expect_landing_folder, load_settings
 
     settings = load_settings()
-    expect_landing_folder(settings)
+    reads_landing = settings.catalog().reads_landing
+    if reads_landing:
+        expect_landing_folder(settings)
     hold_home(settings.home)
     expect_free(host, port)
-    settings.landing_path.mkdir(parents=True, exist_ok=True)
+    if reads_landing:
+        settings.landing_path.mkdir(parents=True, exist_ok=True)
     home = prepare_instance(settings)
     os.environ["DAGSTER_HOME"] = str(home)
     os.environ["ETL_ASSETS_HOME"] = str(settings.home)
     if engine and sys.platform == "linux":
         _start_engine()
-    click.echo(f"Dagster UI on http://{host}:{port}   landing folder: {settings.landing_path}", err=True)
+    read = (
+        f"landing folder: {settings.landing_path}"
+        if reads_landing
+        else f"pipelines: {settings.home / 'pipelines'}"
+    )
+    click.echo(f"Dagster UI on http://{host}:{port}   {read}", err=True)
     arguments = ["dev", "-w", str(WORKSPACE), "-h", host, "-p", str(port), "--log-level", log_level]
     os.execv(sys.executable, [sys.executable, "-W", _KNOWN_WARNING, "-m", "dagster", *arguments])
 

@@ -1,4 +1,4 @@
-"""`etl-assets follow`: the resident process that carries new events through as they arrive."""
+"""`etl-assets follow`: the resident process that carries new records through as they arrive."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import click
 @click.command(epilog="\b\nExamples:\n  etl-assets follow\n  etl-assets follow --verbose\n")
 @click.option("--verbose", is_flag=True, help="Say what each step does, also when all is well.")
 def follow(verbose: bool) -> None:
-    """Carry new events through as soon as they arrive, until SIGTERM or SIGINT.
+    """Carry new records through as soon as they arrive, until SIGTERM or SIGINT.
 
-    One process with a warm Spark session; the landing sensor starts no runs while it lives. What it does is
+    One process with a warm Spark session; the sensors of sources start no runs while it lives. What it does is
     reported to Dagster. Errors are retried and written to alerts.jsonl; the process ends when it cannot go on
     by itself, to be started again by its supervisor.
     """
@@ -28,6 +28,7 @@ def follow(verbose: bool) -> None:
     )
     logging.getLogger("etl_assets").setLevel(logging.INFO if verbose else logging.WARNING)
     settings = load_settings()
-    expect_landing_folder(settings)
-    settings.landing_path.mkdir(parents=True, exist_ok=True)
+    if settings.catalog().reads_landing:
+        expect_landing_folder(settings)
+        settings.landing_path.mkdir(parents=True, exist_ok=True)
     Follower(settings, Dagster(settings).take).follow()

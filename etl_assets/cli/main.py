@@ -10,17 +10,16 @@ import sys
 
 import click
 
-from etl_assets import __version__
+from etl_assets import __version__, built_in
 from etl_assets.errors import EtlAssetsError
 
 COMMANDS = {
     "setup": "etl_assets.cli.setup:setup",
-    "demo": "etl_assets.cli.demo:demo",
+    **built_in.COMMANDS,
     "dev": "etl_assets.cli.dev:dev",
     "run": "etl_assets.cli.run:run",
     "follow": "etl_assets.cli.follow:follow",
     "engine": "etl_assets.cli.engine:engine",
-    "events": "etl_assets.cli.events:events",
     "pipelines": "etl_assets.cli.pipelines:pipelines",
     "tables": "etl_assets.cli.tables:tables",
     "sql": "etl_assets.cli.sql:sql",
@@ -52,7 +51,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="etl-assets")
 def cli() -> None:
-    """The asset platform: events in, each counted exactly once, seen and steered in Dagster."""
+    """The asset platform: records in, each counted exactly once, seen and steered in Dagster."""
 
 
 def main() -> None:

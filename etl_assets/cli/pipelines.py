@@ -48,12 +48,13 @@ def new(name: str, sample: Path | None, as_json: bool) -> None:
     from etl_assets.pipelines.starting_file import SCHEMA_FILE, starting_file
     from etl_assets.settings import load_settings
 
-    home = load_settings().home
+    settings = load_settings()
+    home, base = settings.home, built_in_catalog(settings.builtin_pipelines)
     folder = pipelines_folder(home)
     content = starting_file(name, None if sample is None else read_sample(sample), home).encode()
     path = folder / f"{name if os.sep not in name else 'NAME'}.yaml"
     others = _read(folder)
-    *_, found = checked([*others, parse_pipeline(content, path)], built_in_catalog())
+    *_, found = checked([*others, parse_pipeline(content, path)], base)
     for problem in found.problems:
         raise SettingsError(
             f"no pipeline can be made: {problem.message}", fix=problem.fix, field=problem.field
@@ -189,10 +190,11 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     from etl_assets.pipelines.pipeline_file import pipelines_folder, read_pipeline_file
     from etl_assets.settings import load_installation, load_settings
 
-    folder = pipelines_folder((load_settings() if outside else load_installation()).home)
+    settings = load_settings() if outside else load_installation()
+    folder = pipelines_folder(settings.home)
     read = {file.path.name: file for file in _read(folder)}
     read |= {path.name: read_pipeline_file(path) for path in outside or () if not _is_same(path, folder)}
-    return [*checked([read[name] for name in sorted(read)], built_in_catalog())]
+    return [*checked([read[name] for name in sorted(read)], built_in_catalog(settings.builtin_pipelines))]
 
 
 def _read(folder: Path) -> tuple[PipelineFile, ...]:
@@ -245,8 +247,9 @@ def _contract_of(files: list[PipelineFile]) -> Any:
     """Return a function that returns the contract of a table, built-in or declared."""
     from etl_assets.installed import built_in_catalog, contract_in
     from etl_assets.pipelines.cross_checks import contracts_of
+    from etl_assets.settings import load_settings
 
-    return contract_in(contracts_of(files, built_in_catalog()))
+    return contract_in(contracts_of(files, built_in_catalog(load_settings().builtin_pipelines)))
 
 
 def _as_json(file: PipelineFile) -> dict[str, Any]:

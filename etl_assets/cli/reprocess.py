@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         "Examples:\n"
         "  etl-assets reprocess --from 2026-03-01 --to 2026-03-03\n"
         "  etl-assets reprocess --from 2026-03-01 --to 2026-03-03 --yes\n"
-        "  etl-assets reprocess --from 2026-03-01 --to 2026-03-01 --tables audit_log --yes\n"
+        "  etl-assets reprocess --tables film_ratings --yes\n"
     )
 )
 @click.option("--from", "first", type=DAY, metavar="DAY", help="First day of arrival.")
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     "names",
     multiple=True,
     metavar="TABLE",
-    help="Begin with this table, with what follows it; may be repeated. Default: normalized_orders.",
+    help="Begin with this table, with what follows it; may be repeated. Needed where no built-in pipeline has a default.",
 )
 @click.option("--yes", is_flag=True, help="Do it; without, nothing is changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")
@@ -56,13 +56,16 @@ def reprocess(
     again. Without --from and --to, which only tables without days allow, it is all days.
     """
     from etl_assets.cli import undo_preview
-    from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
     from etl_assets.settings import load_installation
     from etl_assets.undo.plan import plan_days
 
     settings = load_installation()
     catalog = settings.catalog()
-    begin = _checked(catalog, names) or (NORMALIZED_ORDERS.name,)
+    begin = _checked(catalog, names) or catalog.reprocess_from
+    if not begin:
+        raise click.UsageError(
+            f"--tables is needed: name one of {', '.join(catalog.made_again) or 'those of a pipeline: there is none yet'}"
+        )
     for option, given in (("--from", first), ("--to", last)):
         if given is None and any(catalog.table(name).is_daily for name in begin):
             raise click.UsageError(f"{option} is needed: {begin[0]} has days")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     epilog=(
         "\b\n"
         "Examples:\n"
-        "  etl-assets tables restore normalized_orders --to-time 2026-03-01T22:00:00+01:00\n"
-        "  etl-assets tables restore normalized_orders --to-version 41 --yes\n"
+        "  etl-assets tables restore film_ratings --to-time 2026-03-01T22:00:00+01:00\n"
+        "  etl-assets tables restore film_ratings --to-version 41 --yes\n"
     )
 )
 @click.argument("table")

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from etl_assets.settings import Settings
 
 
-@click.command(epilog="\b\nExamples:\n  etl-assets run\n  etl-assets run --json | jq .raw_events.accepted\n")
+@click.command(
+    epilog="\b\nExamples:\n  etl-assets run\n  etl-assets run --json | jq .film_ratings.inserted\n"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option(
     "--wait/--no-wait", default=True, help="Wait for files that changed just now (landing.settle_seconds)."
@@ -39,7 +41,8 @@ def run(as_json: bool, wait: bool) -> None:
     from etl_assets.steps.placing import once_led
 
     settings = load_installation()
-    expect_landing_folder(settings)
+    if settings.catalog().reads_landing:
+        expect_landing_folder(settings)
     follower = following(settings.home)
     if follower is not None and not follower.is_silent:
         say(f"{follower} reads new files as they come: nothing to do here")
@@ -65,9 +68,9 @@ def run(as_json: bool, wait: bool) -> None:
     try:
         _print(_materialize(settings, days, unfinished.replays) if days else {}, as_json)
     except RunFailed as error:
-        from etl_assets.cli.demo import figures_of
+        from etl_assets.cli.run_figures import figures_of
 
-        _print(_by_table(figures_of(error.materializations)), as_json)
+        _print(_by_table(figures_of(error.materializations, settings.catalog())), as_json)
         raise
     if found.unsettled:
         say_what_is_left(found.unsettled, settle_seconds=found.longest_settle_seconds)
@@ -90,7 +93,7 @@ def _materialize(
 
     Days of `replays` are first read as a whole by the tables that take replays, as `dead-letters replay` does.
     """
-    from etl_assets.cli.demo import run_figures
+    from etl_assets.cli.run_figures import run_figures
     from etl_assets.instance import open_instance
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
@@ -100,7 +103,7 @@ def _materialize(
         for table, of_table in replays.items():
             materialize_days(settings, instance, of_table, mode=ReadMode.WHOLE, assets=[table])
         for result in materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL):
-            totals += run_figures(result)
+            totals += run_figures(result, settings.catalog())
     return _by_table(totals)
 
 

@@ -18,8 +18,8 @@ _MAX_ROWS_OF_A_TABLE = 100
     epilog=(
         "\b\n"
         "Examples:\n"
-        '  etl-assets sql "select order_status, count(*) from order_status_view group by 1"\n'
-        '  etl-assets sql "select * from warehouse_rows" --format csv > warehouse_rows.csv\n'
+        '  etl-assets sql "select rating, count(*) from film_ratings group by 1"\n'
+        '  etl-assets sql "select * from film_ratings" --format csv > film_ratings.csv\n'
         "  etl-assets sql - --json < query.sql\n"
     )
 )

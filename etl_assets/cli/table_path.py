@@ -11,8 +11,8 @@ import click
     epilog=(
         "\b\n"
         "Examples:\n"
-        "  etl-assets tables path raw_events\n"
-        "  etl-assets tables path raw_events --json | jq .version\n"
+        "  etl-assets tables path film_ratings\n"
+        "  etl-assets tables path film_ratings --json | jq .version\n"
     )
 )
 @click.argument("name", metavar="TABLE")

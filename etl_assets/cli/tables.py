@@ -28,8 +28,8 @@ if TYPE_CHECKING:
         "\b\n"
         "Examples:\n"
         "  etl-assets tables\n"
-        "  etl-assets tables --json | jq -r '.[] | select(.name == \"raw_events\") | .uri'\n"
-        "  etl-assets tables relocate raw_events --to rack/b\n"
+        "  etl-assets tables --json | jq -r '.[] | select(.name == \"film_ratings\") | .uri'\n"
+        "  etl-assets tables relocate film_ratings --to rack/b\n"
     ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines.")
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 def tables(context: click.Context, as_json: bool) -> None:
     """Show every table: version, rows, and what it has consumed of its inputs.
 
-    Other readers open a table by its uri at that version. A table that does not exist yet has no version. The cursor of
-    raw_events is its last batch of files; those of the others are versions of their inputs, for each day.
+    Other readers open a table by its uri at that version. A table that does not exist yet has no version. The cursor of a
+    table that is made from files is its last batch of them; those of the others are versions of their inputs, for each day.
     """
     if context.invoked_subcommand is not None:
         return

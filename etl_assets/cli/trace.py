@@ -1,17 +1,16 @@
-"""`etl-assets trace`: the full history of one event in one answer."""
+"""`etl-assets trace`: the full history of one record in one answer."""
 
 from __future__ import annotations
 
 import datetime as dt
-import decimal
 import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from etl_assets.observability.event_history import EventHistory
-    from etl_assets.observability.history_entries import HistoryEntry
+    from etl_assets.observability.history import History, HistoryEntry
+    from etl_assets.settings import Settings
 
 
 @click.command(
@@ -20,100 +19,109 @@ if TYPE_CHECKING:
         "Examples:\n"
         "  etl-assets trace 01a1dcac-717f-7e0b-8db9-aeca2d71850d\n"
         "  etl-assets trace 01a1dcac-717f-7e0b-8db9-aeca2d71850d --json | jq .happenings\n"
+        "  etl-assets trace 4711 --pipeline film_ratings\n"
+        "  etl-assets trace '[\"north\", 7]'\n"
     )
 )
-@click.argument("event_id")
+@click.argument("record_id", metavar="ID")
+@click.option("--pipeline", metavar="NAME", help="Look in this pipeline alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")
-def trace(event_id: str, as_json: bool) -> None:
-    """Show where an event came from, and what every stage made of it and when.
+def trace(record_id: str, pipeline: str | None, as_json: bool) -> None:
+    """Show where a record came from, and what every stage made of it and when.
 
-    File, line and offset, duplicates and conflicts seen of it, its dead letters and replays, and the present
-    state of its order. Read from the stages' own tables, so it is right also while audit_log lags behind.
+    ID is its id: an event's, or the value of the declared `id` of a pipeline; of several fields, their values as a JSON list. File,
+    line and offset, duplicates and conflicts seen of it, its dead letters and replays, and its present state. Read from the stages'
+    own tables, in every pipeline that has the id.
     """
-    from etl_assets.observability.event_history import tell
     from etl_assets.settings import load_installation
 
     settings = load_installation()
-    story = tell(settings.placement().reader(), settings.landing_path, event_id)
+    found = _found(settings, record_id, pipeline)
     if as_json:
-        click.echo(json.dumps(as_object(story), default=_json_value))
-    else:
-        _show(story)
+        click.echo(json.dumps(_only(record_id, found).as_json(), default=_json_value))
+        return
+    for number, history in enumerate(found.values()):
+        if number:
+            click.echo()
+        _show(history)
 
 
-def as_object(story: EventHistory) -> dict[str, Any]:
-    """Return the history as one object, with `file`, `line` and `offset` of the accepted event at the top."""
-    return {
-        "event_id": story.event_id,
-        "file": story.file,
-        "line": story.line,
-        "offset": None if story.event is None else story.event["offset"],
-        "event": story.event,
-        "happenings": [each.as_json() for each in story.happenings],
-        "repeats": [each.as_json() for each in story.repeats],
-        "waiting_for": list(story.waiting_for),
-        "dead_letters": [letter.as_json() for letter in story.dead_letters],
-        "order": story.order,
+def _found(settings: Settings, record_id: str, pipeline: str | None) -> dict[str, History]:
+    """Return the histories of records of that id, by the names of their pipelines.
+
+    Raises:
+        NotFound: no pipeline has the id, or there is no pipeline of that name.
+    """
+    from etl_assets.errors import NotFound
+
+    traced = {each.name: each.history for each in settings.catalog().pipelines if each.history is not None}
+    if pipeline is not None and pipeline not in traced:
+        raise NotFound(
+            f"there is no pipeline {pipeline!r}",
+            fix=f"name one of {', '.join(traced) or 'none: there is none'}",
+        )
+    histories = {
+        name: find(settings, record_id)
+        for name, find in traced.items()
+        if find is not None and pipeline in (None, name)
     }
+    found = {name: history for name, history in histories.items() if history is not None}
+    if not found:
+        raise NotFound(
+            f"no record {record_id!r} has been read",
+            fix="check the id, and that the day it arrived on has been materialized; a record that is no JSON has no"
+            " id: look for it with `etl-assets dead-letters list`",
+            record_id=record_id,
+        )
+    return found
+
+
+def _only(record_id: str, found: dict[str, History]) -> History:
+    """Return the one history.
+
+    Raises:
+        InputError: there are several.
+    """
+    from etl_assets.errors import InputError
+
+    if len(found) > 1:
+        raise InputError(
+            f"{len(found)} pipelines have a record {record_id!r}: {', '.join(found)}",
+            fix=f"name one, as in `--pipeline {next(iter(found))}`",
+            record_id=record_id,
+        )
+    return next(iter(found.values()))
 
 
 def _json_value(value: Any) -> str:
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    raise TypeError(f"no JSON for {type(value).__name__}")
+    return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 
-def _show(story: EventHistory) -> None:
+def _show(history: History) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    _show_event(story)
+    from etl_assets.observability.history import shown_time
+
+    for line in history.head():
+        click.echo(line)
     table = Table()
     for name in ("at (UTC)", "stage", "outcome", "offset"):
         table.add_column(name, no_wrap=True)
     table.add_column("what", overflow="fold")
-    for each in story.happenings:
+    for each in history.happenings:
         offset = "" if each.offset is None else str(each.offset)
-        table.add_row(_time(each.at), each.stage, each.outcome, offset, Text(_what(each)))
-    for stage in story.waiting_for:
+        table.add_row(shown_time(each.at), each.stage, each.outcome, offset, Text(_what(each)))
+    for stage in history.waiting_for:
         table.add_row("", stage, "not yet", "", "")
     Console().print(table)
-    for letter in story.dead_letters:
+    for letter in history.dead_letters:
         click.echo(
             f"dead letter {letter.dead_letter_id[:12]} is {letter.state}: {letter.stage}, {letter.reason}"
         )
-    _show_order(story)
-
-
-def _show_event(story: EventHistory) -> None:
-    click.echo(f"event     {story.event_id}")
-    if story.event is None:
-        click.echo("          was never accepted")
-        return
-    event = story.event
-    click.echo(
-        f"          {event['event_type']} version {event['schema_version']} of {event['tenant_id']}"
-        f" about {event['aggregate_id']}, occurred at {_time(event['occurred_at'])}"
-    )
-    where = event["source_position"] if story.file is None else f"{story.file}, line {story.line}"
-    click.echo(f"from      {where}")
-    click.echo(f"offset    {event['offset']} in raw_events, day {event['partition_date']}")
-
-
-def _show_order(story: EventHistory) -> None:
-    if story.order is None:
-        return
-    order = story.order
-    reached = [
-        f"{name} {_time(order[f'{name}_at'])}"
-        for name in ("created", "paid", "shipped", "delivered", "canceled")
-        if order[f"{name}_at"] is not None
-    ]
-    money = f"total {order['order_total']}, paid {order['paid_total']} {order['currency'] or ''}".rstrip()
-    click.echo(f"order     {order['order_id']} is {order['order_status']}: {money}; {', '.join(reached)}")
+    for line in history.foot():
+        click.echo(line)
 
 
 def _what(happening: HistoryEntry) -> str:
@@ -127,9 +135,5 @@ def _what(happening: HistoryEntry) -> str:
     if happening.attempt > 1:
         parts.append(f"attempt {happening.attempt}")
     if happening.audited is False:
-        parts.append("not in audit_log yet")
+        parts.append("not audited yet")
     return "; ".join(parts)
-
-
-def _time(at: dt.datetime | None) -> str:
-    return "not known" if at is None else at.strftime("%Y-%m-%d %H:%M:%S")

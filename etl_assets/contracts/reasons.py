@@ -66,12 +66,12 @@ class RecordEncoding(StrEnum):
 
 OUTCOME_MEANINGS: Mapping[Outcome, str] = MappingProxyType(
     {
-        Outcome.ACCEPTED: "Ingest took the record in: it is a row of raw_events.",
+        Outcome.ACCEPTED: "Ingest took the record in: it is a row of the source table.",
         Outcome.DUPLICATE: "The same event was accepted before, with the same content: nothing was written.",
         Outcome.CONFLICT: "Another content was accepted under the same event id before: it stands.",
         Outcome.REJECTED: "The stage cannot use the record: it is a dead letter.",
-        Outcome.NORMALIZED: "The event is a row of normalized_orders.",
-        Outcome.COMMITTED: "The event is a row of warehouse_rows.",
+        Outcome.NORMALIZED: "The stage that normalizes made a row of the event.",
+        Outcome.COMMITTED: "The event is a row of the table at the end of the path.",
         Outcome.REPLAYED: "A dead letter was handed in again.",
     }
 )

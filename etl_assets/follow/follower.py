@@ -288,7 +288,7 @@ class Follower:
                 self._pauses = self._pauses.failed(things, error, time.monotonic())
 
     def _check(self, now: float) -> None:
-        """Evaluate the invariants once per report, unless a table of their paths is behind an earlier one.
+        """Evaluate the invariants once per report, but those of a pipeline whose path is behind.
 
         An invariant that is broken twice in a row is not explained by another process's commit. It raises one
         alert until it holds again.
@@ -297,16 +297,17 @@ class Follower:
             return
         self._check_at = now + self._pace.report_interval_seconds
         behind = self._behind()
-        # A pipeline without invariants may be behind for any time.
-        paths = (feed.path for feed in self._feeds if not self._reports.checked.isdisjoint(feed.path))
-        if any(table in behind for path in paths for table in path):
-            return
+        # One pipeline may be behind for any time: the others are evaluated.
+        current = [feed.pipeline for feed in self._feeds if behind.keys().isdisjoint(feed.path)]
+        invariants = [invariant for pipeline in current for invariant in pipeline.invariants]
         try:
-            broken = self._reports.check()
+            broken = self._reports.check(invariants)
         except (EtlAssetsError, OSError) as error:
             logger.warning("the invariants cannot be evaluated now: %s", error)
             return
-        self._broken = {check: self._broken.get(check, 0) + 1 for check in broken}
+        evaluated = {(invariant.table, invariant.name) for invariant in invariants}
+        kept = {check: times for check, times in self._broken.items() if check not in evaluated}
+        self._broken = kept | {check: self._broken.get(check, 0) + 1 for check in broken}
         for (asset, check), found in broken.items():
             logger.error("%s: %s", asset, found)
             if self._broken[asset, check] == 2:

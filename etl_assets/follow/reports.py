@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from etl_assets.instance import open_instance
 from etl_assets.metadata import partitions_metadata, run_metadata
-from etl_assets.orders.checks import INVARIANTS
 from etl_assets.steps.step import StepReport, logger, platform_table
 
 if TYPE_CHECKING:
+    from etl_assets.pipelines.invariant import Invariant, InvariantResult
     from etl_assets.settings import Settings
 
 _MAX_NOTES = 50
@@ -96,29 +96,25 @@ class Reports:
         with self._lock:
             self._unreported[table] = self._unreported[table] + new if table in self._unreported else new
 
-    @property
-    def checked(self) -> frozenset[str]:
-        """Names of the tables that invariants are about."""
-        return frozenset(invariant.asset for invariant in INVARIANTS)
-
-    def check(self) -> dict[tuple[str, str], str]:
-        """Evaluate the invariants. Call it only when no table of the path is behind an earlier one.
+    def check(self, invariants: Iterable[Invariant]) -> dict[tuple[str, str], str]:
+        """Evaluate invariants. Call it only when no table of their path is behind an earlier one.
 
         Returns:
             The invariants that do not hold, in words, by asset and check.
         """
         domain = self._settings.placement().reader()
         broken = {}
-        for invariant in INVARIANTS:
+        for invariant in invariants:
             result = invariant.evaluate(domain)
+            key = invariant.table, invariant.name
             if not result.passed:
-                broken[invariant.asset, invariant.name] = f"{invariant.name} does not hold: {_told(result)}"
+                broken[key] = f"{invariant.name} does not hold: {_told(result)}"
             with self._lock:
-                self._checks[invariant.asset, invariant.name] = dg.AssetCheckEvaluation(
-                    asset_key=dg.AssetKey(invariant.asset),
+                self._checks[key] = dg.AssetCheckEvaluation(
+                    asset_key=dg.AssetKey(invariant.table),
                     check_name=invariant.name,
-                    passed=bool(result.passed),
-                    metadata=result.metadata,
+                    passed=result.passed,
+                    metadata=dict(result.metadata),
                     blocking=True,
                 )
         return broken
@@ -185,6 +181,5 @@ def _summed(one: StepReport, other: StepReport) -> StepReport:
     return replace(both, notes=both.notes[-_MAX_NOTES:], domain=other.domain or one.domain)
 
 
-def _told(result: Any) -> str:
-    metadata = result.metadata or {}
-    return ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in metadata.items())
+def _told(result: InvariantResult) -> str:
+    return ", ".join(f"{name} {value}" for name, value in result.metadata.items())

@@ -9,7 +9,7 @@ The frames are of Spark, pandas, Polars or pyarrow. The asset's metadata says ho
     metadata=WriteSpec(keys=("id",), sequence_by="updated_at", delta_partition="day").to_metadata(),
     io_manager_key="delta",
 )
-def customers(spark: SparkResource) -> "DataFrame": ...
+def readings(spark: SparkResource) -> "DataFrame": ...
 ```
 
 A repeated materialization changes nothing (for `append`: a repetition of the same run). A backfill in one run
@@ -28,6 +28,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from etl_assets.built_in import NAMES
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.frame_columns import check_frame
 from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
@@ -75,6 +76,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
         home: Home folder of the installation, for its declared pipelines; empty if it has none.
+        builtin_pipelines: The built-in pipelines of the installation.
 
     Guarantees:
 
@@ -93,11 +95,14 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     spark: dg.ResourceDependency[SparkResource]
     lock_wait_seconds: float = 60.0
     home: str = ""
+    builtin_pipelines: list[str] = Field(default=list(NAMES))
 
     @property
     def _catalog(self) -> Catalog:
         """The tables of the installation."""
-        return installed(Path(self.home)).catalog if self.home else built_in_catalog()
+        if not self.home:
+            return built_in_catalog()
+        return installed(Path(self.home), tuple(self.builtin_pipelines)).catalog
 
     def table_of(self, key: dg.AssetKey, *, users: bool = False) -> Table:
         """Return the table of an asset.

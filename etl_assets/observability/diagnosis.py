@@ -98,7 +98,9 @@ def _spark(settings: Settings | None) -> list[Finding]:
 
 def _installation(settings: Settings) -> list[Finding]:
     today = dt.datetime.now(dt.UTC).date()
-    findings = answer(installation.LANDING_FOLDER, lambda: installation.check_landing(settings, today))
+    findings = []
+    if settings.catalog().reads_landing:
+        findings += answer(installation.LANDING_FOLDER, lambda: installation.check_landing(settings, today))
     findings += answer(installation.PIPELINES, lambda: installation.check_pipelines(settings))
     for domain in settings.placement().domains:
         locks = domain.lock_path("any").parent

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.delta.table import Table
-from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
-from etl_assets.placement.domains import FailureDomain
+
+if TYPE_CHECKING:
+    from etl_assets.pipelines.stage import Stage
+    from etl_assets.placement.domains import FailureDomain
 
 
-def outcomes_by_day(domain: FailureDomain, *, newest: int | None = None) -> dict[str, Counter[str]]:
-    """Return the number of records by outcome at ingest, for each day of arrival.
+def outcomes_by_day(
+    domain: FailureDomain, stage: Stage, *, newest: int | None = None
+) -> dict[str, Counter[str]]:
+    """Return the number of records by outcome, for each day of arrival.
 
     Outcomes: accepted, duplicate, conflict and rejected.
 
     Args:
         domain: Failure domain of the tables.
+        stage: A stage that reads a source.
         newest: Number of newest days to return; None returns all.
     """
     counts: dict[str, Counter[str]] = {}
-    accepted = Table(name=RAW_EVENTS.name, domain=domain, contract=RAW_EVENTS).snapshot()
+    accepted = Table(name=stage.name, domain=domain, contract=stage.table).snapshot()
     if accepted is not None:
         for (day,), rows in accepted.rows_by("partition_date").items():
             counts.setdefault(day, Counter())[Outcome.ACCEPTED.value] += rows
-    exceptions = Table(
-        name=RAW_EVENTS_EXCEPTIONS.name, domain=domain, contract=RAW_EVENTS_EXCEPTIONS
-    ).snapshot()
+    rejects = stage.rejects
+    exceptions = (
+        None if rejects is None else Table(name=rejects.name, domain=domain, contract=rejects).snapshot()
+    )
     if exceptions is not None:
         for (day, outcome), rows in exceptions.rows_by("partition_date", "outcome").items():
             counts.setdefault(day, Counter())[outcome] += rows

@@ -12,6 +12,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.envelope import Limits
+from etl_assets.orders.tables.customers import CUSTOMERS
 
 if TYPE_CHECKING:
     from etl_assets.ingest.file_source import FileSource
@@ -54,7 +55,7 @@ def load_customers(arguments: StepArguments) -> Step:
     """Build the step that loads customers from the reference file."""
     from etl_assets.orders.steps.load_customers import LoadCustomers
 
-    return LoadCustomers(context=arguments.context, file=arguments.settings.customers_file)
+    return LoadCustomers(context=arguments.context, file=arguments.settings.reference_file(CUSTOMERS.name))
 
 
 def normalize(arguments: StepArguments) -> Step:

@@ -13,10 +13,14 @@ from functools import cached_property
 
 from etl_assets.contracts.columns import TableContract
 from etl_assets.errors import ContractError, NotFound
+from etl_assets.pipelines.invariant import Invariant
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.stage import Stage, SystemTable
 from etl_assets.pipelines.undo_policy import UndoPolicy
+
+_FIGURES_OF_READING = ("read", "accepted", "duplicate", "conflict", "rejected", "filtered")
+_FIGURES_OF_WRITING = ("inserted", "updated", "ignored", "removed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +89,31 @@ class Catalog:
     def reference(self) -> tuple[str, ...]:
         """Names of the tables with reference data."""
         return tuple(stage.name for pipeline in self.pipelines for stage in pipeline.reference)
+
+    @cached_property
+    def invariants(self) -> tuple[Invariant, ...]:
+        """The invariants of all pipelines, each pipeline's in the order of its data path."""
+        return tuple(invariant for pipeline in self.pipelines for invariant in pipeline.invariants)
+
+    @cached_property
+    def figures(self) -> tuple[str, ...]:
+        """Names of the figures that steps report, in the order in which they are shown.
+
+        Their values are numbers, which Dagster plots. Refused records are not a figure of their own: they are the
+        sum of `conflict` and `rejected`.
+        """
+        of_stages = dict.fromkeys(name for stage in self.stages for name in stage.figures)
+        return (*_FIGURES_OF_READING, *of_stages, *_FIGURES_OF_WRITING)
+
+    @cached_property
+    def reads_landing(self) -> bool:
+        """Whether a stage reads the landing folder."""
+        return any(stage.reads_landing for stage in self.stages)
+
+    @cached_property
+    def reprocess_from(self) -> tuple[str, ...]:
+        """Names of the tables that a reprocess begins with if none is named."""
+        return tuple(each.reprocess_from for each in self.pipelines if each.reprocess_from)
 
     @cached_property
     def made_again(self) -> tuple[str, ...]:

@@ -6,13 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from etl_assets.pipelines.invariant import Invariant
 from etl_assets.pipelines.stage import OpenSource, Stage
 
 if TYPE_CHECKING:
-    from etl_assets.placement.domains import FailureDomain
+    import datetime as dt
 
+    from etl_assets.observability.history import History
+    from etl_assets.placement.domains import FailureDomain
+    from etl_assets.settings import Settings
 
 MissingRows = Callable[["FailureDomain"], Mapping[str, Mapping[str, int]]]
+"""Returns rows by table and day."""
+FindHistory = Callable[["Settings", str], "History | None"]
+"""Returns the history of a record by its id; None if no table of the pipeline has the id."""
+MakeInput = Callable[["Settings", "dt.date", int], None]
+"""Writes files into the source, for a day; another number makes other records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +38,10 @@ class Pipeline:
         sensor: Name of the sensor of its source. Empty: `<name>_files`.
         missing_rows: Returns the rows that tables lack by table and day although they have read their input. None:
             nothing is compared.
+        invariants: Conditions that hold after every run.
+        history: Finds the history of a record. None: records have no ids.
+        made_up_input: Writes input for a rehearsal. None: the pipeline is not rehearsed.
+        reprocess_from: Name of the table that a reprocess begins with if none is named. Empty: one has to be named.
     """
 
     name: str
@@ -38,6 +51,10 @@ class Pipeline:
     counted: tuple[str, ...] = ()
     sensor: str = ""
     missing_rows: MissingRows | None = None
+    invariants: tuple[Invariant, ...] = ()
+    history: FindHistory | None = None
+    made_up_input: MakeInput | None = None
+    reprocess_from: str = ""
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -45,6 +45,8 @@ class Stage:
         takes_replays: Whether a record that it rejected is replayed to it, with its input row. Otherwise the
             record is replayed to the source of its pipeline, as a new one.
         owners: Owners of its asset. Empty: the platform file's.
+        figures: Names of figures that its step reports, beside those of every step.
+        reads_landing: Whether its source is the landing folder of the platform file.
     """
 
     table: TableContract
@@ -61,6 +63,8 @@ class Stage:
     label: str = ""
     takes_replays: bool = False
     owners: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    reads_landing: bool = False
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from etl_assets.settings.file import (
     load_settings,
     platform_file,
 )
-from etl_assets.settings.landing import LandingSettings, ReferenceSettings
+from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.runs import MIN_KEPT_VERSIONS, FollowSettings, RunSettings, UpkeepSettings
 from etl_assets.settings.section import Section
@@ -28,7 +28,6 @@ __all__ = [
     "JvmStart",
     "LandingSettings",
     "PlacementSettings",
-    "ReferenceSettings",
     "RunSettings",
     "Section",
     "Settings",

@@ -1,4 +1,4 @@
-"""Settings of the input: the landing folder, and reference data."""
+"""Settings of the input: the landing folder."""
 
 from __future__ import annotations
 
@@ -36,14 +36,3 @@ class LandingSettings(Section):
     def _on_a_disk(cls, value: Path) -> Path:
         expect_storage(str(value))
         return value
-
-
-class ReferenceSettings(Section):
-    """Reference data loaded from files."""
-
-    customers: Annotated[
-        Path | None,
-        Field(
-            description="CSV with customer_id, customer_region; default `_reference/customers.csv` in landing"
-        ),
-    ] = None

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from etl_assets.installed import installed
+from etl_assets import built_in
+from etl_assets.installed import Installed, built_in_catalog, installed
 from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.dagster_names import owner
@@ -20,7 +21,7 @@ from etl_assets.placement.observations import Observations
 from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.placement.probes import Watch
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
-from etl_assets.settings.landing import LandingSettings, ReferenceSettings
+from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.runs import FollowSettings, RunSettings, UpkeepSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.spark import SparkSettings
@@ -42,6 +43,13 @@ class Settings(Section):
             description="owners of the assets: e-mail addresses or `team:name`",
         ),
     ] = ("team:data-platform",)
+    builtin_pipelines: Annotated[
+        tuple[str, ...],
+        Field(
+            examples=["[orders]", "[]"],
+            description="built-in pipelines that the installation runs; `[]` leaves only those that are declared in files",
+        ),
+    ] = built_in.NAMES
     domains: Annotated[
         tuple[DomainSettings, ...],
         Field(
@@ -54,10 +62,32 @@ class Settings(Section):
     health: HealthSettings = HealthSettings()
     upkeep: UpkeepSettings = UpkeepSettings()
     landing: LandingSettings = LandingSettings()
-    reference: ReferenceSettings = ReferenceSettings()
+    reference: Annotated[
+        dict[str, Path | None],
+        Field(
+            description="CSV files with reference data, by table; default `_reference/<table>.csv` in landing",
+        ),
+    ] = {}  # noqa: RUF012 - pydantic gives each instance its own
     spark: SparkSettings = SparkSettings()
     runs: RunSettings = RunSettings()
     follow: FollowSettings = FollowSettings()
+
+    @field_validator("builtin_pipelines")
+    @classmethod
+    def _built_in(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in value if name not in built_in.NAMES]:
+            raise ValueError(
+                f"there is no built-in pipeline {unknown[0]!r}; there are {', '.join(built_in.NAMES)}"
+            )
+        return value
+
+    @field_validator("reference")
+    @classmethod
+    def _of_reference_tables(cls, value: dict[str, Path | None]) -> dict[str, Path | None]:
+        known = built_in_catalog().reference
+        if unknown := [name for name in value if name not in known]:
+            raise ValueError(f"{unknown[0]!r} is no table with reference data; there are {', '.join(known)}")
+        return value
 
     @model_validator(mode="after")
     def _domains_make_sense(self) -> Settings:
@@ -100,10 +130,9 @@ class Settings(Section):
         """The landing folder, absolute."""
         return self.home / self.landing.path
 
-    @property
-    def customers_file(self) -> Path:
-        """The customer reference file, absolute. It may be absent."""
-        return self.home / (self.reference.customers or self.landing.path / "_reference" / "customers.csv")
+    def reference_file(self, table: str) -> Path:
+        """Return the file that a table with reference data is loaded from, absolute. It may be absent."""
+        return self.home / (self.reference.get(table) or self.landing.path / "_reference" / f"{table}.csv")
 
     @property
     def turns_path(self) -> Path:
@@ -138,7 +167,11 @@ class Settings(Section):
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""
-        return installed(self.home).catalog
+        return self.installed().catalog
+
+    def installed(self) -> Installed:
+        """Return the pipelines of the installation, and its pipeline files, also those that cannot be used."""
+        return installed(self.home, self.builtin_pipelines)
 
     def placement(self) -> Placement:
         """Return the configured failure domains and the placement policy."""

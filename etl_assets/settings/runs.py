@@ -71,7 +71,7 @@ class FollowSettings(Section):
         Field(
             ge=0,
             le=3600,
-            description="from the end of bringing order_status_view, dead_letters and audit_log up to date to the next time",
+            description="from the end of bringing the tables beside the data paths (such as dead_letters) up to date to the next time",
         ),
     ] = 20.0
     report_interval_seconds: Annotated[

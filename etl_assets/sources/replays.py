@@ -1,7 +1,7 @@
 """Replayed dead letters: rows of the table `replays`, written as files for the stages that read them.
 
 A record rejected at ingest is replayed as a file of one line, read like any landing file of its day. An event
-rejected at normalize is in raw_events already. Its file marks it as replayed and may contain a corrected
+that a later stage rejected is in the source table already. Its file marks it as replayed and may contain a corrected
 payload, which replaces the rejected one. File names are `<dead letter id>.<attempt>.jsonl`. So a source
 position names the dead letter and the attempt, and a second reject is recognized as the next attempt of its
 dead letter.

@@ -8,14 +8,16 @@ from etl_assets.ingest.build_step import ingest_files
 from etl_assets.pipelines.cross_checks import lookups
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.file_path import FileFormat, FilePath
-from etl_assets.pipelines.pipeline import Pipeline
+from etl_assets.pipelines.pipeline import FindHistory, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.spec import FilesSource
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.undo_policy import UndoPolicy
+from etl_assets.steps.invariants import has_dense_offsets
 
 if TYPE_CHECKING:
     from etl_assets.ingest.file_source import FileSource
+    from etl_assets.observability.history import History
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
     from etl_assets.sources.formats import RecordFormat
@@ -36,16 +38,19 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
         refusal="its records were acknowledged, and their files would not be read again",
         fix=f"to make the rows of {tables.table.name} again: `etl-assets reprocess --tables {tables.table.name}`",
     )
+    opened = _opened(spec.source, tables.source.name)
     return Pipeline(
         name=spec.name,
         sensor=spec.sensor_name,
+        invariants=(has_dense_offsets(tables.source.name),),
+        history=_history(tables, opened),
         path=(
             Stage(
                 table=tables.source,
                 build_step=ingest_files(tables.source.name),
                 group=spec.name,
                 placement=PlacementClass.INGEST,
-                source=_opened(spec.source, tables.source.name),
+                source=opened,
                 rejects=tables.source_rejects,
                 undo=kept,
                 undo_of_rejects=kept,
@@ -75,6 +80,16 @@ def _load(tables: DeclaredTables) -> BuildStep:
         return LoadTable(context=arguments.context, mode=arguments.mode, tables=tables)
 
     return build
+
+
+def _history(tables: DeclaredTables, opened: OpenSource) -> FindHistory:
+    def find(settings: Settings, record_id: str) -> History | None:
+        from etl_assets.observability.record_history import find_record
+
+        domain = settings.placement().reader()
+        return find_record(domain, opened(settings, domain), tables, record_id)
+
+    return find
 
 
 def _opened(source: FilesSource, table: str) -> OpenSource:

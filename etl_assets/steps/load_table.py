@@ -29,7 +29,7 @@ from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.staged import StagedRows
 from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write_spec import WriteMode
-from etl_assets.errors import ExpectationFailed, RowsRefused, SchemaMismatch
+from etl_assets.errors import ContractError, ExpectationFailed, RowsRefused, SchemaMismatch
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.transform_specs import ExpectationsTransform, OnViolation
@@ -94,6 +94,7 @@ class LoadTable:
         if snapshot is None or newest is None or newest <= cursor:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
+        _expect_declared(table, base)
         transaction, cursors = advance(source.name, [None], version)
         with staging_folder(table, base + 1) as folder:
             return _Load(
@@ -370,6 +371,23 @@ class _Load:
         if version < 0:
             return frame_of(self.context.spark, [], struct_type(table.contract))
         return table.read(self.context.spark, version)
+
+
+def _expect_declared(table: Table, version: int) -> None:
+    """Refuse a table that something else made under this name, such as a pipeline that was left out since.
+
+    Raises:
+        ContractError: it is one.
+    """
+    snapshot = table.snapshot(version)
+    assert snapshot is not None  # `version` is one of the table
+    if OFFSET not in {field["name"] for field in snapshot.fields()}:
+        raise ContractError(
+            f"there is a table {table.name} that no declared pipeline has made: it has no column {OFFSET}",
+            fix="give the pipeline's table another name (`table.name`)",
+            table=table.name,
+            column=OFFSET,
+        )
 
 
 def _rows(number: int) -> str:

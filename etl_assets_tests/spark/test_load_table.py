@@ -6,7 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from etl_assets.errors import ContractError, ExpectationFailed, RowsRefused
 from etl_assets.steps.step import ReadMode
@@ -260,3 +262,12 @@ def test_two_bad_records_at_one_position_are_two_dead_letters(people):
         (0, "WrongType"),
         (1, "WrongType"),
     ]
+
+
+def test_a_table_of_the_same_name_that_something_else_made_is_left_as_it_is(people):
+    people.accept([person("a", 1)])
+    folder = people.context.table("people").path
+    write_deltalake(str(folder), pa.table({"id": ["x"], "age": pa.array([7], pa.int32())}))
+    with pytest.raises(ContractError, match="there is a table people that no declared pipeline has made"):
+        people.load()
+    assert DeltaTable(str(folder)).version() == 0

@@ -11,7 +11,6 @@ import pytest
 
 from etl_assets.errors import CommitConflict
 from etl_assets.mirroring.protocol.locator import Role
-from etl_assets.orders.checks import all_committed, dense_offsets, nothing_lost
 from etl_assets.orders.event_contracts import (
     EVENT_CONTRACTS,
     EventContract,
@@ -19,6 +18,7 @@ from etl_assets.orders.event_contracts import (
     PayloadColumn,
     PayloadField,
 )
+from etl_assets.orders.invariants import all_committed, nothing_lost
 from etl_assets.orders.order_status import OrderStatus
 from etl_assets.orders.steps import normalize
 from etl_assets.placement.domain_registry import DomainRegistry
@@ -27,6 +27,7 @@ from etl_assets.placement.site import Site
 from etl_assets.sources.replays import event_again, submit_replays
 from etl_assets.steps import changes
 from etl_assets.steps.discard_dead_letters import DiscardDeadLetters
+from etl_assets.steps.invariants import dense_offsets
 from etl_assets.undo.plan import plan_days, plan_restore
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.reference.tables import ALL_TABLES, CATALOG

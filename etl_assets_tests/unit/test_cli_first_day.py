@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from etl_assets import environment
-from etl_assets.cli.first_day import start_partitions
 from etl_assets.errors import SettingsError
+from etl_assets.orders.cli.first_day import start_partitions
 from etl_assets.settings import load_settings
 
 DAY = dt.date(2026, 11, 17)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from etl_assets.cli.demo import _expect_jars
 from etl_assets.cli.main import cli
 from etl_assets.errors import RuntimeMissing
+from etl_assets.orders.cli.demo import _expect_jars
 from etl_assets.runtime import jars, java, machine
 from etl_assets.runtime.java import Java
 from etl_assets.settings import load_settings

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from etl_assets.cli.events import events
+from etl_assets.orders.cli.events import events
 from etl_assets_tests.reference.landing_counts import count_landing
 
 FILES = {

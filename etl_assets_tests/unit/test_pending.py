@@ -18,7 +18,7 @@ from etl_assets.cli import run as command
 from etl_assets.delta.write.records import commit_rows
 from etl_assets.follow.lease import lease
 from etl_assets.observability.pending import Unfinished, days_behind, find_unfinished
-from etl_assets.orders.checks import all_committed, nothing_lost
+from etl_assets.orders.invariants import all_committed, nothing_lost
 from etl_assets.settings import Settings, load_settings, platform_file
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import SourceFile

@@ -27,7 +27,7 @@ def test_without_a_file_every_setting_has_its_default(load, tmp_path):
     settings = load()
     assert settings.landing_path == tmp_path / "landing"
     assert settings.placement().domains[0].root == tmp_path / "data"
-    assert settings.customers_file == tmp_path / "landing" / "_reference" / "customers.csv"
+    assert settings.reference_file("customers") == tmp_path / "landing" / "_reference" / "customers.csv"
     assert settings.dagster_home == tmp_path / "dagster"
     assert settings.spark.driver_memory == "2g"
 

@@ -49,13 +49,14 @@ from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.observability.pending import find_unfinished
 from etl_assets.observability.rows import find_rows
 from etl_assets.observability.table_states import table_states
-from etl_assets.orders.checks import all_committed, dense_offsets, nothing_lost
+from etl_assets.orders.invariants import all_committed, nothing_lost
 from etl_assets.orders.steps.load_customers import file_read_last
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.placement.site import Site
 from etl_assets.settings import load_settings
 from etl_assets.sources.replays import event_again, submit_replays
 from etl_assets.steps.discard_dead_letters import DISCARDED
+from etl_assets.steps.invariants import dense_offsets
 from etl_assets.steps.step import platform_table
 from etl_assets.steps.table_queue import TableQueue
 from etl_assets.undo.plan import plan_days, plan_restore, version_at

@@ -3,7 +3,7 @@
 All stages share one shape, with one table per stage.
 
 Belongs here: the exceptions that a stage commits itself, before its main commit. Does not belong here:
-dead_letters and audit_log, which assets of their own derive from these tables.
+dead_letters, which an asset of its own derives from these tables.
 """
 
 from __future__ import annotations

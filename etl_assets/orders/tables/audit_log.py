@@ -8,7 +8,7 @@ from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.rules import AtLeast, OneOf
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, TRACE_ID, label
-from etl_assets.orders.tables.exceptions import EXCEPTIONS_TABLES
+from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
@@ -23,7 +23,7 @@ def _from_stages(raw: str, normalized: str, warehouse: str) -> tuple[str, ...]:
 
 
 def _from_exceptions(name: str) -> tuple[str, ...]:
-    return tuple(f"{contract.name}.{name}" for contract in EXCEPTIONS_TABLES)
+    return (f"{RAW_EVENTS_EXCEPTIONS.name}.{name}", f"{NORMALIZED_ORDERS_EXCEPTIONS.name}.{name}")
 
 
 AUDIT_LOG = TableContract(

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.tables.exceptions import exceptions_of
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 
 RAW_EVENTS_EXCEPTIONS = exceptions_of(RAW_EVENTS, read_from=None)
 NORMALIZED_ORDERS_EXCEPTIONS = exceptions_of(NORMALIZED_ORDERS, read_from=RAW_EVENTS)
-EXCEPTIONS_TABLES: tuple[TableContract, ...] = (
-    RAW_EVENTS_EXCEPTIONS,
-    NORMALIZED_ORDERS_EXCEPTIONS,
-)

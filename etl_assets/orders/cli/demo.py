@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from etl_assets.settings import Settings
 
 DEMO_FILE = "demo.json"
+ORDERS_NAME = "orders"
 DAYS_PER_RUN = 366
 """More days than an ordinary run has: a demo shows years of orders within minutes."""
 
@@ -47,11 +48,12 @@ def demo(orders: Path | None, days: int, events: int, domains: int, as_json: boo
 
     A second run reads nothing twice and says so.
     """
-    from etl_assets.cli.first_day import start_partitions
+    from etl_assets.orders.cli.first_day import start_partitions
     from etl_assets.settings import home_folder, load_settings
 
     started = time.monotonic()
     home = home_folder()
+    _expect_orders()
     _use_domains(home, domains)
     _say("1/3 events")
     summary = _land_orders(home, orders) if orders is not None else _land_generated(home, events, days)
@@ -63,6 +65,23 @@ def demo(orders: Path | None, days: int, events: int, domains: int, as_json: boo
         click.echo(json.dumps(figures))
     else:
         _show(figures, settings)
+
+
+def _expect_orders() -> None:
+    """Reject an installation that leaves the orders pipeline out.
+
+    Raises:
+        SettingsError: it does.
+    """
+    from etl_assets.errors import SettingsError
+    from etl_assets.settings import load_settings, platform_file
+
+    if ORDERS_NAME not in load_settings().builtin_pipelines:
+        raise SettingsError(
+            f"the demo shows the orders pipeline, which {platform_file()} leaves out",
+            fix="set ETL_ASSETS_HOME to a new folder for the demo, or name `orders` in builtin_pipelines",
+            field="builtin_pipelines",
+        )
 
 
 def _say(text: str) -> None:
@@ -200,6 +219,7 @@ def _steps_heard() -> Generator[None]:
 
 
 def _run(settings: Settings, instance: Any, days: tuple[dt.date, ...]) -> tuple[Counter[str], float]:
+    from etl_assets.cli.run_figures import run_figures
     from etl_assets.partitions import ranges
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
@@ -213,7 +233,7 @@ def _run(settings: Settings, instance: Any, days: tuple[dt.date, ...]) -> tuple[
         (result,) = materialize_days(
             settings, instance, batch, mode=ReadMode.INCREMENTAL, max_days=DAYS_PER_RUN
         )
-        figures = run_figures(result)
+        figures = run_figures(result, settings.catalog())
         totals += figures
         _say(
             f"    run {number}/{len(batches)}: {first} to {last}, {figures['raw_events.read']:,} lines"
@@ -222,29 +242,9 @@ def _run(settings: Settings, instance: Any, days: tuple[dt.date, ...]) -> tuple[
     return totals, time.monotonic() - started
 
 
-def run_figures(result: Any) -> Counter[str]:
-    """Return the metrics of a run by `table.metric`, summed over the materialized partitions."""
-    events = result.get_asset_materialization_events()
-    return figures_of(event.step_materialization_data.materialization for event in events)
-
-
-def figures_of(materializations: Iterable[Any]) -> Counter[str]:
-    """Return the metrics of materializations by `table.metric`, summed."""
-    from etl_assets.metadata import FIGURES
-
-    figures: Counter[str] = Counter()
-    for materialization in materializations:
-        table = materialization.asset_key.to_user_string()
-        for name in FIGURES:
-            value = materialization.metadata.get(name)
-            if value is not None:
-                figures[f"{table}.{name}"] += value.value
-    return figures
-
-
 def _tables(settings: Settings) -> dict[str, Any]:
     """Return metrics of the tables' current content, whatever this run did."""
-    from etl_assets.observability.order_statuses import orders_by_status
+    from etl_assets.orders.order_statuses import orders_by_status
 
     return {"orders_by_status": orders_by_status(settings.placement().reader())}
 

@@ -1,23 +1,26 @@
-"""History entries of an event, each built from one row of a stage's table. Pure: rows in, entries out."""
+"""The history of a record, and its entries, which any pipeline has. Pure: rows in, entries out.
+
+Belongs here: what every history can be asked, and entries built from the tables that pipelines have in common. Does
+not belong here: finding the rows (`record_history.py`, and the pipelines' own modules).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.delta.log.entries import UNDO, CommitNote
-from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
-from etl_assets.orders.tables.raw_events import RAW_EVENTS
-from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.sources.landing import LANDING, REPLAYS
-from etl_assets.sources.replays import INGEST, NORMALIZE
+from etl_assets.sources.replays import INGEST
 
-COMMIT = "commit"
+if TYPE_CHECKING:
+    from etl_assets.observability.dead_letters import DeadLetter
+
 HANDED_IN = "handed in"
 TAKEN_BACK = "taken back"
 _IN_ONE_INSTANT = (
@@ -35,9 +38,15 @@ _IN_ONE_INSTANT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFolders:
-    """Folders of the sources that consist of files, by source name."""
+    """Folders of the sources that consist of files, by source name.
+
+    Attributes:
+        by_source: The folders.
+        without_days: The sources whose files lie in the folder itself, and not in one for each day.
+    """
 
     by_source: Mapping[str, Path]
+    without_days: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, landing: Path, replays: Path) -> SourceFolders:
@@ -49,28 +58,30 @@ class SourceFolders:
         file, _, line = position.rpartition(":")
         if source not in self.by_source or not file or not line.isdigit():
             return None, None
+        if source in self.without_days:
+            file = file.partition("/")[2]
         return str(self.by_source[source] / file), int(line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One entry in the history of an event.
+    """One entry in the history of a record.
 
     Attributes:
         at: Time by the platform's clock (UTC); None if it is no longer known.
-        stage: `ingest`, `normalize`, `commit`.
+        stage: Name of the stage.
         outcome: One of `contracts.reasons.Outcome`; `handed in` for a replay of a dead letter; `taken back`
-            for an undo of the event's day.
+            for an undo of the record's day.
         position: Input of the stage: the source position at ingest, else the offset in its input table.
         table: Table that holds the entry; None for a submitted replay.
-        offset: Offset of the resulting row in `table`; of the accepted event for a duplicate or conflict.
+        offset: Offset of the resulting row in `table`; of the accepted record for a duplicate or conflict.
         file: Source file; None if the stage reads a table.
         line: Line in that file, from 1.
         reason: Reason of a rejection.
         error: Details of a rejection; for an undo, the request.
         attempt: 1 plus the number of replays.
         domain: Failure domain in which the stage ran.
-        audited: Whether audit_log has the entry by now; None for entries that audit_log never holds.
+        audited: Whether the pipeline's audit has the entry by now; None for entries that it never holds.
     """
 
     at: dt.datetime | None
@@ -89,7 +100,7 @@ class HistoryEntry:
 
     @property
     def audit_key(self) -> tuple[str, str, str]:
-        """Key of the entry in audit_log."""
+        """Key of the entry in an audit."""
         return self.stage, self.position, self.outcome
 
     def order(self, otherwise: dt.datetime) -> tuple[dt.datetime, int, int]:
@@ -107,27 +118,49 @@ class HistoryEntry:
         return {**dataclasses.asdict(self), "at": None if self.at is None else self.at.isoformat()}
 
 
-def accepted(event: Mapping[str, Any], folders: SourceFolders) -> HistoryEntry:
-    """Build the entry from a row of raw_events."""
-    again = event["source"] == REPLAYS
-    file, line = folders.file_and_line(event["source"], event["source_position"])
-    return HistoryEntry(
-        at=event["ingested_at"],
-        stage=INGEST,
-        outcome=(Outcome.REPLAYED if again else Outcome.ACCEPTED).value,
-        position=event["source_position"],
-        table=RAW_EVENTS.name,
-        offset=event["offset"],
-        file=file,
-        line=line,
-        attempt=replay_of(event["source_position"])[1] if again else 1,
-        domain=event["ingest_domain"],
-    )
+class History(Protocol):
+    """The history of a record."""
+
+    @property
+    def happenings(self) -> tuple[HistoryEntry, ...]:
+        """History entries, in order of time."""
+        ...
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Stages that have yet to process the record."""
+        ...
+
+    @property
+    def dead_letters(self) -> tuple[DeadLetter, ...]:
+        """Its dead letters."""
+        ...
+
+    def head(self) -> Iterator[str]:
+        """Yield lines for people that say what the record is and where it came from."""
+        ...
+
+    def foot(self) -> Iterator[str]:
+        """Yield lines for people that say what has become of it."""
+        ...
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the history as a JSON object."""
+        ...
 
 
-def excepted(row: Mapping[str, Any], table: str, folders: SourceFolders) -> HistoryEntry:
-    """Build the entry from a row of an exceptions table."""
-    at_ingest = row["stage"] == INGEST
+def excepted(
+    row: Mapping[str, Any], table: str, folders: SourceFolders, *, ingest: str = INGEST
+) -> HistoryEntry:
+    """Build the entry from a row of an exceptions table.
+
+    Args:
+        row: The row.
+        table: Name of the exceptions table.
+        folders: Folders of the sources.
+        ingest: Name of the stage that reads the source.
+    """
+    at_ingest = row["stage"] == ingest
     again = row["source"] == REPLAYS
     file, line = folders.file_and_line(row["source"], row["source_position"]) if at_ingest else (None, None)
     return HistoryEntry(
@@ -143,33 +176,6 @@ def excepted(row: Mapping[str, Any], table: str, folders: SourceFolders) -> Hist
         error=row["error"],
         attempt=replay_of(row["source_position"])[1] if again else 1,
         domain=row["domain"],
-    )
-
-
-def normalized(row: Mapping[str, Any], at: dt.datetime | None, attempt: int) -> HistoryEntry:
-    """Build the entry from a row of normalized_orders, which does not hold its commit time."""
-    return HistoryEntry(
-        at=at,
-        stage=NORMALIZE,
-        outcome=Outcome.NORMALIZED.value,
-        position=str(row["raw_offset"]),
-        table=NORMALIZED_ORDERS.name,
-        offset=row["offset"],
-        attempt=attempt,
-        domain=row["transform_domain"],
-    )
-
-
-def committed(row: Mapping[str, Any]) -> HistoryEntry:
-    """Build the entry from a row of warehouse_rows."""
-    return HistoryEntry(
-        at=row["committed_at"],
-        stage=COMMIT,
-        outcome=Outcome.COMMITTED.value,
-        position=str(row["normalized_offset"]),
-        table=WAREHOUSE_ROWS.name,
-        offset=row["normalized_offset"],
-        domain=row["sink_domain"],
     )
 
 
@@ -198,6 +204,11 @@ def taken_back(note: CommitNote, table: str, stage: str, position: str) -> Histo
         table=table,
         error=f"by {undo.get('kind', 'an undo')} of {undo.get('table') or table}, version {note.version}",
     )
+
+
+def shown_time(at: dt.datetime | None) -> str:
+    """Return a time for people."""
+    return "not known" if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def replay_of(position: str) -> tuple[str, int]:

@@ -8,7 +8,7 @@ days the event was seen on.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,13 @@ from etl_assets.contracts.reasons import Outcome
 from etl_assets.delta.log.cursor import cursor_name
 from etl_assets.delta.log.entries import UNDO, commit_notes, entry_path
 from etl_assets.delta.log.lasting_cursors import REMEMBERED_COMMITS
-from etl_assets.errors import NotFound
-from etl_assets.observability import history_entries as happenings
+from etl_assets.observability import history
 from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters
-from etl_assets.observability.history_entries import HistoryEntry, SourceFolders
+from etl_assets.observability.history import HistoryEntry, SourceFolders, shown_time
 from etl_assets.observability.rows import find_rows
+from etl_assets.orders import history_entries as happenings
 from etl_assets.orders.tables.audit_log import AUDIT_LOG
-from etl_assets.orders.tables.exceptions import EXCEPTIONS_TABLES
+from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from etl_assets.placement.domains import FailureDomain
 
 _LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
-_EXCEPTION_COLUMNS = tuple(name for name in EXCEPTIONS_TABLES[0].names if name != "record")
+_REJECTS = (RAW_EVENTS_EXCEPTIONS, NORMALIZED_ORDERS_EXCEPTIONS)
+_EXCEPTION_COLUMNS = tuple(name for name in RAW_EVENTS_EXCEPTIONS.names if name != "record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +73,57 @@ class EventHistory:
             each for each in self.happenings if each.outcome in (Outcome.DUPLICATE, Outcome.CONFLICT)
         )
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the history as one object, with `file`, `line` and `offset` of the accepted event at the top."""
+        return {
+            "event_id": self.event_id,
+            "file": self.file,
+            "line": self.line,
+            "offset": None if self.event is None else self.event["offset"],
+            "event": self.event,
+            "happenings": [each.as_json() for each in self.happenings],
+            "repeats": [each.as_json() for each in self.repeats],
+            "waiting_for": list(self.waiting_for),
+            "dead_letters": [letter.as_json() for letter in self.dead_letters],
+            "order": self.order,
+        }
 
-def tell(domain: FailureDomain, landing: Path, event_id: str) -> EventHistory:
-    """Assemble the history of an event.
+    def head(self) -> Iterator[str]:
+        """Yield what the event is, and where it came from."""
+        yield f"event     {self.event_id}"
+        if self.event is None:
+            yield "          was never accepted"
+            return
+        event = self.event
+        yield (
+            f"          {event['event_type']} version {event['schema_version']} of {event['tenant_id']}"
+            f" about {event['aggregate_id']}, occurred at {shown_time(event['occurred_at'])}"
+        )
+        where = event["source_position"] if self.file is None else f"{self.file}, line {self.line}"
+        yield f"from      {where}"
+        yield f"offset    {event['offset']} in raw_events, day {event['partition_date']}"
+
+    def foot(self) -> Iterator[str]:
+        """Yield the present state of its order."""
+        if self.order is None:
+            return
+        order = self.order
+        reached = [
+            f"{name} {shown_time(order[f'{name}_at'])}"
+            for name in ("created", "paid", "shipped", "delivered", "canceled")
+            if order[f"{name}_at"] is not None
+        ]
+        money = f"total {order['order_total']}, paid {order['paid_total']} {order['currency'] or ''}".rstrip()
+        yield f"order     {order['order_id']} is {order['order_status']}: {money}; {', '.join(reached)}"
+
+
+def tell(domain: FailureDomain, landing: Path, event_id: str) -> EventHistory | None:
+    """Assemble the history of an event; None if no table has the id.
 
     Args:
         domain: Failure domain of the tables and replays.
         landing: The landing folder.
         event_id: Id of the event.
-
-    Raises:
-        NotFound: no table has the id.
     """
     return _Teller(domain, SourceFolders.of(landing, replays_folder(domain, INGEST)), event_id).tell()
 
@@ -93,23 +134,18 @@ class _Teller:
         self._folders = folders
         self._event_id = event_id
 
-    def tell(self) -> EventHistory:
+    def tell(self) -> EventHistory | None:
         event = self._event()
         exceptions = [
             (contract.name, row)
-            for contract in EXCEPTIONS_TABLES
+            for contract in _REJECTS
             for row in self._rows(contract.name, _EXCEPTION_COLUMNS, event_id=[self._event_id])
         ]
         letters = self._letters([row for row in (event, *(row for _, row in exceptions)) if row is not None])
         exceptions += self._first_refusals(letters, {row["exception_id"] for _, row in exceptions})
         if event is None and not exceptions and not letters:
-            raise NotFound(
-                f"no event {self._event_id!r} has been read",
-                fix="check the id, and that the day it arrived on has been materialized; a record that is no JSON has no"
-                " event id: look for it with `etl-assets dead-letters list`",
-                event_id=self._event_id,
-            )
-        told = [happenings.excepted(row, table, self._folders) for table, row in exceptions]
+            return None
+        told = [history.excepted(row, table, self._folders) for table, row in exceptions]
         told += self._handings_in(letters)
         if event is not None:
             told += [
@@ -142,9 +178,7 @@ class _Teller:
 
         The latter may carry no event id, or another one.
         """
-        replayed = {
-            happenings.replay_of(row["source_position"])[0] for row in rows if row["source"] == REPLAYS
-        }
+        replayed = {history.replay_of(row["source_position"])[0] for row in rows if row["source"] == REPLAYS}
         found = [
             *read_dead_letters(self._domain, event_id=[self._event_id]),
             *read_dead_letters(self._domain, dead_letter_id=replayed),
@@ -160,7 +194,7 @@ class _Teller:
         missing = {letter.dead_letter_id for letter in letters} - known
         return [
             (contract.name, row)
-            for contract in EXCEPTIONS_TABLES
+            for contract in _REJECTS
             for row in self._rows(
                 contract.name, _EXCEPTION_COLUMNS, partition_date=days, exception_id=missing
             )
@@ -168,7 +202,7 @@ class _Teller:
 
     def _handings_in(self, letters: Sequence[DeadLetter]) -> list[HistoryEntry]:
         return [
-            happenings.handed_in(stage, file)
+            history.handed_in(stage, file)
             for letter in letters
             for stage in (INGEST, NORMALIZE)
             for file in (replays_folder(self._domain, stage) / letter.partition_date.isoformat()).glob(
@@ -213,7 +247,7 @@ class _Teller:
                 for day in (event["partition_date"], None)
             }
             found += [
-                happenings.taken_back(note, table, stage, str(position))
+                history.taken_back(note, table, stage, str(position))
                 for note in islice(commit_notes(there.path, version), REMEMBERED_COMMITS)
                 if UNDO in note.user_metadata
                 and any((note.user_metadata.get("cursors") or {}).get(name) == -1 for name in rewound)
@@ -231,7 +265,7 @@ class _Teller:
         }
         return [
             each
-            if each.outcome in (happenings.HANDED_IN, happenings.TAKEN_BACK)
+            if each.outcome in (history.HANDED_IN, history.TAKEN_BACK)
             else replace(each, audited=each.audit_key in recorded, at=each.at or recorded.get(each.audit_key))
             for each in told
         ]
@@ -292,5 +326,5 @@ def _waiting_for(told: set[tuple[str, str]]) -> tuple[str, ...]:
         done = (happenings.COMMIT, Outcome.COMMITTED.value) in told
         return () if done else (happenings.COMMIT,)
     refused = (NORMALIZE, Outcome.REJECTED.value) in told
-    again = (NORMALIZE, happenings.HANDED_IN) in told
+    again = (NORMALIZE, history.HANDED_IN) in told
     return () if refused and not again else (NORMALIZE, happenings.COMMIT)

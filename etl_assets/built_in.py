@@ -1,0 +1,27 @@
+"""The pipelines that come with the platform: the one module outside their folders that names them.
+
+Importing it imports none of them, so that a quick command pays for none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etl_assets.pipelines.pipeline import Pipeline
+
+NAMES = ("orders",)
+"""Names of the built-in pipelines. The platform file says which of them an installation runs."""
+
+COMMANDS = {
+    "demo": "etl_assets.orders.cli.demo:demo",
+    "events": "etl_assets.orders.cli.events:events",
+}
+"""Import paths of the commands that built-in pipelines contribute, also where an installation leaves them out."""
+
+
+def built_in_pipelines() -> tuple[Pipeline, ...]:
+    """Return the built-in pipelines, in the order of `NAMES`."""
+    from etl_assets.orders.pipeline import ORDERS
+
+    return (ORDERS,)

@@ -1,0 +1,195 @@
+"""`etl-assets trace` of a record of a declared pipeline, from tables written by hand."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from etl_assets.cli.trace import trace
+from etl_assets.delta.log.cursor import cursor_name
+from etl_assets.errors import InputError, NotFound
+from etl_assets.settings import load_settings
+from etl_assets_tests.reference.written_tables import DAY, NOON, write_table
+
+RATINGS = """\
+name: film_ratings
+source: {type: files, path: "in/ratings/*.jsonl", id: [id]}
+columns:
+  id: {type: bigint, required: true}
+  stars: {type: int, at_least: 1}
+table: {keys: [id]}
+"""
+LETTER = "d" * 64
+
+
+@pytest.fixture
+def domain(tmp_path, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "film_ratings.yaml").write_text(RATINGS)
+    return load_settings().placement().domains[0]
+
+
+def accepted(record_id: str, offset: int, **columns: Any) -> dict[str, Any]:
+    position = f"{DAY}/first.jsonl:{offset + 1}"
+    return {
+        "record_id": record_id,
+        "offset": offset,
+        "source": "files",
+        "source_position": position,
+        "ingested_at": NOON,
+        "batch_id": 0,
+        **columns,
+    }
+
+
+def rejected(stage: str, **columns: Any) -> dict[str, Any]:
+    return {
+        "exception_id": LETTER,
+        "stage": stage,
+        "outcome": "rejected",
+        "reason": "ContractViolation",
+        "error": "stars: 0 is less than 1",
+        "source": "files",
+        "source_position": f"{DAY}/first.jsonl:8",
+        "failed_at": NOON + dt.timedelta(seconds=5),
+        **columns,
+    }
+
+
+def loaded(domain, *rows: dict[str, Any]) -> None:
+    """The table with some rows, after it has read the source."""
+    write_table(
+        domain,
+        "film_ratings",
+        [{"_batch_id": 0, **row} for row in rows],
+        {cursor_name("film_ratings_source", None): 0},
+    )
+
+
+def called(*arguments: str):
+    return CliRunner().invoke(trace, [*arguments])
+
+
+def history(*arguments: str) -> dict[str, Any]:
+    result = called(*arguments, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def told(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(each["stage"], each["outcome"]) for each in answer["happenings"]]
+
+
+def test_a_record_is_followed_by_its_id_from_its_line_to_its_row(domain, tmp_path):
+    write_table(domain, "film_ratings_source", [accepted("7", 0), accepted("8", 1)])
+    loaded(domain, {"id": 7, "stars": 4, "_offset": 0}, {"id": 8, "stars": 2, "_offset": 1})
+    answer = history("8")
+    assert (answer["pipeline"], answer["record_id"], answer["offset"]) == ("film_ratings", "8", 1)
+    assert (answer["file"], answer["line"]) == (str(tmp_path / "in" / "ratings" / "first.jsonl"), 2)
+    assert told(answer) == [("film_ratings_source", "accepted"), ("film_ratings", "committed")]
+    assert [(row["id"], row["stars"]) for row in answer["rows"]] == [(8, 2)]
+    assert (answer["waiting_for"], answer["left_out"]) == ([], False)
+    shown = called("8").stdout
+    assert "row       in film_ratings: id 8, stars 2" in shown
+
+
+def test_what_the_table_has_not_read_yet_is_said_to_wait(domain):
+    write_table(domain, "film_ratings_source", [accepted("7", 0)])
+    assert history("7")["waiting_for"] == ["film_ratings"]
+    loaded(domain, {"id": 1, "_offset": 9})
+    assert history("7")["waiting_for"] == []
+
+
+def test_a_record_without_a_row_that_nothing_rejected_was_left_out(domain):
+    write_table(domain, "film_ratings_source", [accepted("7", 0)])
+    loaded(domain, {"id": 1, "_offset": 9})
+    assert history("7")["left_out"]
+    assert "none in film_ratings" in called("7").stdout
+
+
+def test_duplicates_and_rejects_of_both_stages_are_in_the_history(domain):
+    write_table(domain, "film_ratings_source", [accepted("7", 0)])
+    loaded(domain, {"id": 1, "_offset": 9})
+    again = {"exception_id": "1" * 64, "outcome": "duplicate", "reason": None, "error": None}
+    write_table(
+        domain,
+        "film_ratings_source_rejects",
+        [rejected("film_ratings_source", event_id="7", original_offset=0, **again)],
+    )
+    write_table(domain, "film_ratings_rejects", [rejected("film_ratings", original_offset=0)])
+    letter = {
+        "dead_letter_id": LETTER,
+        "stage": "film_ratings",
+        "reason": "ContractViolation",
+        "state": "open",
+    }
+    write_table(domain, "dead_letters", [{**letter, "source": "files", "failed_at": NOON}])
+    answer = history("7")
+    assert told(answer) == [
+        ("film_ratings_source", "accepted"),
+        ("film_ratings_source", "duplicate"),
+        ("film_ratings", "rejected"),
+    ]
+    assert [each["line"] for each in answer["happenings"]] == [1, 8, None]
+    assert [each["dead_letter_id"] for each in answer["dead_letters"]] == [LETTER]
+    assert not answer["left_out"]
+
+
+def test_a_correction_that_was_replayed_belongs_to_its_record_and_an_id_that_looks_alike_does_not(domain):
+    replay = {"source": "dead_letters", "source_position": f"{DAY}/{LETTER}.2.jsonl:1"}
+    other = accepted("7@example.org@dddddddddddddddd.2", 3, **replay)
+    write_table(
+        domain,
+        "film_ratings_source",
+        [
+            accepted("7", 0),
+            accepted("7@dddddddddddddddd.2", 1, **replay),
+            accepted("7@example.org", 2),
+            other,
+        ],
+    )
+    loaded(domain, {"id": 7, "stars": 3, "_offset": 1})
+    answer = history("7")
+    assert told(answer) == [
+        ("film_ratings_source", "accepted"),
+        ("film_ratings_source", "replayed"),
+        ("film_ratings", "committed"),
+    ]
+    assert [row["_offset"] for row in answer["rows"]] == [1]
+
+
+@pytest.mark.parametrize("stored", ['["north",7]', '["north","7"]'], ids=["json", "csv"])
+def test_an_id_of_several_fields_is_a_list_whether_or_not_its_file_has_types(domain, stored):
+    write_table(domain, "film_ratings_source", [accepted(stored, 0)])
+    assert history('["north", 7.0]')["record_id"] == stored
+
+
+def test_an_id_that_is_stored_by_its_hash_is_found_by_itself(domain):
+    long = "x" * 600
+    write_table(domain, "film_ratings_source", [accepted(hashlib.sha256(long.encode()).hexdigest(), 0)])
+    assert history(long)["offset"] == 0
+
+
+def test_an_id_that_two_pipelines_have_is_shown_for_both_and_as_json_for_one(domain):
+    write_table(domain, "film_ratings_source", [accepted("7", 0)])
+    write_table(domain, "raw_events", [{"event_id": "7", "offset": 0, "source_position": f"{DAY}/f.jsonl:1"}])
+    shown = called("7").stdout
+    assert "event     7" in shown
+    assert "record    7 of film_ratings" in shown
+    error = called("7", "--json").exception
+    assert isinstance(error, InputError)
+    assert "orders, film_ratings" in error.message
+    assert history("7", "--pipeline", "film_ratings")["record_id"] == "7"
+    assert history("7", "--pipeline", "orders")["event_id"] == "7"
+
+
+@pytest.mark.parametrize("arguments", [["nobody"], ["7", "--pipeline", "film_rating"]])
+def test_what_no_pipeline_has_is_an_error(domain, arguments):
+    write_table(domain, "film_ratings_source", [accepted("7", 0)])
+    assert isinstance(called(*arguments).exception, NotFound)
