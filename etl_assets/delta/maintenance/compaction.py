@@ -103,7 +103,7 @@ def plan_compactions(
         undated_files: Number of small files from which a table without days is rewritten.
     """
     small = _small_files(snapshot, SMALL_BYTES)
-    if DAY_COLUMN not in snapshot.partition_columns():
+    if not _has_days(snapshot):
         if small[None] >= undated_files:
             yield Compaction()
         return
@@ -140,11 +140,11 @@ def _small_files(snapshot: Snapshot, smaller_than: int, at_least: int = 0) -> Co
 
     A table without days has its number under None.
     """
-    columns = snapshot.partition_columns()
+    columns, has_days = snapshot.partition_columns(), _has_days(snapshot)
     small = Counter(values for size, values in snapshot.sizes_by(*columns) if at_least <= size < smaller_than)
     fullest: Counter[dt.date | None] = Counter()
     for values, files in small.items():
-        day = _day(values[columns.index(DAY_COLUMN)]) if DAY_COLUMN in columns else None
+        day = _day(values[columns.index(DAY_COLUMN)]) if has_days else None
         fullest[day] = max(fullest[day], files)
     return fullest
 
@@ -153,13 +153,20 @@ def _small_bytes(snapshot: Snapshot) -> Counter[dt.date]:
     """Return the bytes of each day's small files."""
     of_day: Counter[dt.date] = Counter()
     for size, (value,) in snapshot.sizes_by(DAY_COLUMN):
-        if size < SMALL_BYTES:
-            of_day[_day(value)] += size
+        if size < SMALL_BYTES and (day := _day(value)) is not None:
+            of_day[day] += size
     return of_day
 
 
-def _day(value: Any) -> dt.date:
-    return value if isinstance(value, dt.date) else dt.date.fromisoformat(value)
+def _has_days(snapshot: Snapshot) -> bool:
+    """Return whether a table is laid out by days. A user's column of that name may have another type."""
+    if DAY_COLUMN not in snapshot.partition_columns():
+        return False
+    return any(field["name"] == DAY_COLUMN and field["type"] == "date" for field in snapshot.fields())
+
+
+def _day(value: Any) -> dt.date | None:
+    return value if value is None or isinstance(value, dt.date) else dt.date.fromisoformat(value)
 
 
 def _batches(days: Iterable[dt.date], bytes_of: Mapping[dt.date, int]) -> Iterator[list[dt.date]]:
