@@ -104,9 +104,6 @@ class ManyDays(Snapshot):
     def partition_columns(self) -> tuple[str, ...]:
         return ("partition_date",)
 
-    def fields(self):
-        return [{"name": "partition_date", "type": "date"}]
-
     def sizes_by(self, *columns: str):
         for number in range(self._days):
             for _ in range(2):

@@ -103,7 +103,8 @@ def plan_compactions(
         undated_files: Number of small files from which a table without days is rewritten.
     """
     small = _small_files(snapshot, SMALL_BYTES)
-    if not _has_days(snapshot):
+    # A column of a user's may have the name of the platform's days, and hold anything.
+    if all(day is None for day in small):
         if small[None] >= undated_files:
             yield Compaction()
         return
@@ -140,11 +141,11 @@ def _small_files(snapshot: Snapshot, smaller_than: int, at_least: int = 0) -> Co
 
     A table without days has its number under None.
     """
-    columns, has_days = snapshot.partition_columns(), _has_days(snapshot)
+    columns = snapshot.partition_columns()
     small = Counter(values for size, values in snapshot.sizes_by(*columns) if at_least <= size < smaller_than)
     fullest: Counter[dt.date | None] = Counter()
     for values, files in small.items():
-        day = _day(values[columns.index(DAY_COLUMN)]) if has_days else None
+        day = _day(values[columns.index(DAY_COLUMN)]) if DAY_COLUMN in columns else None
         fullest[day] = max(fullest[day], files)
     return fullest
 
@@ -158,15 +159,11 @@ def _small_bytes(snapshot: Snapshot) -> Counter[dt.date]:
     return of_day
 
 
-def _has_days(snapshot: Snapshot) -> bool:
-    """Return whether a table is laid out by days. A user's column of that name may have another type."""
-    if DAY_COLUMN not in snapshot.partition_columns():
-        return False
-    return any(field["name"] == DAY_COLUMN and field["type"] == "date" for field in snapshot.fields())
-
-
 def _day(value: Any) -> dt.date | None:
-    return value if value is None or isinstance(value, dt.date) else dt.date.fromisoformat(value)
+    try:
+        return value if value is None or isinstance(value, dt.date) else dt.date.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _batches(days: Iterable[dt.date], bytes_of: Mapping[dt.date, int]) -> Iterator[list[dt.date]]:
