@@ -25,7 +25,7 @@ from etl_assets.delta.write.offsets import DEALT, RETIRED, next_offset
 from etl_assets.delta.write.replacement import Replacement, undo_access
 from etl_assets.errors import FilesGone, InputError, NotFound
 from etl_assets.steps.step import platform_table
-from etl_assets.undo.undeclared import appends_after_restore, expect_of_an_asset, without_bounds
+from etl_assets.undo.undeclared import appends_after_restore, expect_of_an_asset
 from etl_assets.undo.undo import Day, Domains, TableRollback, Undo
 
 
@@ -96,7 +96,7 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
         ordered,
         undo,
         removed=removed,
-        restored=without_bounds(table, restored),
+        restored=restored,
         kept=kept,
         transactions=appends_after_restore(table, now, then),
     )

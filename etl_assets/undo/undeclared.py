@@ -1,18 +1,16 @@
 """What an undo of a table without contract does otherwise: the table of a user's asset, in which nothing reads cursors.
 
-Belongs here: which appends of runs it forgets, and which statements about restored files it can make. Does not belong
-here: the plan (`plan.py`).
+Belongs here: which appends of runs it forgets, and which tables it refuses. Does not belong here: the plan
+(`plan.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
 from etl_assets.delta.asset_record import APPEND_IDS, is_of_a_pipeline
 from etl_assets.delta.log.entries import read_transactions
 from etl_assets.delta.table import Snapshot, Table
-from etl_assets.delta.write.content import StoredFile
 from etl_assets.errors import FilesGone, InputError
 
 
@@ -55,13 +53,3 @@ def _appends(table: Table, snapshot: Snapshot) -> Mapping[str, int]:
             missing=[],
         )
     return {name: version for name, version in found.items() if name.startswith(APPEND_IDS)}
-
-
-def without_bounds(table: Table, files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-    """Return files to restore, those of a table without contract without bounds of their columns.
-
-    Such a table may have columns of any type, and bounds of some of them only: delta-rs would miss rows.
-    """
-    if table.contract is not None:
-        return tuple(files)
-    return tuple(replace(file, statistics={"numRecords": file.rows}) for file in files)

@@ -74,7 +74,7 @@ _KNOWN: Mapping[Access, frozenset[str]] = {
     Access.REPLACE: _KEPT,
     Access.ROWS: _KEPT,
     Access.UNDO: _KEPT | _IN_ENTRIES,
-    # A table without contract: its restored files are named without bounds, whatever the types of its columns.
+    # A table without contract, which the platform itself gives these features.
     Access.RESTORE: _KEPT | _IN_ENTRIES | {"timestampNtz", "typeWidening", "typeWidening-preview"},
     # An entry of properties only.
     Access.RECORD: _KEPT | _IN_ENTRIES | _OF_CONTENT | {"columnMapping", "deletionVectors"},
