@@ -21,6 +21,7 @@ from etl_assets.delta.maintenance.compaction import plan_compactions
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.errors import CommitConflict, ContractError, EtlAssetsError, NotFound
 from etl_assets.io_managers.append_ids import append_of, left_to_append
+from etl_assets.jobs import compaction
 from etl_assets.observability.domain_states import domain_states, replication_statuses
 from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.undeclared_tables import TablesUnderRoots
@@ -213,7 +214,9 @@ def test_a_restored_table_has_the_rows_of_then_and_can_go_back_again(domain):
     assert rows_in(table.path) == [0, 1, 2]
     call("tables", "restore", NAME, "--to-version", "4", "--yes")
     assert rows_in(table.path) == [0, 1]
-    assert record_in(table.snapshot()) == VISITS
+    snapshot = table.snapshot()
+    assert snapshot is not None
+    assert record_in(snapshot) == VISITS
 
 
 @pytest.mark.parametrize("more", [{}, {"share": 0.5}, {"raw": b"x"}, {"flag": True}, {"at": NOON}], ids=str)
@@ -282,6 +285,14 @@ def test_a_users_column_with_the_name_of_the_platforms_days_is_compacted_as_any_
     assert snapshot is not None
     (plan,) = plan_compactions(snapshot, load_settings().start_date)
     assert plan.days == ()
+
+
+def test_the_compaction_job_is_asked_for_when_an_own_table_has_many_small_files(domain, monkeypatch):
+    monkeypatch.setattr(compaction, "CROWDED_FILES", 3)
+    visits(domain, 1)
+    assert list(compaction._due(load_settings())) == []
+    append(own_table(domain), [{"n": 2, "partition_date": "eu"}], partition_by=["partition_date"])
+    assert list(compaction._due(load_settings())) == [NAME]
 
 
 # Several domains
