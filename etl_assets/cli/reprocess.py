@@ -61,6 +61,7 @@ def reprocess(
 
     settings = load_installation()
     catalog = settings.catalog()
+    _refuse_undeclared(settings, names)
     begin = _checked(catalog, names) or catalog.reprocess_from
     if not begin:
         raise click.UsageError(
@@ -96,6 +97,22 @@ def reprocess(
         # Only after the work, because readers rely on `done`.
         click.echo(undo_preview.as_json(undo, days=[day.isoformat() for day in days], done=True))
     click.echo(f"{undo_preview.span(days)} made again", err=True)
+
+
+def _refuse_undeclared(settings: Settings, names: Sequence[str]) -> None:
+    from etl_assets.cli.undeclared import materialize_again
+    from etl_assets.errors import InputError
+    from etl_assets.steps.step import platform_table
+
+    domain = settings.placement().reader()
+    for name in names:
+        table = platform_table(name, domain)
+        if table.contract is None:
+            raise InputError(
+                f"{name} is not reprocessed: no pipeline makes its rows, an asset of your own does",
+                fix=materialize_again(table),
+                table=name,
+            )
 
 
 def _checked(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from etl_assets.cli.undeclared import materialize_again
+
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
     from etl_assets.settings import Settings
@@ -77,6 +79,9 @@ def restore(
         return
     if yes:
         click.echo(f"done: {', '.join(f'{name} is at {now}' for name, now in done.items())}", err=True)
+    if found.contract is None:
+        click.echo(_next_of_own(found, wanted, done=yes), err=True)
+        return
     again = table in catalog.made_again
     click.echo(_next(undo, table, wanted, done=yes, can_be_made_again=again), err=True)
 
@@ -110,6 +115,18 @@ def _at(table: Table, version: int) -> str:
     note = next(commit_notes(table.path, version), None)
     time = "" if note is None else f" of {note.at.strftime('%Y-%m-%d %H:%M:%S UTC')}"
     return f"{table.name} is at version {version}{time}" if version == table.version() else f"{version}{time}"
+
+
+def _next_of_own(table: Table, version: int, *, done: bool) -> str:
+    if not done:
+        return (
+            "nothing was changed. Assets that read it keep what they have. To do it:\n"
+            f"  etl-assets tables restore {table.name} --to-version {version} --yes"
+        )
+    return (
+        f"to have rows again that went, {materialize_again(table)}; a run that had appended rows which went adds them"
+        " when it is executed again"
+    )
 
 
 def _next(undo: Undo, table: str, version: int, *, done: bool, can_be_made_again: bool) -> str:

@@ -14,6 +14,7 @@ import click
 
 from etl_assets.cli.restore import restore
 from etl_assets.cli.table_path import path
+from etl_assets.cli.undeclared import warn_of_unlisted
 from etl_assets.cli.upkeep import clean_log, compact, vacuum
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ def tables(context: click.Context, as_json: bool) -> None:
     from etl_assets.observability.table_states import table_states
     from etl_assets.settings import load_installation
 
-    states = table_states(load_installation().placement().reader())
+    reader = load_installation().placement().reader()
+    states = table_states(reader)
     if as_json:
         click.echo(json.dumps([state.as_json() for state in states]))
     else:
         _show(states)
+    warn_of_unlisted(reader.catalog)
 
 
 tables.add_command(path)
@@ -188,12 +191,14 @@ def _all_mirrored(names: tuple[str, ...], *, leading: bool = False) -> Iterator[
     from etl_assets.steps.placing import leader
 
     placement = load_installation().placement()
-    for table in names or placement.catalog.names:
+    for table in names or placement.catalog.every_name():
         mirrored = _mirrored(table, placement.reader())
         if not mirrored.exists():
             continue
         led_by = placement.named(leader(placement, table) or "") if leading else None
         yield table, mirrored if led_by is None else _mirrored(table, led_by)
+    if not names:
+        warn_of_unlisted(placement.catalog)
 
 
 def _relocation(table: str, mirrored: Replication, domain: str) -> str | None:

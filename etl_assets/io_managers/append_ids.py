@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Sequence
 
+from etl_assets.delta.asset_record import APPEND_IDS
 from etl_assets.delta.table import Snapshot
 from etl_assets.delta.write.commit import Transaction
 from etl_assets.io_managers.partition_split import halves
@@ -21,7 +22,7 @@ _DIGEST_LENGTH = 16
 def append_of(run: str, keys: Sequence[str]) -> Transaction:
     """Return the identity of a run's append for some partitions; without keys, for an unpartitioned asset."""
     digest = hashlib.sha256(json.dumps(list(keys)).encode()).hexdigest()[:_DIGEST_LENGTH]
-    return Transaction(app_id=f"append/{run}/{digest}", version=0)
+    return Transaction(app_id=f"{APPEND_IDS}{run}/{digest}", version=0)
 
 
 def left_to_append(run: str, keys: Sequence[str], snapshot: Snapshot | None) -> list[Sequence[str]]:
@@ -32,7 +33,9 @@ def left_to_append(run: str, keys: Sequence[str], snapshot: Snapshot | None) -> 
     if snapshot is None:
         return [keys]
     ids = {append_of(run, part).app_id for part in _parts(keys)}
-    return _left(run, keys, snapshot.transaction_versions(ids).keys())
+    known = snapshot.transaction_versions(ids)
+    # An undo that took the rows of an append out has set its id back.
+    return _left(run, keys, {name for name, version in known.items() if version >= 0})
 
 
 def _left(run: str, keys: Sequence[str], known: Collection[str]) -> list[Sequence[str]]:

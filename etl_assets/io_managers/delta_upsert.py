@@ -20,7 +20,8 @@ stored the same way.
 import datetime as dt
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ import dagster as dg
 from pydantic import Field
 
 from etl_assets.built_in import NAMES
+from etl_assets.delta.asset_record import AssetRecord, expect_same_asset
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.frame_columns import check_frame
 from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
@@ -45,6 +47,7 @@ from etl_assets.io_managers.loading import (
 )
 from etl_assets.io_managers.partition_keys import values_by_key
 from etl_assets.io_managers.partition_split import run_partitions
+from etl_assets.io_managers.placed import expect_own_name, own_context, settings_of
 from etl_assets.io_managers.reports import fail_with_the_others, log_result, report_partitions
 from etl_assets.io_managers.requested_frames import as_requested
 from etl_assets.io_managers.returned_frames import spark_frame
@@ -147,14 +150,17 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         """
         keys = tuple(context.asset_partition_keys) if context.has_asset_partitions else ()
         table = self.table_of(context.asset_key, users=not _is_step(obj))
+        surroundings: StepContext | None = None
         started = time.monotonic()
         step: FrameStep | None = None
         try:
             if _is_step(obj):
                 result = run_partitions(lambda some: _run_step(obj, table.name, _days(some)), keys)
             else:
-                step = self._frame_step(context, obj, table, keys)
-                result = run_partitions(step.run, keys)
+                table, surroundings = self._placed(table, context.asset_key)
+                with _in_turn(surroundings, table.name):
+                    step = self._frame_step(context, obj, table, keys)
+                    result = run_partitions(step.run, keys)
         except Exception as error:
             if spark_went_away(error):
                 renew_sessions()
@@ -180,6 +186,8 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         """
         spec = spec_of(context)
         table = self.table_of(context.asset_key, users=spec is not None)
+        if (settings := settings_of(self.home, table.domain)) is not None:
+            table = replace(table, domain=settings.placement().reader())
         version = table.version()
         if version < 0:
             return before_the_first(context, spec, table, self.spark)
@@ -188,6 +196,19 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             return as_requested(context, rows)
         column = partition_column(context, spec, table)
         return as_requested(context, rows_of_partitions(context, rows, column))
+
+    def _placed(self, table: Table, key: dg.AssetKey) -> tuple[Table, StepContext | None]:
+        """Return the table in the domain that is to write it, and the context of the write in an installation."""
+        asset = key.to_user_string()
+        if (settings := settings_of(self.home, table.domain)) is None:
+            expect_same_asset(table, asset)
+            return table, None
+        expect_own_name(settings, table, asset)
+        context = own_context(settings, table, lambda: self.spark.spark_session)
+        table = replace(table, domain=context.domain)
+        with domain_watched(context):
+            expect_same_asset(table, asset)
+        return table, context
 
     def _frame_step(
         self, context: dg.OutputContext, obj: Any, table: Table, keys: tuple[str, ...]
@@ -226,8 +247,19 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
             all_keys=keys,
             partitions=partitions,
             run_id=_run_id(context),
+            record=AssetRecord(asset=asset, write_spec=spec.to_metadata()),
             lock_wait_seconds=self.lock_wait_seconds,
         )
+
+
+@contextmanager
+def _in_turn(surroundings: StepContext | None, table: str) -> Generator[None]:
+    """Write a table in turn with other processes, and report the loss of the domain as such."""
+    if surroundings is None:
+        yield
+        return
+    with surroundings.turn(table), domain_watched(surroundings):
+        yield
 
 
 def _run_id(context: dg.OutputContext) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import identifier
+from etl_assets.delta.asset_record import AssetRecord, put_record
 from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.table import Snapshot, Table
@@ -45,6 +46,7 @@ class FrameStep:
         all_keys: All partition keys of the frame's rows; empty for an unpartitioned asset.
         partitions: Values of the spec's `delta_partition` for each key, if there is such a column.
         run_id: Identity of the run and its repetitions: rows of one run are appended once.
+        record: What the table is to say of its asset; None: nothing.
     """
 
     rows: DataFrame
@@ -53,6 +55,7 @@ class FrameStep:
     all_keys: tuple[str, ...]
     partitions: Mapping[str, PartitionFilter] = field(default_factory=dict)
     run_id: str = ""
+    record: AssetRecord | None = None
     lock_wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 
     def run(self, keys: Sequence[str]) -> StepReport:
@@ -110,6 +113,8 @@ class FrameStep:
         base = create_like(spark, self.table, like, delta_partition=partition, wait_seconds=wait_seconds)
         self._check_columns(like)  # against the table that another run may have created meanwhile
         base = self._change_columns(base)
+        if self.record is not None:
+            base = put_record(self.table, self.record, base_version=base, wait_seconds=wait_seconds)
         # 3. Plan the write on that version. An append that another attempt has made in part is planned again.
         if transaction is not None and self._has_part(keys, base):
             raise moved_on(self.table, current=base, base=base - 1)

@@ -55,7 +55,10 @@ def compaction_job(settings: Settings, assets: Sequence[dg.AssetsDefinition]) ->
     ) -> Iterator[dg.AssetObservation | dg.Output[None]]:
         done: dict[str, tuple[Extent, Extent]] = {}
         failures: dict[str, dg.Failure] = {}
-        for table in settings.catalog().names:
+        catalog = settings.placement().catalog
+        for why in catalog.unlisted():
+            context.log.warning("%s; tables of users' assets may be missing here", why)
+        for table in catalog.every_name():
             if _is_being_written(context.instance, table):
                 context.log.info("%s: a run is writing it; left for the next time", table)
                 continue
@@ -143,7 +146,7 @@ def _compact(platform: PlatformResource, table: str) -> tuple[Extent, Extent]:
 def _due(settings: Settings) -> Iterator[str]:
     """Yield the tables that a run would change."""
     context = StepContext(session=_no_spark, domain=settings.placement().reader())
-    for table in settings.catalog().names:
+    for table in settings.placement().catalog.every_name():
         if Compact(context=context, table=table, undated_files=CROWDED_FILES).is_due():
             yield table
 

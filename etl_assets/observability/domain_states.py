@@ -63,7 +63,7 @@ def replication_statuses(placement: Placement) -> dict[str, ReplicationStatus]:
     If too few domains answer for a table, its status holds a problem instead of numbers.
     """
     found: dict[str, ReplicationStatus] = {}
-    for table in placement.catalog.names:
+    for table in placement.catalog.every_name():
         mirrored = platform_table(table, placement.reader()).replication
         if mirrored is None:
             continue

@@ -76,7 +76,7 @@ def check_replicas(placement: Placement) -> Iterator[Finding]:
     if len(placement.sites) < 2:
         return
     seen, problems = 0, 0
-    for table in placement.catalog.names:
+    for table in placement.catalog.every_name():
         mirrored = platform_table(table, placement.reader()).replication
         if mirrored is None or mirrored.locator() is None:
             continue  # The table is not mirrored yet. Asking whether it exists might adopt one domain's copy.
@@ -88,6 +88,9 @@ def check_replicas(placement: Placement) -> Iterator[Finding]:
                 f"{table} in {domain} {problem}",
                 f"find out which history counts (docs/operations.md, A fork), then `etl-assets tables repair {table}`",
             )
+    for why in placement.catalog.unlisted():
+        problems += 1
+        yield warn(REPLICAS, why, "bring the domain back: tables of your own assets may have gone unchecked")
     if not problems:
         yield ok(REPLICAS, f"{seen:,} mirrored tables; `etl-assets tables verify` looks at logs and files")
 

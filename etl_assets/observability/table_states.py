@@ -1,4 +1,4 @@
-"""State of every table of the platform: version, rows, cursors on its inputs. From the logs alone, no JVM."""
+"""State of every table: version, rows, cursors on its inputs. From the logs alone, no JVM."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.delta.asset_record import record_in
 from etl_assets.delta.log.cursor import ALL_DAYS, cursor_name, read_cursors, taken_back
 from etl_assets.delta.table import Table, snapshot_in
 from etl_assets.ingest.pending_plan import FILES, committed_batch
@@ -31,6 +32,8 @@ class TableState:
             has `files`, its last batch of files.
         last_commit_at: Time of that version's commit.
         taken_back: Days of its first input that an undo removed and no run has rebuilt (`*`: all).
+        asset: Key of the user's asset whose table it is; None for a table of the platform, and for one that does
+            not say.
     """
 
     name: str
@@ -42,6 +45,7 @@ class TableState:
     cursor: Mapping[str, int]
     last_commit_at: dt.datetime | None = None
     taken_back: tuple[str, ...] = ()
+    asset: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the state as a JSON object."""
@@ -55,12 +59,13 @@ class TableState:
             "cursor": dict(self.cursor),
             "last_commit_at": None if at is None else at.isoformat(),
             "taken_back": list(self.taken_back),
+            "asset": self.asset,
         }
 
 
 def table_states(domain: FailureDomain) -> list[TableState]:
-    """Return the state of every table of the platform in a domain, in the order of the data path."""
-    return [_state(platform_table(name, domain)) for name in domain.catalog.names]
+    """Return the state of every table in a domain: in the order of the data path, then those of users' assets."""
+    return [_state(platform_table(name, domain)) for name in domain.catalog.every_name()]
 
 
 def _state(table: Table) -> TableState:
@@ -88,10 +93,13 @@ def _state(table: Table) -> TableState:
         cursor=_cursor(table),
         last_commit_at=dt.datetime.fromtimestamp(last["timestamp"] / 1000, dt.UTC),
         taken_back=_taken_back(table),
+        asset=None if (record := record_in(snapshot)) is None else record.asset,
     )
 
 
 def _cursor(table: Table) -> dict[str, int]:
+    if table.contract is None:
+        return {}
     batch = committed_batch(table)
     cursors = {FILES: batch} if batch >= 0 else {}
     for name in table.domain.catalog.inputs_of(table.name):

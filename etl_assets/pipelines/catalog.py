@@ -6,9 +6,10 @@ anything that looks at a table (`delta/table.py`) or at a failure domain.
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from etl_assets.contracts.columns import TableContract
@@ -17,6 +18,7 @@ from etl_assets.pipelines.invariant import Invariant
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.stage import Stage, SystemTable
+from etl_assets.pipelines.undeclared import UndeclaredTables
 from etl_assets.pipelines.undo_policy import UndoPolicy
 
 _FIGURES_OF_READING = ("read", "accepted", "duplicate", "conflict", "rejected", "filtered")
@@ -27,12 +29,18 @@ _FIGURES_OF_WRITING = ("inserted", "updated", "ignored", "removed")
 class Catalog:
     """The pipelines of an installation, and the tables that the platform keeps for itself.
 
+    Attributes:
+        pipelines: The pipelines.
+        system_tables: The tables that the platform keeps for itself.
+        undeclared: Finds the tables that no pipeline declares. None: they are not asked for.
+
     Raises:
         ContractError: two of them declare a table of one name, or an input is no table of the catalog.
     """
 
     pipelines: tuple[Pipeline, ...] = ()
     system_tables: tuple[SystemTable, ...] = ()
+    undeclared: UndeclaredTables | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         names = [contract.name for contract in self.tables]
@@ -130,6 +138,35 @@ class Catalog:
             raise NotFound(f"there is no table {name!r}", fix=_near(name, self.names), table=name)
         return self._contracts[name]
 
+    def with_undeclared(self, undeclared: UndeclaredTables) -> Catalog:
+        """Return this catalog, with the tables that no pipeline declares."""
+        catalog = copy.copy(self)  # It is checked, and what has been computed from its declarations holds.
+        object.__setattr__(catalog, "undeclared", undeclared)
+        return catalog
+
+    def every_name(self) -> tuple[str, ...]:
+        """Return the names of all tables: those that are declared, then those that are there besides."""
+        return (*self.names, *(() if self.undeclared is None else self.undeclared.names()))
+
+    def unlisted(self) -> tuple[str, ...]:
+        """Return why `every_name` may lack tables, in sentences; empty if it does not."""
+        return () if self.undeclared is None else self.undeclared.unlisted()
+
+    def contract_of(self, name: str) -> TableContract | None:
+        """The contract of a table; None for a table that no pipeline declares.
+
+        Raises:
+            NotFound: there is no such table.
+        """
+        if (contract := self._contracts.get(name)) is not None:
+            return contract
+        if self.undeclared is not None and self.undeclared.has(name):
+            return None
+        unlisted = "".join(f"; {why}" for why in self.unlisted())
+        raise NotFound(
+            f"there is no table {name!r}{unlisted}", fix=_near(name, self.every_name()), table=name
+        )
+
     def pipeline_of(self, name: str) -> Pipeline | None:
         """The pipeline whose stage writes a table; None if no stage does."""
         stage = self._stages.get(name)
@@ -160,13 +197,13 @@ class Catalog:
         return stage.inputs if stage is not None and stage.name == name else ()
 
     def placement_of(self, name: str) -> PlacementClass:
-        """The class of the work that writes a table.
+        """The class of the work that writes a table; for one that no pipeline declares, `transform`.
 
         Raises:
             NotFound: there is no such table.
         """
-        self.table(name)
-        return self._placements[name]
+        self.contract_of(name)
+        return self._placements.get(name, PlacementClass.TRANSFORM)
 
     def undo_of(self, name: str) -> UndoPolicy:
         """How a table takes part in an undo.
@@ -174,8 +211,8 @@ class Catalog:
         Raises:
             NotFound: there is no such table.
         """
-        self.table(name)
-        return self._undo[name]
+        self.contract_of(name)
+        return self._undo.get(name) or UndoPolicy()
 
     def rejects_of_source(self, name: str) -> Stage | None:
         """The stage that reads a source and rejects rows into this table; None for any other table."""

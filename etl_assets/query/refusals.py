@@ -46,11 +46,29 @@ def missing_table(said: str) -> str | None:
     return None if found is None else found["name"]
 
 
-def unknown_table(name: str, known: Sequence[str]) -> NotFound:
-    """Return the error for a table that the platform does not have."""
+def unknown_table(name: str, known: Sequence[str], unlisted: Sequence[str] = ()) -> NotFound:
+    """Return the error for a table that is not there.
+
+    Args:
+        name: Its name.
+        known: The tables that there are.
+        unlisted: Why there may be others, in sentences.
+    """
     near = difflib.get_close_matches(name.rpartition(".")[2], known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return NotFound(f"there is no table {name!r}", fix=f"{hint}the tables are {', '.join(known)}", table=name)
+    reasons = "".join(f"; {why}" for why in unlisted)
+    return NotFound(
+        f"there is no table {name!r}{reasons}", fix=f"{hint}the tables are {', '.join(known)}", table=name
+    )
+
+
+def needs_quotes(name: str) -> QueryRefused:
+    """Return the error for a table whose name the statement has as a schema and a table."""
+    return QueryRefused(
+        f"{name} is read as the table {name.rpartition('.')[2]!r} of a schema",
+        fix=f'write the name of a table with a dot in double quotes: "{name}"',
+        table=name,
+    )
 
 
 def refusal(said: str, statement: str) -> QueryRefused:

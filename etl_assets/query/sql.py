@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl_assets.errors import QueryRefused
+from etl_assets.errors import NotFound, QueryRefused
 from etl_assets.query.opened_table import OpenedTable, opened_from
 from etl_assets.query.readers import Reader, expect_readable
-from etl_assets.query.refusals import interrupted, missing_table, refusal, unknown_table
+from etl_assets.query.refusals import interrupted, missing_table, needs_quotes, refusal, unknown_table
 from etl_assets.query.statement import as_query
 
 if TYPE_CHECKING:
@@ -76,8 +76,10 @@ def run_query(statement: str, domain: FailureDomain, *, limit: int | None = None
     """
 
     def open_named(name: str) -> OpenedTable:
-        if name not in domain.catalog.names:
-            raise unknown_table(name, domain.catalog.names)
+        try:
+            domain.catalog.contract_of(name)
+        except NotFound as error:
+            raise unknown_table(name, domain.catalog.every_name(), domain.catalog.unlisted()) from error
         return opened_from(domain, name)
 
     return _run(statement, limit, open_named)
@@ -117,10 +119,10 @@ def _run(statement: str, limit: int | None, open_named: Callable[[str], OpenedTa
         except DeltaError as error:
             name = missing_table(str(error))
             if name is None or name in tables:
-                raise refusal(str(error), statement) from error
+                raise needs_quotes(name) if name else refusal(str(error), statement) from error
         tables[name] = open_named(name)
         expect_readable(tables[name], Reader.SQL)
-        builder.register(name, tables[name].delta())
+        builder.register(_quoted(name), tables[name].delta())
     result = QueryResult(tables=tuple(tables.values()), reader=pa.RecordBatchReader.from_stream(found))
     if not result.schema.names:
         raise QueryRefused("the query gives no columns", fix="name some, or *: SELECT * FROM orders")

@@ -215,7 +215,7 @@ def take_out(placement: Placement, name: str) -> Iterator[tuple[str, str | None]
         Each table of which the domain had a replica, and the reason why it still has it; None if it was
         removed.
     """
-    for table in placement.catalog.names:
+    for table in placement.catalog.every_name():
         try:
             if _take_out(placement, table, name):
                 yield table, None

@@ -92,7 +92,7 @@ def reconcile_replicas(
             continues in this process, and the first round after its end reports the result.
         keep_log_versions: Versions that stay in each log; older ones are removed. None: all stay.
     """
-    names = placement.catalog.names
+    names = placement.catalog.every_name()
     first = names.index(begin) if begin in names else 0
     until, kept = time.monotonic() + seconds, []
     for number, table in enumerate((*names[first:], *names[:first])):

@@ -64,7 +64,7 @@ def scrub(
         Where the next call continues, and what to report: replicas that were rebuilt, and those that could
         not be.
     """
-    names = placement.catalog.names
+    names = placement.catalog.every_name()
     table = last.table if last.table in names else names[0]
     following = replace(last, table=names[(names.index(table) + 1) % len(names)], domain="", seen=None)
     try:

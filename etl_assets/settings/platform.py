@@ -20,6 +20,7 @@ from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.observations import Observations
 from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.placement.probes import Watch
+from etl_assets.placement.undeclared_tables import TablesUnderRoots
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.runs import FollowSettings, RunSettings, UpkeepSettings
@@ -177,6 +178,15 @@ class Settings(Section):
         """Return the configured failure domains and the placement policy."""
         sites = tuple(each.site(self.home) for each in self.domains)
         observations = Observations(self.home / "health.json")
+        watch = Watch(
+            memory=DomainRegistry(self.home / "domains.json"),
+            observations=observations,
+            timeout_seconds=self.health.timeout_seconds,
+        )
+        declared = self.catalog()
+        catalog = declared.with_undeclared(
+            TablesUnderRoots(sites=sites, watch=watch, declared=frozenset(declared.names))
+        )
         return Placement(
             domains=tuple(
                 FailureDomain(
@@ -186,17 +196,13 @@ class Settings(Section):
                     observations=observations,
                     timeout_seconds=self.health.timeout_seconds,
                     keep_log_versions=self.upkeep.keep_log_versions,
-                    catalog=self.catalog(),
+                    catalog=catalog,
                 )
                 for site in sites
                 if site.is_folder
             ),
             sites=sites,
-            watch=Watch(
-                memory=DomainRegistry(self.home / "domains.json"),
-                observations=observations,
-                timeout_seconds=self.health.timeout_seconds,
-            ),
+            watch=watch,
             policy=PlacementPolicy(
                 allowed={stage: getattr(self.placement_policy, stage.value) for stage in PlacementClass}
             ),

@@ -114,12 +114,12 @@ class StepArguments:
 
 
 def platform_table(name: str, domain: FailureDomain) -> Table:
-    """Return a table of the platform in a domain.
+    """Return a table of the installation in a domain. One that no pipeline declares has no contract.
 
     Raises:
-        NotFound: the platform has no such table.
+        NotFound: there is no such table.
     """
-    return Table(name=name, domain=domain, contract=domain.catalog.table(name))
+    return Table(name=name, domain=domain, contract=domain.catalog.contract_of(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,18 +12,20 @@ import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import or_
+from types import MappingProxyType
 from typing import Any
 
 from etl_assets.delta.log.cursor import ALL_DAYS, cursor_name, read_cursors
 from etl_assets.delta.log.entries import commit_notes, read_entry
-from etl_assets.delta.log.gate import Access, expect
+from etl_assets.delta.log.gate import expect
 from etl_assets.delta.log.new_entry import missing_files
 from etl_assets.delta.table import Snapshot, Table
-from etl_assets.delta.write.content import KeptRows, StoredFile, content_of, one_of, rows_kept
+from etl_assets.delta.write.content import KeptRows, StoredFile, content_of, day_in, one_of, rows_kept
 from etl_assets.delta.write.offsets import DEALT, RETIRED, next_offset
-from etl_assets.delta.write.replacement import Replacement
+from etl_assets.delta.write.replacement import Replacement, undo_access
 from etl_assets.errors import FilesGone, InputError, NotFound
 from etl_assets.steps.step import platform_table
+from etl_assets.undo.undeclared import appends_after_restore, expect_of_an_asset
 from etl_assets.undo.undo import Day, Domains, TableRollback, Undo
 
 
@@ -68,7 +70,7 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
     table = existing(domains, name)
     now, then = table.snapshot(), older(table, version)
     assert now is not None
-    expect(name, now, Access.UNDO)
+    expect(name, now, undo_access(table))
     before, wanted = content_of(now), content_of(then)
     changed = _changed_since(table, version, now)
     stale = _undone_upstream(table, version, now)
@@ -88,7 +90,16 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
     ordered = tuple(sorted(days, key=lambda day: day or dt.date.min))
     of_stale, kept = _keep(table, stale, tuple(file for file in removed if file.day in stale))
     removed = (*(file for file in removed if file.day not in stale), *of_stale)
-    head = take_back(table, now, ordered, undo, removed=removed, restored=restored, kept=kept)
+    head = take_back(
+        table,
+        now,
+        ordered,
+        undo,
+        removed=removed,
+        restored=restored,
+        kept=kept,
+        transactions=appends_after_restore(table, now, then),
+    )
     after = [_without_days(domains, each, ordered, undo) for each in downstream if each != name]
     return Undo(tables=(head, *(each for each in after if each is not None)))
 
@@ -121,10 +132,11 @@ def existing(domains: Domains, name: str) -> Table:
     policy = table.domain.catalog.undo_of(name)
     if policy.refusal is not None:
         raise InputError(f"{name} is not restored: {policy.refusal}", fix=policy.fix, table=name)
-    if table.version() < 0:
+    if (snapshot := table.snapshot()) is None:
         raise NotFound(
             f"the table {name} has not been made yet", fix="there is nothing to restore", table=name
         )
+    expect_of_an_asset(table, snapshot)
     return table
 
 
@@ -156,7 +168,7 @@ def older(table: Table, version: int) -> Snapshot:
             missing=[],
         ) from error
     assert snapshot is not None  # the newest version exists
-    expect(table.name, snapshot, Access.UNDO)
+    expect(table.name, snapshot, undo_access(table))
     _expect_columns(table, snapshot)
     return snapshot
 
@@ -180,7 +192,12 @@ def _expect_columns(table: Table, older: Snapshot) -> None:
         raise InputError(
             f"version {older.version} of {table.name} has other columns than the table has now"
             f" ({', '.join(changed) or 'its files are laid out in another way'})",
-            fix=f"choose a newer version, or make its rows again: `etl-assets reprocess --tables {table.name}`",
+            fix="choose a newer version, or make its rows again: "
+            + (
+                "materialize its asset's partitions"
+                if table.contract is None
+                else f"`etl-assets reprocess --tables {table.name}`"
+            ),
             table=table.name,
         )
 
@@ -204,8 +221,7 @@ def _changed_since(table: Table, version: int, now: Snapshot) -> set[Day]:
     # The log has every entry after a version that can be read.
     entries = (read_entry(table.path, each) for each in range(version + 1, now.version + 1))
     files = (file for entry in entries for file in (*entry.added, *entry.removed) if file.changes_rows)
-    days = {file.partition.get("partition_date") for file in files}
-    return {None if day is None else dt.date.fromisoformat(day) for day in days}
+    return {day_in(file.partition) for file in files}
 
 
 def _read_since(table: Table, version: int, domains: Domains) -> set[Day]:
@@ -257,7 +273,7 @@ def _without_days(
     snapshot = table.snapshot()
     if snapshot is None:
         return None
-    expect(name, snapshot, Access.UNDO)
+    expect(name, snapshot, undo_access(table))
     if not _has_days(table):
         days = (None,)
     removed = tuple(file for file in content_of(snapshot).values() if file.day in days)
@@ -275,6 +291,7 @@ def take_back(
     restored: tuple[StoredFile, ...] = (),
     kept: tuple[KeptRows, ...] = (),
     cursors: Mapping[str, int] | None = None,
+    transactions: Mapping[str, int] = MappingProxyType({}),
     facts_of: int | None = None,
 ) -> TableRollback:
     """Return the commit that undoes some days of one table.
@@ -288,6 +305,7 @@ def take_back(
         restored: Files to restore.
         kept: Rows of removed files that stay in the table.
         cursors: Cursors to set; default: the cursors on the days, to nothing read.
+        transactions: Other transaction ids to set.
         facts_of: The version whose facts are kept with the commit; default: the newest.
     """
     if cursors is None:
@@ -300,7 +318,7 @@ def take_back(
         restored=restored,
         kept=kept,
         cursors=cursors,
-        transactions=_offsets(table, snapshot, removed, restored),
+        transactions={**_offsets(table, snapshot, removed, restored), **transactions},
         undo=undo,
         facts=_facts(table, snapshot.version if facts_of is None else facts_of),
     )

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from etl_assets.delta.write.content import StoredFile
+from etl_assets.delta.write.content import StoredFile, day_in
 from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.placement.domains import FailureDomain
@@ -75,8 +75,7 @@ class TableRollback:
         )
         kept: Counter[Day] = Counter()
         for rows in self.replacement.kept:
-            day = rows.partition.get("partition_date")
-            kept[None if day is None else dt.date.fromisoformat(day)] += rows.rows.num_rows
+            kept[day_in(rows.partition)] += rows.rows.num_rows
         return tuple(
             DayChange(day=day, before=before[day], gone=gone[day], back=back[day], kept=kept[day])
             for day in self.days

@@ -9,7 +9,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
+from etl_assets.cli.main import cli
 from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.io_managers import delta_upsert
 from etl_assets_tests.dagster.io_manager_lab import Lab, asset_of, failure, figures
@@ -232,6 +234,28 @@ def test_a_retry_does_not_append_again_and_another_run_does(
     assert ids(lab) == ["a"]
     assert figures(lab.run(mine, **how), FIRST if days else None)["dagster/row_count"] == 2
     assert ids(lab) == ["a", "a"]
+
+
+def test_an_append_that_a_restore_took_out_is_added_by_a_repetition_of_its_run_and_by_no_other(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+):
+    runs = ["first"]
+    monkeypatch.setattr(delta_upsert, "_run_id", lambda context: runs[-1])
+
+    def repeat(run_id: str) -> list[str]:
+        runs.append(run_id)
+        assert run(lab, ADDED, values(f"('{run_id}', '{FIRST}')"), FIRST).success
+        return ids(lab)
+
+    assert repeat("first") == ["first"]
+    version = str(lab.version_of())
+    assert repeat("second") == ["first", "second"]
+    restored = CliRunner().invoke(cli, ["tables", "restore", "mine", "--to-version", version, "--yes"])
+    assert restored.exit_code == 0, restored.output
+    assert ids(lab) == ["first"]
+    assert repeat("first") == ["first"]
+    assert repeat("second") == ["first", "second"]
+    assert repeat("second") == ["first", "second"]
 
 
 def test_a_repeated_backfill_appends_the_days_that_failed_and_no_other(

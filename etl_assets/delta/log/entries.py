@@ -250,6 +250,31 @@ def read_transactions(table_path: Path, version: int) -> Mapping[str, int] | Non
     return found
 
 
+def read_metadata(table_path: Path, version: int) -> Mapping[str, Any] | None:
+    """Read the metadata of a table up to a version as its log has it: id, columns, properties and so on.
+
+    None where that version cannot be read from single-file checkpoints and entries alone.
+    """
+    import pyarrow.parquet as pq
+
+    newest = max((each for each in checkpoints(log_names(table_path)) if each <= version), default=-1)
+    try:
+        for each in range(version, newest, -1):
+            for line in reversed(entry_path(table_path, each).read_bytes().splitlines()):
+                if b'"metaData"' in line[:_KEY]:
+                    return json.loads(line)["metaData"]
+        if newest < 0:
+            return None
+        found = pq.read_table(checkpoint_path(table_path, newest), columns=["metaData"], partitioning=None)
+    except FileNotFoundError:  # The log was truncated meanwhile, or has multi-part checkpoints.
+        return None
+    (action,) = found.column("metaData").drop_null().to_pylist()
+    maps = {"configuration": dict(action["configuration"] or {})}
+    options = dict((action["format"] or {}).get("options") or {})
+    kept = {name: value for name, value in action.items() if value is not None}
+    return {**kept, **maps, "format": {"provider": "parquet", "options": options}}
+
+
 def _user_metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the platform's user metadata; empty for commits of other writers, whose text is their own."""
     try:

@@ -24,6 +24,8 @@ class Access(StrEnum):
     REPLACE = "rewritten"
     ROWS = "written without Spark"
     UNDO = "restored or reprocessed"
+    RESTORE = "restored"
+    RECORD = "given the key of its asset"
     VACUUM = "vacuumed"
     INDEX = "indexed"
 
@@ -72,6 +74,10 @@ _KNOWN: Mapping[Access, frozenset[str]] = {
     Access.REPLACE: _KEPT,
     Access.ROWS: _KEPT,
     Access.UNDO: _KEPT | _IN_ENTRIES,
+    # A table without contract, which the platform itself gives these features.
+    Access.RESTORE: _KEPT | _IN_ENTRIES | {"timestampNtz", "typeWidening", "typeWidening-preview"},
+    # An entry of properties only.
+    Access.RECORD: _KEPT | _IN_ENTRIES | _OF_CONTENT | {"columnMapping", "deletionVectors"},
     # The files of a change feed are in a hidden folder, which is left alone.
     Access.VACUUM: _KEPT | _IN_ENTRIES | _OF_CONTENT | {"columnMapping"},
     # The index may name a day too many, so rows that a deletion vector hides do no harm.
@@ -105,7 +111,7 @@ def expect(table: str, snapshot: Snapshot, access: Access) -> None:
     if not features:
         return
     fixes = "; ".join(_REMEDIES.get(each, f"ALTER TABLE … DROP FEATURE {each}") for each in features)
-    or_spark = ", or use Delta's own RESTORE" if access is Access.UNDO else ""
+    or_spark = ", or use Delta's own RESTORE" if access in (Access.UNDO, Access.RESTORE) else ""
     or_spark = ", or use Delta's own VACUUM" if access is Access.VACUUM else or_spark
     raise FeatureUnsupported(
         f"the table {table} at version {snapshot.version} cannot be {access}: it uses {', '.join(features)}, which a program"

@@ -47,8 +47,8 @@ class NewEntry:
         transactions: Transaction ids to set, also to lower versions: the last one in the log counts.
         user_metadata: The platform's metadata for the commit.
         changes_rows: Whether the table has other rows afterwards, or the same rows in other files.
-        metadata: New metadata of a table without rows: its columns, Delta partition and properties. None: as
-            before.
+        metadata: New metadata of the table: its columns, Delta partition and properties, the first two only
+            of a table without rows. None: as before.
     """
 
     operation: str

@@ -103,7 +103,8 @@ def plan_compactions(
         undated_files: Number of small files from which a table without days is rewritten.
     """
     small = _small_files(snapshot, SMALL_BYTES)
-    if DAY_COLUMN not in snapshot.partition_columns():
+    # A column of a user's may have the name of the platform's days, and hold anything.
+    if all(day is None for day in small):
         if small[None] >= undated_files:
             yield Compaction()
         return
@@ -153,13 +154,16 @@ def _small_bytes(snapshot: Snapshot) -> Counter[dt.date]:
     """Return the bytes of each day's small files."""
     of_day: Counter[dt.date] = Counter()
     for size, (value,) in snapshot.sizes_by(DAY_COLUMN):
-        if size < SMALL_BYTES:
-            of_day[_day(value)] += size
+        if size < SMALL_BYTES and (day := _day(value)) is not None:
+            of_day[day] += size
     return of_day
 
 
-def _day(value: Any) -> dt.date:
-    return value if isinstance(value, dt.date) else dt.date.fromisoformat(value)
+def _day(value: Any) -> dt.date | None:
+    try:
+        return value if value is None or isinstance(value, dt.date) else dt.date.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _batches(days: Iterable[dt.date], bytes_of: Mapping[dt.date, int]) -> Iterator[list[dt.date]]:

@@ -64,8 +64,7 @@ class StoredFile:
     @property
     def day(self) -> dt.date | None:
         """The file's day; None in a table without days."""
-        value = self.partition.get("partition_date")
-        return None if value is None else dt.date.fromisoformat(value)
+        return day_in(self.partition)
 
     @property
     def origin(self) -> str:
@@ -95,6 +94,17 @@ class StoredFile:
             return (folder / self.path).stat().st_size == self.size
         except FileNotFoundError:
             return False
+
+
+def day_in(partition: Mapping[str, str | None]) -> dt.date | None:
+    """Return the day of a partition; None if it has none.
+
+    A user's column of that name may hold anything.
+    """
+    try:
+        return dt.date.fromisoformat(partition.get("partition_date") or "")
+    except ValueError:
+        return None
 
 
 def content_of(

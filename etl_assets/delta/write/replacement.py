@@ -61,6 +61,11 @@ class Replacement:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+def undo_access(table: Table) -> Access:
+    """Return the access that an undo of a table is."""
+    return Access.RESTORE if table.contract is None else Access.UNDO
+
+
 def replace_contents(
     replacements: Sequence[Replacement], *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS
 ) -> list[int]:
@@ -89,7 +94,7 @@ def replace_contents(
             if each.table.replication is None:
                 expect_last_commit(each.table, each.base_version)
             if (base := each.table.snapshot(each.base_version)) is not None:
-                expect(each.table.name, base, Access.UNDO)
+                expect(each.table.name, base, undo_access(each.table))
         return [_replace_content(each) for each in replacements]
 
 
