@@ -75,6 +75,7 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
         home: Home folder of the installation, for its declared pipelines; empty if it has none.
+        defs_folders: Defs folders of Dagster projects that declare more of them.
 
     Guarantees:
 
@@ -93,11 +94,14 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     spark: dg.ResourceDependency[SparkResource]
     lock_wait_seconds: float = 60.0
     home: str = ""
+    defs_folders: list[str] = Field(default=[])
 
     @property
     def _catalog(self) -> Catalog:
         """The tables of the installation."""
-        return installed(Path(self.home)).catalog if self.home else built_in_catalog()
+        if not self.home:
+            return built_in_catalog()
+        return installed(Path(self.home), tuple(map(Path, self.defs_folders))).catalog
 
     def table_of(self, key: dg.AssetKey, *, users: bool = False) -> Table:
         """Return the table of an asset.

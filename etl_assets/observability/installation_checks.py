@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.engine.ipc import status
-from etl_assets.installed import installed
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
 from etl_assets.observability.pending import find_unfinished
@@ -166,11 +165,11 @@ def check_landing(settings: Settings, today: dt.date) -> Iterator[Finding]:
 
 def check_pipelines(settings: Settings) -> Iterator[Finding]:
     """Check that every pipeline file can be used. One that cannot is left out; the other pipelines run."""
-    found = installed(settings.home)
+    found = settings.installed()
     if found.unlisted is not None:
         yield fail(
             PIPELINES,
-            f"{found.unlisted}: only the built-in pipelines run",
+            f"{found.unlisted}: no pipeline in there runs",
             FIX_OF_NOT_LISTED,
         )
     for file in found.broken:

@@ -6,7 +6,7 @@ They are counted from file statistics, cost milliseconds, and may block.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -94,8 +94,8 @@ INVARIANTS = (
 """All invariants, in the order of the data path."""
 
 
-def invariant_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
-    """Build the blocking checks of the data path."""
+def invariant_checks(settings: Settings, assets: Collection[str]) -> list[dg.AssetChecksDefinition]:
+    """Build the blocking checks of those of some assets that are on the data path."""
 
     def build(invariant: Invariant) -> dg.AssetChecksDefinition:
         @dg.asset_check(
@@ -106,4 +106,4 @@ def invariant_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
 
         return check
 
-    return [build(invariant) for invariant in INVARIANTS]
+    return [build(invariant) for invariant in INVARIANTS if invariant.asset in assets]

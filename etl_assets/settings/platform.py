@@ -9,10 +9,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from etl_assets.installed import installed
+from etl_assets.installed import Installed, installed
 from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.dagster_names import owner
+from etl_assets.pipelines.dagster_project import defs_folder
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain, Placement
@@ -21,6 +22,7 @@ from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.placement.probes import Watch
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings, ReferenceSettings
+from etl_assets.settings.pipelines import PipelineSettings
 from etl_assets.settings.runs import FollowSettings, RunSettings, UpkeepSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.spark import SparkSettings
@@ -58,6 +60,7 @@ class Settings(Section):
     spark: SparkSettings = SparkSettings()
     runs: RunSettings = RunSettings()
     follow: FollowSettings = FollowSettings()
+    pipelines: PipelineSettings = PipelineSettings()
 
     @model_validator(mode="after")
     def _domains_make_sense(self) -> Settings:
@@ -136,9 +139,21 @@ class Settings(Section):
             f"domains: {votes} votes of {whose} cannot go on while {lost}; one more voter, or a witness, would let them",
         )
 
+    @property
+    def defs_folders(self) -> tuple[Path, ...]:
+        """Defs folders of Dagster projects with pipelines, absolute."""
+        if self.pipelines.defs_folders is not None:
+            return tuple(self.home / each for each in self.pipelines.defs_folders)
+        found = defs_folder(self.home.parent)
+        return () if found is None else (found,)
+
+    def installed(self) -> Installed:
+        """Return the pipelines of the installation, and the files that declare some."""
+        return installed(self.home, self.defs_folders)
+
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""
-        return installed(self.home).catalog
+        return self.installed().catalog
 
     def placement(self) -> Placement:
         """Return the configured failure domains and the placement policy."""

@@ -1,0 +1,117 @@
+"""A Dagster project of a user's, as `dg` makes one, and loading it in this process."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import textwrap
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+
+FILMS = """\
+name: films
+source: {type: files, path: "incoming/films/*.csv", id: [film]}
+columns:
+  film: {type: bigint, required: true}
+  title: string
+table: {keys: [film]}
+"""
+RATINGS = """\
+name: film_ratings
+description: What people think of films.
+owners: [team:films]
+source: {type: files, path: "incoming/film_ratings/*.csv"}
+columns:
+  rating_id: {type: bigint, required: true}
+  film: bigint
+  stars: {type: int, at_least: 1, at_most: 5}
+transforms:
+  - {type: lookup, table: films, on: {film: film}, columns: {title: title}}
+table: {keys: [rating_id]}
+"""
+BROKEN = """\
+name: cinemas
+source: {type: files, path: "incoming/cinemas/*.csv"}
+columns:
+  cinema_id: bigint
+  seats: {type: int, at_leest: 1}
+table: {keys: [cinema]}
+"""
+
+
+def component(declaration: str, *more: str) -> str:
+    """The content of a `defs.yaml` with one pipeline, or several."""
+    documents = (
+        f"type: etl_assets.Pipeline\nattributes:\n{textwrap.indent(each, '  ')}"
+        for each in (declaration, *more)
+    )
+    return "---\n".join(documents)
+
+
+@dataclass(frozen=True)
+class DagsterProject:
+    """A project with a package `shop`."""
+
+    root: Path
+
+    @property
+    def defs(self) -> Path:
+        return self.root / "src" / "shop" / "defs"
+
+    @property
+    def home(self) -> Path:
+        return self.root / ".etl-assets"
+
+    def write(self, folder: str, content: str, name: str = "defs.yaml") -> Path:
+        path = self.defs / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        return path
+
+    def land(self, pipeline: str, name: str, content: str) -> None:
+        path = self.home / "incoming" / pipeline / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+    def load(self) -> dg.Definitions:
+        """All definitions of the project, as a fresh code server loads them."""
+        with self._importable():
+            return dg.load_from_defs_folder(path_within_project=self.root)
+
+    @contextmanager
+    def _importable(self) -> Generator[None]:
+        sys.path.insert(0, str(self.root / "src"))
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            sys.path.remove(str(self.root / "src"))
+            for name in [each for each in sys.modules if each == "shop" or each.startswith("shop.")]:
+                del sys.modules[name]
+
+
+def dagster_project(root: Path) -> DagsterProject:
+    """Write a project without definitions."""
+    project = DagsterProject(root)
+    project.defs.mkdir(parents=True)
+    (root / "pyproject.toml").write_text(
+        '[project]\nname = "shop"\nversion = "0.1.0"\n\n'
+        '[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n'
+    )
+    (project.defs.parent / "__init__.py").write_text("")
+    (project.defs / "__init__.py").write_text("")
+    (project.defs.parent / "definitions.py").write_text(
+        "from pathlib import Path\n\nimport dagster as dg\n\n\n@dg.definitions\ndef defs():\n"
+        "    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)\n"
+    )
+    return project
+
+
+def assets(definitions: dg.Definitions) -> dict[str, dg.AssetSpec]:
+    """The specs of all assets, resolved as Dagster does at the start, by their keys."""
+    definitions.get_repository_def().load_all_definitions()
+    return {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
