@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 import textwrap
 from collections.abc import Generator
+from configparser import ConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
 
+ROOT = Path(__file__).parents[2]
 FILMS = """\
 name: films
 source: {type: files, path: "incoming/films/*.csv", id: [film]}
@@ -77,13 +81,49 @@ class DagsterProject:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
 
+    def environment(self) -> dict[str, str]:
+        """The environment of a shell in which the project and this checkout are installed."""
+        metadata = self.root / "installed" / "etl_assets-0.1.0.dist-info"
+        if not metadata.exists():
+            metadata.mkdir(parents=True)
+            (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: etl-assets\nVersion: 0.1.0\n")
+            parser = ConfigParser()
+            parser.read(ROOT / "setup.cfg")
+            groups = parser["options.entry_points"].items()
+            lines = (line for group, entries in groups for line in (f"[{group}]", entries.strip()))
+            (metadata / "entry_points.txt").write_text("\n".join(lines))
+        path = os.pathsep.join(map(str, (metadata.parent, self.root / "src", ROOT)))
+        inherited = {key: value for key, value in os.environ.items() if key != "ETL_ASSETS_HOME"}
+        return {
+            **inherited,
+            "PYTHONPATH": path,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "DAGSTER_DISABLE_TELEMETRY": "1",
+            "COLUMNS": "200",
+        }
+
+    def shell(self, *command: str, exit_code: int = 0) -> str:
+        """Run a command in the project's root, and return what it prints."""
+        done = subprocess.run(
+            command,
+            cwd=self.root,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=280,
+        )
+        assert done.returncode == exit_code, done.stdout
+        return done.stdout
+
     def load(self) -> dg.Definitions:
         """All definitions of the project, as a fresh code server loads them."""
-        with self._importable():
+        with self.importable():
             return dg.load_from_defs_folder(path_within_project=self.root)
 
     @contextmanager
-    def _importable(self) -> Generator[None]:
+    def importable(self) -> Generator[None]:
         sys.path.insert(0, str(self.root / "src"))
         importlib.invalidate_caches()
         try:
