@@ -103,19 +103,18 @@ class DagsterProject:
         }
 
     def shell(self, *command: str, exit_code: int = 0) -> str:
-        """Run a command in the project's root, and return what it prints."""
+        """Run a command in the project's root, and return what it prints; of `dg` also what it says of errors."""
         done = subprocess.run(
             command,
             cwd=self.root,
             env=self.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             check=False,
             timeout=280,
         )
-        assert done.returncode == exit_code, done.stdout
-        return done.stdout
+        assert done.returncode == exit_code, done.stdout + done.stderr
+        return done.stdout + done.stderr if command[0] == "dg" else done.stdout
 
     def load(self) -> dg.Definitions:
         """All definitions of the project, as a fresh code server loads them."""
