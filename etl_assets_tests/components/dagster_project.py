@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from configparser import ConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -102,12 +102,12 @@ class DagsterProject:
             "COLUMNS": "200",
         }
 
-    def shell(self, *command: str, exit_code: int = 0) -> str:
+    def shell(self, *command: str, exit_code: int = 0, more: Mapping[str, str] | None = None) -> str:
         """Run a command in the project's root, and return what it prints; of `dg` also what it says of errors."""
         done = subprocess.run(
             command,
             cwd=self.root,
-            env=self.environment(),
+            env={**self.environment(), **(more or {})},
             capture_output=True,
             text=True,
             check=False,
