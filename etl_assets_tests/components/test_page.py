@@ -24,5 +24,5 @@ def test_the_components_of_the_page_are_loaded(tmp_path: Path, monkeypatch):
     assert not [key for key in loaded if key.startswith("broken_pipelines")]
     project.write("platform", platform)
     assert assets(project.load()).keys() == loaded.keys()
-    (folder,) = PipelineSettings.model_validate(yaml.safe_load(setting)["pipelines"]).defs_folders or ()
-    assert folder == Path("/app/src/shop/defs")
+    read = PipelineSettings.model_validate(yaml.safe_load(setting)["pipelines"])
+    assert read.defs_folders == (Path("/app/src/shop/defs"),)

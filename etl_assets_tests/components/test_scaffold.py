@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import dagster as dg
 import pytest
@@ -25,7 +26,7 @@ def scaffold(
     folder: str,
     *,
     sample: Path | None = None,
-    form: str = "yaml",
+    form: Literal["yaml", "python"] = "yaml",
     append: bool = False,
 ) -> Path:
     """Scaffold as `dg` does, which makes the folder before."""

@@ -56,7 +56,7 @@ def test_the_module_behind_the_entry_point_imports_nothing_heavy():
 
 def test_another_name_is_no_attribute():
     with pytest.raises(AttributeError, match="no attribute 'Pipelines'"):
-        etl_assets.Pipelines  # ty: ignore[unresolved-attribute]  # noqa: B018 - the access is what is tested
+        etl_assets.Pipelines  # noqa: B018 - the access is what is tested
 
 
 @pytest.mark.parametrize("declaration", [FILMS, RATINGS, BROKEN])
