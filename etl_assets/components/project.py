@@ -9,7 +9,7 @@ Belongs here: reading the project, and dividing up the definitions. Does not bel
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,12 +38,14 @@ class Project:
     Attributes:
         settings: The platform file of the installation.
         found: The pipelines of the installation.
+        declarations: The declarations in the project's defs folder, by folder and number of the document.
         pipelines: The project's components of type `etl_assets.Pipeline`.
         platform: Its component of type `etl_assets.Platform`, if it has one.
     """
 
     settings: Settings
     found: Installed
+    declarations: Mapping[tuple[Path | None, int | None], PipelineFile]
     pipelines: tuple[PipelineComponent, ...]
     platform: PlatformComponent | None
 
@@ -53,9 +55,9 @@ class Project:
         Raises:
             SettingsError: it is not among those that the installation's files declare.
         """
-        for file in self.found.files:
-            if _is_of(file, component):
-                return file
+        found = self.declarations.get((component.folder, component.document))
+        if found is not None:
+            return found
         raise SettingsError(
             f"the component in {component.folder} is not known to the installation in {self.settings.home}",
             fix=f"declare it as `type: {PIPELINE}` in a defs.yaml of a folder that is no link; Python cannot make it",
@@ -117,7 +119,8 @@ def _shared(project: Project, executor: dg.ExecutorDefinition | None) -> Iterato
 
 
 def _project(context: dg.ComponentLoadContext) -> Project:
-    settings = _settings(context)
+    settings, folder = _settings(context)
+    found = settings.installed()
     tree = context.component_tree
     platforms = tree.get_all_components(of_type=PlatformComponent)
     if len(platforms) > 1:
@@ -126,26 +129,32 @@ def _project(context: dg.ComponentLoadContext) -> Project:
         )
     return Project(
         settings=settings,
-        found=settings.installed(),
+        found=found,
+        declarations={
+            (context.defs_module_path / file.path.parent.relative_to(folder), file.document): file
+            for file in found.files
+            if file.document is not None and file.path.is_relative_to(folder)
+        },
         pipelines=tuple(tree.get_all_components(of_type=PipelineComponent)),
         platform=next(iter(platforms), None),
     )
 
 
-def _settings(context: dg.ComponentLoadContext) -> Settings:
-    """Return the platform file of the project's installation, which is by default in the project's root.
+def _settings(context: dg.ComponentLoadContext) -> tuple[Settings, Path]:
+    """Return the platform file of the project's installation, and the project's defs folder as it names it.
 
     Raises:
         SettingsError: the installation does not know the project, so that commands would not run its pipelines.
     """
     environ = environment.with_default(environment.HOME, str(context.project_root / ".etl-assets"))
     settings = load_settings(environ)
-    folder = context.defs_module_path.resolve()
-    if any(folder == each.resolve() for each in settings.defs_folders):
-        return settings
+    real = context.defs_module_path.resolve()
+    for folder in settings.defs_folders:
+        if folder.resolve() == real:
+            return settings, folder
     raise SettingsError(
-        f"the installation in {settings.home} does not know the pipelines in {folder}",
-        fix=f"write `pipelines: {{defs_folders: [{folder}]}}` into {platform_file(environ)}, or leave"
+        f"the installation in {settings.home} does not know the pipelines in {real}",
+        fix=f"write `pipelines: {{defs_folders: [{real}]}}` into {platform_file(environ)}, or leave"
         f" {environment.HOME.name} unset: the home folder is then {context.project_root / '.etl-assets'}",
         field="pipelines.defs_folders",
     )
@@ -165,13 +174,4 @@ def _expect_valid(project: Project) -> None:
         "\n".join(["pipelines that cannot be used:", *lines]),
         fix="correct these files",
         pipelines=tuple(file.name for file in broken),
-    )
-
-
-def _is_of(file: PipelineFile, component: PipelineComponent) -> bool:
-    folder: Path | None = component.folder
-    return (
-        folder is not None
-        and file.document == component.document
-        and file.path.parent.resolve() == folder.resolve()
     )

@@ -6,6 +6,7 @@ Belongs here: which of these files Dagster loads, and reading them. Does not bel
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -35,15 +36,15 @@ def component_paths(folder: Path) -> Iterator[Path]:
     Raises:
         OSError: a folder cannot be listed.
     """
-    entries = sorted(folder.iterdir())
-    names = {each.name: each for each in entries}
-    found = next((names[name] for name in FILE_NAMES if name in names), None)
-    if found is not None:
-        yield found
-    for each in entries:
-        if each.name.startswith(".") or each.name == "__pycache__" or each.is_symlink() or not each.is_dir():
-            continue
-        yield from component_paths(each)
+    # Often asked for, and of projects with many folders: an entry knows its kind without another look at the disk.
+    with os.scandir(folder) as entries:
+        found = {entry.name: entry for entry in entries}
+    name = next((name for name in FILE_NAMES if name in found), None)
+    if name is not None:
+        yield folder / name
+    for name in sorted(found):
+        if not name.startswith(".") and name != "__pycache__" and found[name].is_dir(follow_symlinks=False):
+            yield from component_paths(folder / name)
 
 
 def read_components(folder: Path, environ: Mapping[str, str] | None = None) -> tuple[PipelineFile, ...]:

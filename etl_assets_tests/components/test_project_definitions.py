@@ -154,6 +154,8 @@ def test_a_broken_component_is_an_asset_with_its_problems_and_keeps_the_others(p
     project.write("films", component(FILMS))
     loaded = assets(project.load())
     assert loaded.keys() == {*SHARED, "films", "films_source", "broken_pipelines/cinemas"}
+    inert = [each for each in project.load().assets or () if isinstance(each, dg.AssetSpec)]
+    assert [each.key.path[-1] for each in inert] == ["cinemas"]
     described = loaded["broken_pipelines/cinemas"].description or ""
     assert "Correct `cinemas/defs.yaml`" in described
     assert "cinemas/defs.yaml:7:columns.seats.at\\_leest" in described

@@ -38,7 +38,7 @@ def test_files_become_rows_and_dead_letters_that_all_commands_know(tmp_path):
         {"rating_id": 4, "stars": 3, "title": "Stalker"}
     ]
     (dead,) = json.loads(project.shell("etl-assets", "dead-letters", "list", "--json"))
-    assert dead["pipeline"] == "film_ratings"
+    assert (dead["stage"], dead["state"]) == ("film_ratings", "open")
     # 3. What has been read is not read again, here by a run of the instance that commands use.
     instance = {"DAGSTER_HOME": str(project.home / "dagster")}
     again = project.shell("dg", "launch", "--assets", chosen, "--partition", today, more=instance)
