@@ -58,11 +58,13 @@ def after_inputs(home: Path, reference: Sequence[str]) -> dg.AutomationCondition
     ).with_label("after inputs, any day")
 
 
-def automation_sensor(interval_seconds: int) -> dg.AutomationConditionSensorDefinition:
-    """Build the sensor that evaluates the conditions. Its runs read incrementally."""
+def automation_sensor(
+    interval_seconds: int, target: dg.AssetSelection
+) -> dg.AutomationConditionSensorDefinition:
+    """Build the sensor that evaluates the conditions of some assets. Its runs read incrementally."""
     return dg.AutomationConditionSensorDefinition(
         name="downstream_automation",
-        target=dg.AssetSelection.all(),
+        target=target,
         minimum_interval_seconds=interval_seconds,
         # Dagster's daemon knows neither the platform's own conditions nor the home folder.
         use_user_code_server=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -16,6 +16,7 @@ from etl_assets.checks.contracts import contract_check
 from etl_assets.checks.invariants import invariant_checks
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.jobs.compaction import compaction_job, compaction_schedule
+from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.resources.platform import PlatformResource
 from etl_assets.resources.spark import SparkResource, spark_config
 from etl_assets.sensors.domain_watch import domain_watch_sensor
@@ -40,34 +41,50 @@ def build_definitions(settings: Settings, resources: Mapping[str, Any] | None = 
         # Backfill policies, freshness and automation are beta in Dagster. Its version is pinned, so nothing
         # changes unseen, and an operator cannot act on the warning.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        return _build(settings, resources or {})
+        return dg.Definitions.merge(
+            pipeline_definitions(settings, settings.catalog().pipelines),
+            dg.Definitions(assets=broken_pipelines(settings.installed(), settings.owners)),
+            shared_definitions(settings, dg.AssetSelection.all()),
+            dg.Definitions(
+                resources={**platform_resources(settings), **(resources or {})},
+                # One process per run: one per step would start a JVM for each step.
+                executor=dg.in_process_executor,
+            ),
+        )
 
 
-def _build(settings: Settings, resources: Mapping[str, Any]) -> dg.Definitions:
-    stages = settings.catalog().stages
-    assets = [stage_asset(stage, settings) for stage in stages]
-    invariants = invariant_checks(settings)
-    full_contracts = [contract_check(stage.table, settings) for stage in stages]
-    mirrored = len(settings.domains) > 1
-    compact = compaction_job(settings, assets)
+def pipeline_definitions(settings: Settings, pipelines: Sequence[Pipeline]) -> dg.Definitions:
+    """Build what some pipelines have of their own: assets, checks and the sensors of their sources."""
+    stages = [stage for pipeline in pipelines for stage in pipeline.stages]
     return dg.Definitions(
-        assets=[
-            *assets,
-            *([failure_domains_asset(settings)] if mirrored else []),
-            *broken_pipelines(settings.installed(), settings.owners),
+        assets=[stage_asset(stage, settings) for stage in stages],
+        asset_checks=[
+            *invariant_checks(settings, pipelines),
+            *(contract_check(stage.table, settings) for stage in stages),
         ],
-        asset_checks=[*invariants, *full_contracts, *([failure_domains_check(settings)] if mirrored else [])],
+        sensors=source_sensors(settings, pipelines),
+    )
+
+
+def shared_definitions(settings: Settings, automated: dg.AssetSelection) -> dg.Definitions:
+    """Build what a platform has once, whichever pipelines it runs: upkeep, automation and watching.
+
+    Args:
+        settings: The platform file.
+        automated: The assets that are materialized after their inputs.
+    """
+    mirrored = len(settings.domains) > 1
+    compact = compaction_job(settings)
+    return dg.Definitions(
+        assets=[failure_domains_asset(settings)] if mirrored else [],
+        asset_checks=[failure_domains_check(settings)] if mirrored else [],
         jobs=[compact],
         schedules=[compaction_schedule(settings, compact)],
         sensors=[
-            *source_sensors(settings, assets),
-            automation_sensor(settings.runs.sensor_interval_seconds),
+            automation_sensor(settings.runs.sensor_interval_seconds, automated),
             failure_sensor(settings),
             failure_domains_sensor(settings) if mirrored else domain_watch_sensor(settings),
         ],
-        resources={**platform_resources(settings), **resources},
-        # One process per run: one per step would start a JVM for each step.
-        executor=dg.in_process_executor,
     )
 
 
@@ -88,6 +105,7 @@ def platform_resources(settings: Settings) -> dict[str, Any]:
             spark=spark,
             lock_wait_seconds=settings.runs.lock_wait_seconds,
             home=str(settings.home),
-            builtin_pipelines=list(settings.builtin_pipelines),
+            built_in=list(settings.pipelines.built_in),
+            defs_folders=[str(each) for each in settings.defs_folders],
         ),
     }

@@ -34,6 +34,11 @@ def value_of(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get(name) or None
 
 
+def with_default(variable: Variable, value: str) -> dict[str, str]:
+    """Return the process's environment, with a value for a variable that is unset or empty."""
+    return {**os.environ, variable.name: variable.read() or value}
+
+
 def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str | None]:
     """Return environment variables that are named like the platform's but are not known.
 

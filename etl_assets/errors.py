@@ -9,6 +9,7 @@ EtlAssetsError
 ├── NoInstallation           the home folder holds no installation
 ├── RuntimeMissing           Java, a jar or another part of the machine is missing
 ├── ContractError            a table contract or an asset's upsert spec contradicts itself
+├── PipelinesBroken          declared pipelines cannot be used, where that must not be passed over
 ├── SchemaMismatch           a frame does not have the columns its contract declares
 ├── NullRefused              a row lacks a value that its table must have
 ├── RowsRefused              rows that an asset returned cannot be stored under its upsert spec
@@ -96,6 +97,10 @@ class RuntimeMissing(EtlAssetsError):
 
 class ContractError(EtlAssetsError):
     """A declaration contradicts itself."""
+
+
+class PipelinesBroken(EtlAssetsError):
+    """Declared pipelines have problems, and all were to be valid: fields `pipelines`."""
 
 
 class SchemaMismatch(EtlAssetsError):

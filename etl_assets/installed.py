@@ -1,18 +1,19 @@
-"""The pipelines that an installation runs: the built-in ones, and those declared in its home folder."""
+"""The pipelines that an installation runs: the built-in ones, and those declared in files."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from etl_assets.built_in import NAMES, built_in_pipelines
 from etl_assets.contracts.columns import TableContract
 from etl_assets.errors import NotFound
 from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.component_files import component_paths, read_components
 from etl_assets.pipelines.cross_checks import checked, contracts_of
 from etl_assets.pipelines.declared import ContractOf, DeclaredTables
 from etl_assets.pipelines.pipeline import Pipeline
@@ -35,8 +36,7 @@ class Installed:
     Attributes:
         catalog: All pipelines that can run.
         files: The pipeline files, those with problems included.
-        unlisted: Why the folder of pipeline files cannot be listed; None if it can. Then there are no files, and
-            only the built-in pipelines run.
+        unlisted: Which folders of files cannot be listed, and why; None if all can. No pipeline of theirs runs.
     """
 
     catalog: Catalog
@@ -59,29 +59,49 @@ def built_in_catalog(names: tuple[str, ...] = NAMES) -> Catalog:
     return _catalog(names)
 
 
-def installed(home: Path, built_in: tuple[str, ...] = NAMES) -> Installed:
+def installed(
+    home: Path, built_in: tuple[str, ...] = NAMES, defs_folders: tuple[Path, ...] = ()
+) -> Installed:
     """Return the pipelines of an installation. Its files are read again when one of them has changed.
 
     Args:
-        home: The home folder.
+        home: The home folder, which has a folder of pipeline files.
         built_in: The built-in pipelines that it runs.
+        defs_folders: Defs folders of Dagster projects, whose components declare pipelines.
     """
     folder = pipelines_folder(home)
+    unlisted, listed, seen = [], [], []
+    for each in (folder, *defs_folders) if os.path.lexists(folder) else defs_folders:
+        try:
+            seen += _seen(_pipeline_paths(folder) if each is folder else component_paths(each))
+            listed.append(each)
+        except OSError as error:
+            unlisted.append(not_listed(each, error))
     try:
-        seen = tuple(_seen(folder)) if os.path.lexists(folder) else ()
-        return _installed(folder, seen, built_in) if seen else Installed(catalog=built_in_catalog(built_in))
+        found = (
+            _installed(folder, tuple(listed), tuple(seen), built_in)
+            if seen
+            else Installed(catalog=built_in_catalog(built_in))
+        )
     except OSError as error:
-        return Installed(catalog=built_in_catalog(built_in), unlisted=not_listed(folder, error))
+        unlisted.append(not_listed(folder, error))
+        found = Installed(catalog=built_in_catalog(built_in))
+    return replace(found, unlisted="; ".join(unlisted)) if unlisted else found
 
 
-def _seen(folder: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Yield name, times and size of each pipeline file. One that is removed meanwhile is left out."""
-    for path in sorted(folder.iterdir()):
-        if is_pipeline_file(path):
-            with contextlib.suppress(FileNotFoundError):
-                status = path.lstat()
-                # Access rights change only the second time.
-                yield path.name, status.st_mtime_ns, status.st_ctime_ns, status.st_size
+def _pipeline_paths(folder: Path) -> Iterator[Path]:
+    return filter(is_pipeline_file, sorted(folder.iterdir()))
+
+
+def _seen(paths: Iterable[Path]) -> list[tuple[str, int, int, int]]:
+    """Return path, times and size of each file. One that is removed meanwhile is left out."""
+    seen = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.lstat()
+            # Access rights change only the second time.
+            seen.append((str(path), status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+    return seen
 
 
 def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
@@ -97,10 +117,14 @@ def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
 
 @functools.lru_cache(maxsize=8)
 def _installed(
-    folder: Path, seen: tuple[tuple[str, int, int, int], ...], built_in: tuple[str, ...]
+    folder: Path,
+    listed: tuple[Path, ...],
+    seen: tuple[tuple[str, int, int, int], ...],
+    built_in: tuple[str, ...],
 ) -> Installed:
     base = built_in_catalog(built_in)
-    files = checked(read_pipeline_files(folder), base)
+    read = (read_pipeline_files(each) if each == folder else read_components(each) for each in listed)
+    files = checked([file for of_folder in read for file in of_folder], base)
     contract_of = contract_in(contracts_of(files, base))
     declared = [
         declared_pipeline(DeclaredTables(spec=file.spec, contract_of=contract_of))

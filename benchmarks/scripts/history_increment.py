@@ -64,13 +64,10 @@ def _ticks(name: str, settings: Settings, expected: dt.date | None) -> None:
     """
     import dagster as dg
 
-    from etl_assets.assets.stage_asset import stage_asset
     from etl_assets.sensors.sources import source_sensors
 
     settings = settings.model_copy(update={"start_date": FIRST_DAY})
-    (sensor,) = source_sensors(
-        settings, [stage_asset(stage, settings) for stage in settings.catalog().stages]
-    )
+    (sensor,) = source_sensors(settings, settings.catalog().pipelines)
     definitions = dg.Definitions(sensors=[sensor])
     with dg.DagsterInstance.ephemeral() as instance:
 

@@ -1,7 +1,7 @@
 """Pipeline files that cannot be used, as assets that show what is wrong with them and cannot be materialized."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import dagster as dg
 
@@ -14,14 +14,16 @@ _SHOWN = 20
 """Problems of a file that are shown."""
 
 
-def broken_pipelines(found: Installed, owners: Sequence[str]) -> list[dg.AssetSpec]:
+def broken_pipelines(
+    found: Installed, owners: Sequence[str], of: Callable[[PipelineFile | None], bool] = lambda _: True
+) -> list[dg.AssetSpec]:
     """Return an asset for each file with problems, and one for a folder that cannot be listed.
 
     Args:
         found: The pipelines of the installation.
         owners: Owners of the assets.
+        of: Whether the asset of a file is wanted; None stands for folders.
     """
-    described = dict(_descriptions(found))
     return [
         dg.AssetSpec(
             dg.AssetKey([GROUP, name]),
@@ -30,15 +32,16 @@ def broken_pipelines(found: Installed, owners: Sequence[str]) -> list[dg.AssetSp
             kinds={"yaml"},
             group_name=GROUP,
         )
-        for name, text in described.items()
+        for name, text, file in _descriptions(found)
+        if of(file)
     ]
 
 
-def _descriptions(found: Installed) -> Iterator[tuple[str, str]]:
-    """Yield a name and a text in Markdown for each asset; no name twice."""
+def _descriptions(found: Installed) -> Iterator[tuple[str, str, PipelineFile | None]]:
+    """Yield a name, a text in Markdown and the file of each asset; no name twice."""
     if found.unlisted is not None:
         text = "Let the platform read the folder, or remove it if there is nothing in it, and reload."
-        yield "pipelines_folder", f"{_plain(found.unlisted)}. Only the built-in pipelines run. {text}"
+        yield "pipelines_folder", f"{_plain(found.unlisted)}. No pipeline in there runs. {text}", None
     names: set[str] = set()
     for file in found.broken:
         name = base = re.sub(r"[^A-Za-z0-9_]", "_", file.name) or "_"
@@ -47,11 +50,11 @@ def _descriptions(found: Installed) -> Iterator[tuple[str, str]]:
             number += 1
             name = f"{base}_{number}"
         names.add(name)
-        yield name, "\n".join(_lines(file))
+        yield name, "\n".join(_lines(file)), file
 
 
 def _lines(file: PipelineFile) -> Iterator[str]:
-    yield f"This pipeline cannot be used. Correct `{printable(file.path.name)}`, then reload the definitions.\n"
+    yield f"This pipeline cannot be used. Correct `{printable(file.label)}`, then reload the definitions.\n"
     for problem in file.problems[:_SHOWN]:
         yield f"- {_plain(file.located(problem))}\n  Fix: {_plain(problem.fix)}"
     if (more := len(file.problems) - _SHOWN) > 0:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from etl_assets.pipelines.invariant import Invariant
+from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.settings import Settings
 
 
-def invariant_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
-    """Build the blocking checks of all pipelines."""
+def invariant_checks(settings: Settings, pipelines: Sequence[Pipeline]) -> list[dg.AssetChecksDefinition]:
+    """Build the blocking checks of some pipelines."""
 
     def build(invariant: Invariant) -> dg.AssetChecksDefinition:
         @dg.asset_check(
@@ -21,4 +24,4 @@ def invariant_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
 
         return check
 
-    return [build(invariant) for invariant in settings.catalog().invariants]
+    return [build(invariant) for pipeline in pipelines for invariant in pipeline.invariants]

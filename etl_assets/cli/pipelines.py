@@ -13,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from etl_assets.pipelines.pipeline_file import PipelineFile
+    from etl_assets.settings import Settings
 
 
 @click.group(
@@ -49,11 +50,11 @@ def new(name: str, sample: Path | None, as_json: bool) -> None:
     from etl_assets.settings import load_settings
 
     settings = load_settings()
-    home, base = settings.home, built_in_catalog(settings.builtin_pipelines)
+    home, base = settings.home, built_in_catalog(settings.pipelines.built_in)
     folder = pipelines_folder(home)
     content = starting_file(name, None if sample is None else read_sample(sample), home).encode()
     path = folder / f"{name if os.sep not in name else 'NAME'}.yaml"
-    others = _read(folder)
+    others = _read(settings)
     *_, found = checked([*others, parse_pipeline(content, path)], base)
     for problem in found.problems:
         raise SettingsError(
@@ -95,7 +96,7 @@ def list_(as_json: bool) -> None:
     for column in ("pipeline", "source", "table", "state", "file"):
         table.add_column(column, no_wrap=column in ("pipeline", "state"))
     for file in found:
-        row = _as_json(file) | {"file": printable(file.path.name)}
+        row = _as_json(file) | {"file": printable(file.label)}
         table.add_row(
             *(f"{row[key] or ''}".replace("[", "\\[") for key in ("name", "source", "table", "state", "file"))
         )
@@ -117,7 +118,7 @@ def show(name: str, as_json: bool) -> None:
     from etl_assets.pipelines.resolved import resolved
 
     files = _checked_files()
-    file: PipelineFile = _named(name, files)
+    file = _one(name, files)
     if file.spec is None:
         _print_problems([file])
         sys.exit(1)
@@ -154,7 +155,7 @@ def validate(named: tuple[str, ...], no_import: bool, no_spark: bool, as_json: b
     Exit code 1 if a file has problems.
     """
     files = _checked_files(outside=[Path(each) for each in named if _is_path(each)])
-    chosen = [_named(each, files) for each in dict.fromkeys(named)] if named else files
+    chosen = [file for each in dict.fromkeys(named) for file in _named(each, files)] if named else files
     if not no_import:
         from etl_assets.pipelines.python_functions import function_problems
 
@@ -187,54 +188,78 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     """
     from etl_assets.installed import built_in_catalog
     from etl_assets.pipelines.cross_checks import checked
-    from etl_assets.pipelines.pipeline_file import pipelines_folder, read_pipeline_file
     from etl_assets.settings import load_installation, load_settings
 
     settings = load_settings() if outside else load_installation()
-    folder = pipelines_folder(settings.home)
-    read = {file.path.name: file for file in _read(folder)}
-    read |= {path.name: read_pipeline_file(path) for path in outside or () if not _is_same(path, folder)}
-    return [*checked([read[name] for name in sorted(read)], built_in_catalog(settings.builtin_pipelines))]
+    files = _read(settings)
+    known = {_real(file.path) for file in files}
+    added = [file for path in outside or () if _real(path) not in known for file in _read_outside(path)]
+    replaced = {file.label for file in added}
+    files = [file for file in files if file.label not in replaced] + added
+    # As an installation reads them: first its own by their names, then those of projects.
+    files.sort(key=lambda file: (file.document is not None, "" if file.document is not None else file.label))
+    return [*checked(files, built_in_catalog(settings.pipelines.built_in))]
 
 
-def _read(folder: Path) -> tuple[PipelineFile, ...]:
-    """Return the files of the folder.
+def _read(settings: Settings) -> list[PipelineFile]:
+    """Return the files of an installation, each with the problems that it has by itself.
 
     Raises:
-        SettingsError: it cannot be listed.
+        SettingsError: a folder cannot be listed.
     """
     from etl_assets.errors import SettingsError
-    from etl_assets.pipelines.pipeline_file import FIX_OF_NOT_LISTED, not_listed, read_pipeline_files
+    from etl_assets.pipelines.component_files import read_components
+    from etl_assets.pipelines.pipeline_file import (
+        FIX_OF_NOT_LISTED,
+        not_listed,
+        pipelines_folder,
+        read_pipeline_files,
+    )
 
+    folder = pipelines_folder(settings.home)
     try:
-        return read_pipeline_files(folder)
+        files = [*read_pipeline_files(folder)]
+        for folder in settings.defs_folders:
+            files += read_components(folder)
     except OSError as error:
         raise SettingsError(not_listed(folder, error), fix=FIX_OF_NOT_LISTED) from error
+    return files
 
 
-def _is_same(path: Path, folder: Path) -> bool:
-    return path.absolute().parent.resolve() == folder.resolve()
+def _read_outside(path: Path) -> tuple[PipelineFile, ...]:
+    from etl_assets.pipelines.component_files import FILE_NAMES, read_component_file
+    from etl_assets.pipelines.pipeline_file import read_pipeline_file
+
+    return read_component_file(path) if path.name in FILE_NAMES else (read_pipeline_file(path),)
+
+
+def _real(path: Path) -> Path:
+    return path.absolute().parent.resolve() / path.name
 
 
 def _is_path(named: str) -> bool:
     return named.endswith((".yaml", ".yml")) or os.sep in named
 
 
-def _named(named: str, files: list[PipelineFile]) -> PipelineFile:
-    """Return the file that an argument names, by its path or the pipeline's name."""
-    from etl_assets.pipelines.problem import near
-
-    if _is_path(named):
-        if not Path(named).exists():
-            raise click.UsageError(f"there is no file {named}")
-        wanted = Path(named).absolute().parent.resolve() / Path(named).name
-        for file in files:
-            if file.path.absolute().parent.resolve() / file.path.name == wanted:
-                return file
+def _named(named: str, files: list[PipelineFile]) -> list[PipelineFile]:
+    """Return what an argument names: the pipelines of a file by its path, or a pipeline by its name."""
+    if not _is_path(named):
+        return [_one(named, files)]
+    if not Path(named).exists():
+        raise click.UsageError(f"there is no file {named}")
+    found = [file for file in files if _real(file.path) == _real(Path(named))]
+    if not found:
         raise click.UsageError(
             f"{named} is not a pipeline file: its name should end with .yaml and not begin with a dot"
         )
-    of_name = [file for file in files if file.name == named]
+    return found
+
+
+def _one(named: str, files: list[PipelineFile]) -> PipelineFile:
+    """Return the first pipeline that an argument names. One without problems goes before others of its name."""
+    from etl_assets.pipelines.problem import near
+
+    of_name = _named(named, files) if _is_path(named) else [file for file in files if file.name == named]
     if not of_name:
         names = [file.name for file in files]
         raise click.UsageError(
@@ -249,7 +274,7 @@ def _contract_of(files: list[PipelineFile]) -> Any:
     from etl_assets.pipelines.cross_checks import contracts_of
     from etl_assets.settings import load_settings
 
-    return contract_in(contracts_of(files, built_in_catalog(load_settings().builtin_pipelines)))
+    return contract_in(contracts_of(files, built_in_catalog(load_settings().pipelines.built_in)))
 
 
 def _as_json(file: PipelineFile) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Belongs here: the comparison. Does not belong here: what happens to an outdated 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 import sysconfig
@@ -12,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from etl_assets import environment
+from etl_assets.errors import SettingsError
 from etl_assets.instance import with_driver
+from etl_assets.pipelines.component_files import component_paths
 from etl_assets.pipelines.pipeline_file import is_pipeline_file, pipelines_folder
-from etl_assets.settings import home_folder, platform_file
+from etl_assets.settings import home_folder, load_settings, platform_file
 
 _PACKAGE = Path(__file__).parents[1]
 _OF_A_RUN = (environment.HOME.name, environment.FAILPOINT.name)
@@ -28,9 +31,7 @@ def loaded_state(environ: Mapping[str, str]) -> str:
     facts.append(_version(Path(sysconfig.get_paths()["purelib"])))
     file = platform_file(environ)
     facts.append(file.read_text("utf-8", errors="replace") if file.is_file() else "")
-    folder = pipelines_folder(home_folder(environ))
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    facts += (f"{each} {_version(each)}" for each in files if is_pipeline_file(each))
+    facts += (f"{each} {_version(each)}" for each in _declarations(environ))
     facts += (f"{key}={value}" for key, value in variables(environ).items())
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
@@ -45,6 +46,16 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
     if (url := given.get(environment.POSTGRES_URL.name)) is not None:
         given[environment.POSTGRES_URL.name] = with_driver(url)
     return given
+
+
+def _declarations(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the files that declare pipelines, or may."""
+    folder = pipelines_folder(home_folder(environ))
+    yield from filter(is_pipeline_file, sorted(folder.iterdir()) if folder.is_dir() else ())
+    # A platform file that is wrong, or a folder that cannot be listed, stops whatever else would be done.
+    with contextlib.suppress(SettingsError, OSError):
+        for defs_folder in load_settings(environ).defs_folders:
+            yield from component_paths(defs_folder)
 
 
 def _loaded_files() -> Iterator[Path]:

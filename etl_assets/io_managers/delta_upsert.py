@@ -79,7 +79,8 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         spark: The session to load with.
         lock_wait_seconds: How long to wait for another writer of the same table.
         home: Home folder of the installation, for its declared pipelines; empty if it has none.
-        builtin_pipelines: The built-in pipelines of the installation.
+        built_in: The built-in pipelines of the installation.
+        defs_folders: Defs folders of Dagster projects that declare more of them.
 
     Guarantees:
 
@@ -98,14 +99,15 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
     spark: dg.ResourceDependency[SparkResource]
     lock_wait_seconds: float = 60.0
     home: str = ""
-    builtin_pipelines: list[str] = Field(default=list(NAMES))
+    built_in: list[str] = Field(default=list(NAMES))
+    defs_folders: list[str] = Field(default=[])
 
     @property
     def _catalog(self) -> Catalog:
         """The tables of the installation."""
         if not self.home:
             return built_in_catalog()
-        return installed(Path(self.home), tuple(self.builtin_pipelines)).catalog
+        return installed(Path(self.home), tuple(self.built_in), tuple(map(Path, self.defs_folders))).catalog
 
     def table_of(self, key: dg.AssetKey, *, users: bool = False) -> Table:
         """Return the table of an asset.

@@ -4,7 +4,7 @@ Belongs here: when tables are compacted, and what is reported. Does not belong h
 compacting (`delta/maintenance/compaction.py`), and one table's compaction (`steps/compact.py`).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Never
 
@@ -31,14 +31,12 @@ UNDER_WAY = [
 ]
 
 
-def compaction_job(settings: Settings, assets: Sequence[dg.AssetsDefinition]) -> dg.JobDefinition:
+def compaction_job(settings: Settings) -> dg.JobDefinition:
     """Build the job. A table that fails does not keep the others from being compacted.
 
-    Args:
-        settings: The platform file.
-        assets: Assets of the tables; the compaction of such a table is observed on its asset.
+    The compaction of a table that has an asset is observed on the asset.
     """
-    shown = {asset.key.to_user_string() for asset in assets}
+    shown = {stage.name for stage in settings.catalog().stages}
 
     @dg.op(
         description="Rewrites the small files of each table as few larger ones. Without any it starts no Spark.",

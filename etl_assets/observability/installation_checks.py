@@ -172,7 +172,7 @@ def check_pipelines(settings: Settings) -> Iterator[Finding]:
     if found.unlisted is not None:
         yield fail(
             PIPELINES,
-            f"{found.unlisted}: only the built-in pipelines run",
+            f"{found.unlisted}: no pipeline in there runs",
             FIX_OF_NOT_LISTED,
         )
     for file in found.broken:

@@ -125,8 +125,8 @@ class _Check:
                 fix = "give one of the two another name"
                 self.clashing[index] = [file.problem(place, message, fix) for place, message in taken.items()]
                 continue
-            pipelines[spec.name] = file.path.name
-            tables |= dict.fromkeys(table_names(spec), file.path.name)
+            pipelines[spec.name] = file.label
+            tables |= dict.fromkeys(table_names(spec), file.label)
 
     def _resolve(self, index: int, spec: PipelineSpec) -> None:
         tables = DeclaredTables(spec=spec, contract_of=self.contracts.__getitem__)

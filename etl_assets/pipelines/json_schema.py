@@ -33,6 +33,34 @@ def pipeline_schema() -> dict[str, Any]:
     }
 
 
+def hints() -> dict[str, Any]:
+    """Return the schema as hints for editors: the fields and what they mean. Any value is valid by it.
+
+    For programs that read YAML by other rules, such as Dagster, for which `on` is not a text but true.
+    """
+    return _hints(pipeline_schema())
+
+
+def _hints(schema: dict[str, Any]) -> dict[str, Any]:
+    known = {
+        key: schema[key] for key in ("$schema", "$ref", "title", "description", "default") if key in schema
+    }
+    for key in ("properties", "$defs"):
+        if key in schema:
+            known[key] = {name: _hints(each) for name, each in schema[key].items()}
+    if "items" in schema:
+        known["items"] = _hints(schema["items"])
+    if (
+        examples := schema.get("examples")
+        or schema.get("enum")
+        or ([schema["const"]] if "const" in schema else [])
+    ):
+        known["examples"] = examples
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        known["anyOf"] = [_hints(each) for each in choices]
+    return known
+
+
 def schema_text() -> str:
     """Return the schema as the text of a file."""
     return json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -47,6 +47,7 @@ class PipelineFile:
         name: The pipeline's name; of a file that does not say one, the file's name without its suffix.
         tree: The file's content, for the lines of problems that are found later.
         written: The texts of the declaration that name environment variables, by their place.
+        document: For a component of a Dagster project, the number of its YAML document in the file, from 0.
     """
 
     path: Path
@@ -55,6 +56,12 @@ class PipelineFile:
     name: str = ""
     tree: YamlTree = field(default_factory=YamlTree, repr=False, compare=False)
     written: Mapping[places.Path, str] = field(default_factory=dict, repr=False, compare=False)
+    document: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The file's name, and for a component of a Dagster project its folder's too: `ratings/defs.yaml`."""
+        return self.path.name if self.document is None else f"{self.path.parent.name}/{self.path.name}"
 
     def problem(self, path: places.Path, message: str, fix: str) -> Problem:
         """Return a problem at a place of the declaration."""
@@ -70,9 +77,9 @@ class PipelineFile:
 
         Args:
             problem: One of the file's problems.
-            path: How the file is named; by default by its name.
+            path: How the file is named; by default by its label.
         """
-        name = places.printable(path or self.path.name)
+        name = places.printable(path or self.label)
         place = ":".join(str(part) for part in (name, problem.line, problem.field) if part)
         return f"{place}: {problem.message}"
 
@@ -92,6 +99,7 @@ class PipelineFile:
             name=self.name,
             tree=self.tree,
             written=self.written,
+            document=self.document,
         )
 
 
@@ -148,6 +156,12 @@ def read_pipeline_file(
         environ: Environment variables, for references to them; by default the process's.
         within: The folder that a link must not lead out of; None if it may lead anywhere.
     """
+    content = read_content(path, within)
+    return parse_pipeline(content, path, environ) if isinstance(content, bytes) else content
+
+
+def read_content(path: Path, within: Path | None = None) -> bytes | PipelineFile:
+    """Return the content of a file, or the broken pipeline file that stands for one that cannot be read."""
     try:
         if within is not None and not path.resolve(strict=True).is_relative_to(within.resolve()):
             return _unreadable(
@@ -156,12 +170,11 @@ def read_pipeline_file(
         if not stat.S_ISREG(path.stat().st_mode):
             return _unreadable(path, "it is not a regular file", "give the name to a YAML file, or remove it")
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         return _unreadable(
             path, error.strerror or type(error).__name__, "make it readable for the platform, or remove it"
         )
-    return parse_pipeline(content, path, environ)
 
 
 def parse_pipeline(content: bytes, path: Path, environ: Mapping[str, str] | None = None) -> PipelineFile:
@@ -172,7 +185,20 @@ def parse_pipeline(content: bytes, path: Path, environ: Mapping[str, str] | None
         path: The file that it is of, which is not read.
         environ: Environment variables, for references to them; by default the process's.
     """
-    tree = read_tree(content)
+    return validated(read_tree(content), path, environ)
+
+
+def validated(
+    tree: YamlTree, path: Path, environ: Mapping[str, str] | None = None, *, document: int | None = None
+) -> PipelineFile:
+    """Validate a declaration.
+
+    Args:
+        tree: The declaration.
+        path: The file that it is of, which is not read.
+        environ: Environment variables, for references to them; by default the process's.
+        document: The number of its YAML document, for a component of a Dagster project.
+    """
     problems = list(tree.problems)
     replaced = replace_references(tree, partial(value_of, environ=environ))
     problems += replaced.problems
@@ -187,7 +213,12 @@ def parse_pipeline(content: bytes, path: Path, environ: Mapping[str, str] | None
     elif not problems:
         problems.append(_not_a_declaration(tree))
     file = PipelineFile(
-        path=path, spec=spec, name=_name(tree.value, path), tree=tree, written=replaced.written
+        path=path,
+        spec=spec,
+        name=_name(tree.value, path if document is None else path.parent),
+        tree=tree,
+        written=replaced.written,
+        document=document,
     )
     return file.with_problems(problems if spec is None else [*problems, *_column_problems(file, spec)])
 

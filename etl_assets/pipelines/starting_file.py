@@ -28,24 +28,29 @@ _EXAMPLE = (
 )
 
 
-def starting_file(name: str, sample: Sample | None, home: Path) -> str:
+def starting_file(name: str, sample: Sample | None, home: Path, *, component: Path | None = None) -> str:
     """Return the text of a valid declaration.
 
     Args:
         name: The pipeline's name.
         sample: What a file suggests; None for an example.
         home: The home folder, which paths are relative to.
+        component: The file of a Dagster project that the declaration is for, whose editors get the schema from `dg`.
 
     Raises:
         InputError: the sampled file's folder cannot be written as a pattern.
     """
-    return "\n".join([*_head(name), *_source(name, sample, home), *_columns(sample), *_table(sample)]) + "\n"
+    return (
+        "\n".join([*_head(name, component), *_source(name, sample, home), *_columns(sample), *_table(sample)])
+        + "\n"
+    )
 
 
-def _head(name: str) -> Iterator[str]:
-    yield f"# yaml-language-server: $schema={SCHEMA_FILE}"
+def _head(name: str, component: Path | None) -> Iterator[str]:
+    if component is None:
+        yield f"# yaml-language-server: $schema={SCHEMA_FILE}"
     yield "# A pipeline: the records of a source become the rows of a table. Every field is in docs/pipelines.md."
-    yield f"# What is wrong with this file: etl-assets pipelines validate {name}"
+    yield f"# What is wrong with this file: etl-assets pipelines validate {component or name}"
     yield f"name: {scalar(name)}"
     yield 'description: ""'
     yield ""

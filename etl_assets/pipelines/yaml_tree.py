@@ -10,8 +10,8 @@ Belongs here: the tree of a file from outside, within limits. Does not belong he
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -53,6 +53,18 @@ class YamlTree:
             path = path[:-1]
         return self.lines.get(path)
 
+    def below(self, key: str) -> YamlTree:
+        """Return what stands at a key of the file's mapping, as a tree of its own with the lines of the file."""
+        prefix = f"{key}."
+        return YamlTree(
+            value=self.value[key],
+            lines={path[1:]: line for path, line in self.lines.items() if path[:1] == (key,)},
+            problems=tuple(
+                replace(each, field=each.field.removeprefix(prefix) if each.field != key else "")
+                for each in self.problems
+            ),
+        )
+
 
 class _Loader(yaml.SafeLoader):
     """Composes nodes within the limits, and finds only texts: which value a text stands for is decided later."""
@@ -90,28 +102,45 @@ class _TooMuch(Exception):
 
 def read_tree(content: bytes) -> YamlTree:
     """Read the content of a file. What is wrong with it is in the tree's problems."""
+    return next(_trees(content, several=False), YamlTree())
+
+
+def read_trees(content: bytes) -> tuple[YamlTree, ...]:
+    """Read the documents of a file, which `---` separates.
+
+    Where the file is no YAML any more, the last tree has the problem; the documents before it are whole.
+    """
+    return tuple(_trees(content, several=True))
+
+
+def _trees(content: bytes, *, several: bool) -> Iterator[YamlTree]:
     if len(content) > MAX_BYTES:
-        return _broken(None, f"the file has more than {MAX_BYTES:,} bytes", "declare one pipeline in a file")
+        yield _broken(None, f"the file has more than {MAX_BYTES:,} bytes", "declare one pipeline in a file")
+        return
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        return _broken(line, f"byte {error.start + 1:,} of the file is not UTF-8", "save the file as UTF-8")
+        yield _broken(line, f"byte {error.start + 1:,} of the file is not UTF-8", "save the file as UTF-8")
+        return
     loader = None
     try:
         loader = _Loader(text)
-        node = loader.get_single_node()
-        return YamlTree() if node is None else _Values().tree(node)
+        if several:
+            while loader.check_node():
+                yield _Values().tree(loader.get_node())
+        elif (node := loader.get_single_node()) is not None:
+            yield _Values().tree(node)
     except _TooMuch as error:
-        return YamlTree(problems=(error.problem,))
+        yield YamlTree(problems=(error.problem,))
     except ReaderError as error:
-        return _broken(
+        yield _broken(
             text.count("\n", 0, int(error.position)) + 1,
             f"the file has the character U+{int(error.character):04X}, which no YAML may have",
             "remove it",
         )
     except yaml.MarkedYAMLError as error:
-        return _broken(
+        yield _broken(
             line_of(error),
             not_yaml(error),
             "correct that line: `field: value`, blocks indented by two spaces",

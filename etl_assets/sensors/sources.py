@@ -13,6 +13,7 @@ from etl_assets.follow.lease import following, found_done, left_undone
 from etl_assets.ingest.pending_plan import committed_batch
 from etl_assets.observability.pending import days_behind, source_of, watch_source
 from etl_assets.partitions import ranges
+from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.stage import Stage
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.sensors.attempts import Attempt, next_attempt
@@ -29,13 +30,16 @@ More runs would not lengthen the pause.
 """
 
 
-def source_sensors(settings: Settings, assets: Sequence[dg.AssetsDefinition]) -> list[dg.SensorDefinition]:
-    """Build a sensor for each source. Its runs materialize its pipeline, and what is made from that."""
+def source_sensors(settings: Settings, pipelines: Sequence[Pipeline]) -> list[dg.SensorDefinition]:
+    """Build a sensor for each source of some pipelines.
+
+    Its runs materialize its pipeline, and what is made from that.
+    """
     catalog = settings.catalog()
     sensors = []
-    for pipeline in catalog.pipelines:
+    for pipeline in pipelines:
         names = set(catalog.downstream_of(pipeline.names))
-        path = [each for each in assets if each.key.to_user_string() in names]
+        path = [stage.name for stage in catalog.stages if stage.name in names]
         sensors += [
             source_sensor(settings, stage, path, name=pipeline.sensor or f"{pipeline.name}_files")
             for stage in pipeline.stages
@@ -44,18 +48,16 @@ def source_sensors(settings: Settings, assets: Sequence[dg.AssetsDefinition]) ->
     return sensors
 
 
-def source_sensor(
-    settings: Settings, stage: Stage, path: list[dg.AssetsDefinition], *, name: str
-) -> dg.SensorDefinition:
+def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name: str) -> dg.SensorDefinition:
     """Build the sensor of a source.
 
     Args:
         settings: The platform file.
         stage: The stage that reads the source.
-        path: The assets its runs materialize; all their checks are evaluated.
+        path: Names of the assets its runs materialize; all their checks are evaluated.
         name: Name of the sensor.
     """
-    tables = {each.key.to_user_string() for each in path}
+    tables = set(path)
 
     @dg.sensor(
         name=name,

@@ -15,6 +15,7 @@ from etl_assets.settings.file import (
     platform_file,
 )
 from etl_assets.settings.landing import LandingSettings
+from etl_assets.settings.pipelines import PipelineSettings
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.runs import MIN_KEPT_VERSIONS, FollowSettings, RunSettings, UpkeepSettings
 from etl_assets.settings.section import Section
@@ -27,6 +28,7 @@ __all__ = [
     "HealthSettings",
     "JvmStart",
     "LandingSettings",
+    "PipelineSettings",
     "PlacementSettings",
     "RunSettings",
     "Section",

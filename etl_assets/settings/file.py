@@ -72,7 +72,7 @@ def load_installation(environ: Mapping[str, str] | None = None) -> Settings:
         settings.home / "pipelines",
         *(settings.home / each.root / "tables" for each in settings.domains),
     )
-    if not any(mark.exists() for mark in marks):
+    if not any(mark.exists() for mark in marks) and not settings.installed().files:
         raise _no_installation(settings.home, environ)
     return settings
 

@@ -9,11 +9,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from etl_assets import built_in
 from etl_assets.installed import Installed, built_in_catalog, installed
 from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.dagster_names import owner
+from etl_assets.pipelines.dagster_project import defs_folder
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain, Placement
@@ -23,6 +23,7 @@ from etl_assets.placement.probes import Watch
 from etl_assets.placement.undeclared_tables import TablesUnderRoots
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings
+from etl_assets.settings.pipelines import PipelineSettings
 from etl_assets.settings.runs import FollowSettings, RunSettings, UpkeepSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.spark import SparkSettings
@@ -44,13 +45,6 @@ class Settings(Section):
             description="owners of the assets: e-mail addresses or `team:name`",
         ),
     ] = ("team:data-platform",)
-    builtin_pipelines: Annotated[
-        tuple[str, ...],
-        Field(
-            examples=["[orders]", "[]"],
-            description="built-in pipelines that the installation runs; `[]` leaves only those that are declared in files",
-        ),
-    ] = built_in.NAMES
     domains: Annotated[
         tuple[DomainSettings, ...],
         Field(
@@ -72,15 +66,7 @@ class Settings(Section):
     spark: SparkSettings = SparkSettings()
     runs: RunSettings = RunSettings()
     follow: FollowSettings = FollowSettings()
-
-    @field_validator("builtin_pipelines")
-    @classmethod
-    def _built_in(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := [name for name in value if name not in built_in.NAMES]:
-            raise ValueError(
-                f"there is no built-in pipeline {unknown[0]!r}; there are {', '.join(built_in.NAMES)}"
-            )
-        return value
+    pipelines: PipelineSettings = PipelineSettings()
 
     @field_validator("reference")
     @classmethod
@@ -166,13 +152,21 @@ class Settings(Section):
             f"domains: {votes} votes of {whose} cannot go on while {lost}; one more voter, or a witness, would let them",
         )
 
+    @property
+    def defs_folders(self) -> tuple[Path, ...]:
+        """Defs folders of Dagster projects with pipelines, absolute."""
+        if self.pipelines.defs_folders is not None:
+            return tuple(self.home / each for each in self.pipelines.defs_folders)
+        found = defs_folder(self.home.parent)
+        return () if found is None else (found,)
+
+    def installed(self) -> Installed:
+        """Return the pipelines of the installation, and the files that declare some."""
+        return installed(self.home, self.pipelines.built_in, self.defs_folders)
+
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""
         return self.installed().catalog
-
-    def installed(self) -> Installed:
-        """Return the pipelines of the installation, and its pipeline files, also those that cannot be used."""
-        return installed(self.home, self.builtin_pipelines)
 
     def placement(self) -> Placement:
         """Return the configured failure domains and the placement policy."""

@@ -40,7 +40,7 @@ def listed(home: Home) -> dict[str, Any]:
 
 
 def test_one_pipeline_of_ones_own_and_nothing_else(tmp_path: Path):
-    home = Home(path=tmp_path / "home").begin(builtin_pipelines=[])
+    home = Home(path=tmp_path / "home").begin(pipelines={"built_in": []})
     (home.path / "incoming").mkdir()
     (home.path / "incoming" / "first.csv").write_text(RATINGS)
     succeeded(
@@ -83,7 +83,7 @@ def test_orders_can_be_left_out_later_and_taken_up_again(tmp_path: Path):
     succeeded(home.call("run"))
     before = tables(home)
 
-    home.begin(**start, builtin_pipelines=[])
+    home.begin(**start, pipelines={"built_in": []})
     home.land(NEXT_DAY, "a.jsonl", lines(event(7, NEXT_DAY)))
     assert set(listed(home)) == {"dead_letters", "replays", "effects"}
     assert "nothing to do" in home.call("run").err

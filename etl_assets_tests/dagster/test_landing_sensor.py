@@ -14,7 +14,6 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from etl_assets import tags
-from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.follow.lease import lease
 from etl_assets.placement.domain_registry import AdminState
 from etl_assets.sensors.sources import MAX_ATTEMPTS_LOOKED_AT, source_sensors
@@ -44,9 +43,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 @pytest.fixture
 def tick(settings, instance):
     """One evaluation: the answer, or the skip reason's text; the cursor goes on from tick to tick."""
-    (sensor,) = source_sensors(
-        settings, [stage_asset(stage, settings) for stage in settings.catalog().stages]
-    )
+    (sensor,) = source_sensors(settings, settings.catalog().pipelines)
     definitions = dg.Definitions(sensors=[sensor])
     cursor: list[str | None] = [None]
 

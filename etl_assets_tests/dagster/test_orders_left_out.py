@@ -31,7 +31,7 @@ OF_ORDERS = {contract.name for stage in ORDERS.stages for contract in stage.tabl
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
-    (tmp_path / "platform.yaml").write_text("builtin_pipelines: []\n")
+    (tmp_path / "platform.yaml").write_text("pipelines: {built_in: []}\n")
     (tmp_path / "pipelines").mkdir()
     return tmp_path
 
@@ -120,7 +120,7 @@ def test_the_demo_names_the_file_that_leaves_orders_out(home):
 
 
 def test_a_built_in_pipeline_that_does_not_exist_is_named(home):
-    (home / "platform.yaml").write_text("builtin_pipelines: [order]\n")
+    (home / "platform.yaml").write_text("pipelines: {built_in: [order]}\n")
     with pytest.raises(SettingsError, match="no built-in pipeline 'order'; there are orders"):
         load_settings()
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.sensors import sources
 from etl_assets.sensors.sources import source_sensors
 from etl_assets.settings import LandingSettings, Settings
@@ -43,7 +42,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def ticks(settings: Settings) -> Callable[[str], dg.SensorResult]:
     """Evaluations of a sensor by its name; the cursor goes on from tick to tick."""
-    sensors = source_sensors(settings, [stage_asset(stage, settings) for stage in settings.catalog().stages])
+    sensors = source_sensors(settings, settings.catalog().pipelines)
     definitions = dg.Definitions(sensors=sensors)
     by_name = {sensor.name: sensor for sensor in sensors}
     cursors: dict[str, str | None] = {}

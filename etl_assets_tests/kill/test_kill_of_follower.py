@@ -15,7 +15,6 @@ import dagster as dg
 import pytest
 import yaml
 
-from etl_assets.assets.stage_asset import stage_asset
 from etl_assets.failpoints import Failpoint
 from etl_assets.follow.lease import following
 from etl_assets.instance import open_instance
@@ -132,9 +131,7 @@ def reported(settings: Settings) -> int:
 
 
 def tick(settings: Settings) -> dg.SensorResult:
-    (sensor,) = source_sensors(
-        settings, [stage_asset(stage, settings) for stage in settings.catalog().stages]
-    )
+    (sensor,) = source_sensors(settings, settings.catalog().pipelines)
     with dg.DagsterInstance.ephemeral() as instance:
         context = dg.build_sensor_context(instance=instance, definitions=dg.Definitions(sensors=[sensor]))
         result = sensor(context)

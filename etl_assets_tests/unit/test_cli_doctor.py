@@ -121,7 +121,7 @@ def test_a_folder_of_pipelines_that_cannot_be_listed_is_a_failure(home):
     (home / "pipelines").write_text("")
     ((status, detail, fix),) = found(diagnosis(code=1), "pipelines")
     assert status == "fail"
-    assert detail == f"{home}/pipelines cannot be listed: Not a directory: only the built-in pipelines run"
+    assert detail == f"{home}/pipelines cannot be listed: Not a directory: no pipeline in there runs"
     assert fix.startswith("let this user read the folder")
 
 

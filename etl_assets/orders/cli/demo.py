@@ -76,11 +76,11 @@ def _expect_orders() -> None:
     from etl_assets.errors import SettingsError
     from etl_assets.settings import load_settings, platform_file
 
-    if ORDERS_NAME not in load_settings().builtin_pipelines:
+    if ORDERS_NAME not in load_settings().pipelines.built_in:
         raise SettingsError(
             f"the demo shows the orders pipeline, which {platform_file()} leaves out",
-            fix="set ETL_ASSETS_HOME to a new folder for the demo, or name `orders` in builtin_pipelines",
-            field="builtin_pipelines",
+            fix="set ETL_ASSETS_HOME to a new folder for the demo, or name `orders` in pipelines.built_in",
+            field="pipelines.built_in",
         )
 
 

@@ -1,0 +1,1 @@
+"""Pipelines of users' own Dagster projects."""
