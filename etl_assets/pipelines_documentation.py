@@ -29,7 +29,7 @@ _BLOCKS = {
         "ExpectationsTransform",
         "Expectation",
     ),
-    "table": ("TableSpec",),
+    "table": ("TableSpec", "PartitionBy"),
 }
 _TITLES = {
     "FilesSource": "`source`, type `files`",
@@ -43,6 +43,7 @@ _TITLES = {
     "ExpectationsTransform": "`transforms[]`, type `expectations`",
     "Expectation": "`rules[]` of `expectations`",
     "TableSpec": "`table`",
+    "PartitionBy": "`partition_by` of `table`",
 }
 _EXAMPLES = {
     "FilterTransform": '- {type: filter, where: "amount > 0"}',
@@ -65,6 +66,10 @@ _EXAMPLES = {
 - type: expectations
   rules:
     - {name: is_recent, condition: "updated_at > timestamp '2020-01-01'", on_violation: drop}""",
+    "PartitionBy": """\
+table:
+  keys: [supplier_id]
+  partition_by: {column: updated_at, by: month}""",
 }
 _INTRODUCTION = """\
 # Declared pipelines
@@ -218,7 +223,8 @@ def _type(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         return _values(block["enum"]) if "enum" in block else "block"
     if "anyOf" in field:
         options = [each for each in field["anyOf"] if each.get("type") != "null"]
-        return _type(options[0], definitions)
+        first, *others = (_type(each, definitions) for each in options)
+        return f"{first} or block" if "block" in others else first
     if "oneOf" in field:
         return "block"
     if "const" in field or "enum" in field:
