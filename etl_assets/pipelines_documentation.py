@@ -153,8 +153,48 @@ A field that is missing or null has no value; in CSV `null_value` has none.
 3. Of each key the table keeps one row, by `write_mode`. Its column `_offset` is that of the record it is from, and `_batch_id` the version
    of the table that wrote it.
 
+The figures of a run count records where it says `read`, `rejected` and `filtered`, and rows where it says `inserted`, `updated` and `ignored`.
+
 Running anything again, or after a kill, changes nothing. Without `sequence_by` the row that arrived last wins; with it the row with the highest
 value, and of equal ones the one that arrived last.
+
+## Branches
+
+A transform takes the rows of the one above it. With `inputs` it takes those of other transforms above, by their `name`, or of `records`, which
+are the records with their columns before any transform. The last transform makes the rows of the table. Here payments and refunds are
+treated apart and come together again:
+
+```yaml
+transforms:
+  - {name: paid, inputs: [records], type: filter, where: "kind = 'payment'"}
+  - {name: refunds, inputs: [records], type: filter, where: "kind = 'refund'"}
+  - type: map
+    name: negative
+    columns:
+      amount: {expression: "-amount", type: "decimal(18,2)"}
+  - type: expectations
+    inputs: [paid, negative]
+    rules:
+      - {name: has_order, condition: "order_id is not null", on_violation: drop}
+```
+
+- Of several inputs a transform takes all rows, with their columns by name. A column that one of them lacks is null in its rows; one that has
+  different types in two of them is a problem. A `sql` transform selects from each of several inputs by its name, for joins, and says in
+  `columns` what it makes:
+
+  ```yaml
+  - type: sql
+    inputs: [paid, refunds]
+    select: select p.*, r.amount as refunded from paid p left join refunds r on r.order_id = p.order_id
+    columns: {order_id: bigint, kind: string, amount: "decimal(18,2)", refunded: "decimal(18,2)"}
+  ```
+
+  It joins the new records with each other; other records are in tables. In its text an input hides a table of the same name.
+- Every branch leads to the last transform: one whose rows nothing takes is a problem.
+- A record may have rows on several branches. If one of them is rejected, the record is a dead letter, one however many are rejected, and
+  its other rows stay. A record is filtered if a filter leaves out a row of it, none is rejected and no row of it comes to the end: a
+  record that is left out on one branch and kept on another one is not filtered. With `append` each record may come to the end once.
+- Rows that several transforms take are computed once.
 
 ## Dead letters
 

@@ -82,12 +82,12 @@ class FilesSource(Spec):
     ] = ()
     delimiter: Annotated[
         str | None,
-        AfterValidator(_delimiter),
         Field(
             min_length=1,
             max_length=1,
             description="CSV: what separates two values; by default a comma, and in .tsv files a tab",
         ),
+        AfterValidator(_delimiter),
     ] = None
     null_value: Annotated[str, Field(description="CSV: the text that stands for no value")] = ""
     settle_seconds: Annotated[

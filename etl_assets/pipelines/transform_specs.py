@@ -43,7 +43,6 @@ class TransformSpec(Spec):
     ] = None
     inputs: Annotated[
         tuple[Name, ...],
-        AfterValidator(_inputs),
         Field(
             min_length=1,
             description=(
@@ -51,6 +50,7 @@ class TransformSpec(Spec):
                 " rows, with their columns by name. By default the rows of the transform above"
             ),
         ),
+        AfterValidator(_inputs),
     ] = ()
 
 

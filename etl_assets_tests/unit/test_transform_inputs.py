@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from etl_assets.contracts.rules import AtLeast
+from etl_assets.pipelines.resolved import resolved
+from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.transform_inputs import OF_RECORDS
 from etl_assets_tests.reference.declared_pipeline import declared, tables_of
 from etl_assets_tests.unit.test_pipeline_file import GOOD, parsed, together
@@ -129,3 +131,15 @@ def test_many_diamonds_are_looked_at_once_each():
             },
         ]
     assert len(tables_of(declared(transforms=transforms)).table.columns) == 6
+
+
+def test_show_names_the_inputs_and_is_a_declaration_again():
+    file = parsed(file_of(A, B, END, 'type: filter, where: "true"'))
+    shown = resolved(file, lambda name: pytest.fail(name))["declaration"]
+    assert [each.get("inputs") for each in shown["transforms"]] == [
+        ["records"],
+        ["records"],
+        ["a", "b"],
+        None,
+    ]
+    assert PipelineSpec.model_validate(shown) == file.spec
