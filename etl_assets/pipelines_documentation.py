@@ -192,8 +192,9 @@ transforms:
   It joins the new records with each other; other records are in tables. In its text an input hides a table of the same name.
 - Every branch leads to the last transform: one whose rows nothing takes is a problem.
 - A record may have rows on several branches. If one of them is rejected, the record is a dead letter, one however many are rejected, and
-  its other rows stay. A record is filtered if a filter leaves out a row of it, none is rejected and no row of it comes to the end: a
-  record that is left out on one branch and kept on another one is not filtered. With `append` each record may come to the end once.
+  its other rows stay. A record is filtered if a filter leaves out a row of it and nothing else becomes of it. One that is left out on
+  one branch and kept on another one is not filtered, nor is one that `sql` takes on another one, as the other side of a join. With
+  `append` each record may have one row at the end.
 - Rows that several transforms take are computed once.
 
 ## Dead letters

@@ -156,7 +156,7 @@ class _Load:
     def run(self) -> StepReport:
         """Stage, then commit the rejects, then the rows."""
         # 1. Stage every row, with its reason to be rejected. Nothing is written if an expectation fails.
-        stages = self._stage()
+        stages, read_from = self._stage()
         failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
         last = stages[-1]
         self._expect_one_row_per_record(last)
@@ -172,7 +172,7 @@ class _Load:
             self._commit_rejects(stages)
         # 4. Commit the rows.
         done = self._commit_rows(last, base)
-        refused, filtered = self._records_without_rows(stages)
+        refused, filtered = self._records_without_rows(stages, read_from)
         counts = Counter(
             {
                 READ: stages[0].figures[READ],
@@ -192,7 +192,8 @@ class _Load:
             notes=tuple(self._warnings(stages)),
         )
 
-    def _stage(self) -> list[_Staged]:
+    def _stage(self) -> tuple[list[_Staged], tuple[frozenset[int], ...]]:
+        """Return the stages, and for each those whose rows its rows are made from."""
         from pyspark.sql import functions as F
 
         spark, spec = self.context.spark, self.tables.spec
@@ -210,9 +211,10 @@ class _Load:
                 stages.append(self._staged(rows, len(stages)))
                 return stages[-1].rows.frame
 
-            rows = apply_all(transforms, rows, stage)
-            stages.append(self._staged(judged_rows(rows, self.tables), len(stages), is_last=True))
-        return stages
+            applied = apply_all(transforms, rows, stage)
+            last = judged_rows(applied.rows, self.tables)
+            stages.append(self._staged(last, len(stages), is_last=True))
+        return stages, applied.read_from
 
     def _staged(self, rows: DataFrame, number: int, *, is_last: bool = False) -> _Staged:
         """Stage rows, count them, and fail if an expectation says so."""
@@ -244,11 +246,13 @@ class _Load:
         self._fail_if_declared(done)
         return done
 
-    def _records_without_rows(self, stages: Sequence[_Staged]) -> tuple[int, int]:
+    def _records_without_rows(
+        self, stages: Sequence[_Staged], read_from: Sequence[frozenset[int]]
+    ) -> tuple[int, int]:
         """Return the numbers of rejected and of filtered records."""
         refused, filtered = (sum(stage.figures[name] for stage in stages) for name in (REFUSED, FILTERED))
         if self._may_repeat_records and refused + filtered:
-            return count_records([stage.rows.frame for stage in stages])
+            return count_records([stage.rows.frame for stage in stages], read_from)
         return refused, filtered
 
     def _fail_if_declared(self, stage: _Staged) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -24,10 +26,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """The rows after the last transform.
+
+    Attributes:
+        rows: The rows, which are to be staged as the last stage.
+        read_from: For each stage, in their order, the stages whose rows its rows are made from.
+    """
+
+    rows: DataFrame
+    read_from: tuple[frozenset[int], ...]
+
+
 def apply_all(
     transforms: DeclaredTransforms, records: DataFrame, stage: Callable[[DataFrame], DataFrame]
-) -> DataFrame:
-    """Return the rows after the last transform.
+) -> Applied:
+    """Apply all transforms to the records.
 
     Args:
         transforms: The transforms, in a session.
@@ -36,14 +51,20 @@ def apply_all(
     """
     inputs = transforms.tables.inputs
     takers = Counter(chain.from_iterable(inputs))
-    rows, staged = {OF_RECORDS: records}, set()
+    rows, stages_of = {OF_RECORDS: records}, {OF_RECORDS: frozenset[int]()}
+    staged: set[int] = set()
+    read_from: list[frozenset[int]] = []
     for index, sources in enumerate(inputs):
         for source in sources:
             if source not in staged and (takers[source] > 1 or not transforms.by_row(index)):
                 rows[source] = _going_on(transforms, source, stage(rows[source]))
                 staged.add(source)
+                read_from.append(stages_of[source])
+                stages_of[source] = frozenset({len(read_from) - 1})
         rows[index] = transforms.apply(index, *(rows[source] for source in sources))
-    return rows[len(inputs) - 1]
+        stages_of[index] = frozenset().union(*(stages_of[source] for source in sources))
+    last = len(inputs) - 1
+    return Applied(rows=rows[last], read_from=(*read_from, stages_of[last]))
 
 
 def _going_on(transforms: DeclaredTransforms, source: int, rows: DataFrame) -> DataFrame:
@@ -51,32 +72,47 @@ def _going_on(transforms: DeclaredTransforms, source: int, rows: DataFrame) -> D
     return rows.where(GOES_ON).select(*names, OFFSET, REASON, ERROR, LEFT_OUT)
 
 
-def count_records(stages: Sequence[DataFrame]) -> tuple[int, int]:
+def count_records(stages: Sequence[DataFrame], read_from: Sequence[frozenset[int]]) -> tuple[int, int]:
     """Return how many records are rejected, and how many are filtered, where a record may have several rows.
 
-    A record is rejected if one of its rows is. It is filtered if a filter left out a row of it, no row is
-    rejected, and no row reaches the end.
+    A record is rejected if one of its rows is. It is filtered if a filter left out a row of it, and nothing
+    else becomes of it: no row is rejected, reaches the end, or ends in a transform of type sql or python.
 
     Args:
         stages: The rows of each stage; those of the last one reach the end.
+        read_from: For each stage, those whose rows its rows are made from.
     """
     from pyspark.sql import functions as F
 
-    verdicts = None
-    for number, rows in enumerate(stages, 1):
-        found = rows.select(
+    found = [
+        rows.select(
             OFFSET,
+            F.lit(number).alias("stage"),
+            F.when(F.expr(GOES_ON), F.lit(number)).alias("went_on"),
             F.col(REASON).isNotNull().alias("rejected"),
             F.col(LEFT_OUT).alias("left_out"),
-            (F.expr(GOES_ON) if number == len(stages) else F.lit(False)).alias("kept"),
         )
-        verdicts = found if verdicts is None else verdicts.unionByName(found)
-    assert verdicts is not None
-    of_each = verdicts.groupBy(OFFSET).agg(
-        *(F.max(name).alias(name) for name in ("rejected", "left_out", "kept"))
+        for number, rows in enumerate(stages)
+    ]
+    of_each = (
+        reduce(lambda one, other: one.unionByName(other), found)
+        .groupBy(OFFSET)
+        .agg(
+            *(F.collect_set(name).alias(name) for name in ("stage", "went_on")),
+            *(F.max(name).alias(name) for name in ("rejected", "left_out")),
+        )
     )
+    ended = " OR ".join(_ended(number, read_from) for number in range(len(stages)))
     counted = of_each.agg(
         F.count_if("rejected").alias("rejected"),
-        F.count_if(F.expr("left_out AND NOT rejected AND NOT kept")).alias("filtered"),
+        F.count_if(F.expr(f"left_out AND NOT rejected AND NOT ({ended})")).alias("filtered"),
     ).collect()[0]
     return counted["rejected"], counted["filtered"]
+
+
+def _ended(stage: int, read_from: Sequence[frozenset[int]]) -> str:
+    """Return SQL for whether a record had rows that went on from a stage, and has none in those after it."""
+    after = [number for number, stages in enumerate(read_from) if stage in stages]
+    numbers = ", ".join(map(str, after))
+    is_gone = f" AND NOT arrays_overlap(stage, array({numbers}))" if after else ""
+    return f"(array_contains(went_on, {stage}){is_gone})"

@@ -142,4 +142,6 @@ def test_show_names_the_inputs_and_is_a_declaration_again():
         ["a", "b"],
         None,
     ]
-    assert PipelineSpec.model_validate(shown) == file.spec
+    again = PipelineSpec.model_validate(shown)
+    assert file.spec is not None
+    assert tables_of(again).inputs == tables_of(file.spec).inputs
