@@ -153,7 +153,7 @@ A field that is missing or null has no value; in CSV `null_value` has none.
 3. Of each key the table keeps one row, by `write_mode`. Its column `_offset` is that of the record it is from, and `_batch_id` the version
    of the table that wrote it.
 
-The figures of a run count records where it says `read`, `rejected` and `filtered`, and rows where it says `inserted`, `updated` and `ignored`.
+Of the figures of a run, `read`, `rejected` and `filtered` count records, and `inserted`, `updated` and `ignored` rows.
 
 Running anything again, or after a kill, changes nothing. Without `sequence_by` the row that arrived last wins; with it the row with the highest
 value, and of equal ones the one that arrived last.
@@ -166,8 +166,8 @@ treated apart and come together again:
 
 ```yaml
 transforms:
-  - {name: paid, inputs: [records], type: filter, where: "kind = 'payment'"}
-  - {name: refunds, inputs: [records], type: filter, where: "kind = 'refund'"}
+  - {type: filter, name: paid, inputs: [records], where: "kind = 'payment'"}
+  - {type: filter, name: refunds, inputs: [records], where: "kind = 'refund'"}
   - type: map
     name: negative
     columns:
@@ -189,7 +189,7 @@ transforms:
     columns: {order_id: bigint, kind: string, amount: "decimal(18,2)", refunded: "decimal(18,2)"}
   ```
 
-  It joins the new records with each other; other records are in tables. In its text an input hides a table of the same name.
+  It joins new records with new records; earlier ones are in tables. In its text an input hides a table of the same name.
 - Every branch leads to the last transform: one whose rows nothing takes is a problem.
 - A record may have rows on several branches. If one of them is rejected, the record is a dead letter, one however many are rejected, and
   its other rows stay. A record is filtered if a filter leaves out a row of it and nothing else becomes of it. One that is left out on

@@ -1,7 +1,7 @@
 """The transforms of a declared pipeline from the records to the last rows, where rows branch and come together.
 
 Rows are staged where more than one transform takes them, and before each transform that sees all rows (`sql`,
-`python`): once, whoever takes them. What is rejected or left out until then stays behind in the staged files,
+`python`): once, however many take them. What is rejected or left out until then stays behind in the staged files,
 with the marks of expectations; only the rows that go on are taken from there. So each verdict on a row is in
 the files of one stage.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import pytest
 
+from etl_assets import pipelines_documentation
 from etl_assets.contracts.rules import AtLeast
 from etl_assets.pipelines.resolved import resolved
 from etl_assets.pipelines.spec import PipelineSpec
@@ -145,3 +147,16 @@ def test_show_names_the_inputs_and_is_a_declaration_again():
     again = PipelineSpec.model_validate(shown)
     assert file.spec is not None
     assert tables_of(again).inputs == tables_of(file.spec).inputs
+
+
+@pytest.mark.parametrize("part", ["  - {type: filter, name: paid", "  - type: sql\n    inputs"])
+def test_the_examples_of_the_page_are_good(part):
+    """The union by itself, and the join in place of its last transform."""
+    page = pipelines_documentation.render()
+    union = page[page.index("transforms:\n  - {type: filter, name: paid") :].partition("```")[0]
+    if part not in union:
+        join = page[page.index(part) :].partition("```")[0]
+        union = union[: union.index("  - type: map")] + textwrap.indent(textwrap.dedent(join), "  ")
+    columns = "  order_id: bigint\n  kind: string\n  amount: decimal(18,2)\n"
+    text = GOOD.replace("  number: bigint\n", columns).replace("keys: [number]", "keys: [order_id]") + union
+    assert together(suppliers=text) == {"suppliers": []}
