@@ -40,14 +40,22 @@ _FORMS = {TimeUnit.HOUR: "2026-01-31T05", TimeUnit.DAY: "2026-01-31", TimeUnit.M
 
 
 class PartitionBy(Spec):
-    """The column by which files are laid out. With `by`, a column that the table has besides.
+    """The column by which files are laid out; with `by`, the hour, day or month of a time.
 
-    Its name is `<column>_<by>`, such as `ordered_at_hour`. It is null where the time is. A query that compares
-    it reads only the files of these hours, days or months.
+    The table has it as another column, `<column>_<by>`, such as `ordered_at_hour`. It is null where the time is. A
+    query that compares it reads only the files of these hours, days or months. A row whose time changes moves.
     """
 
     column: Annotated[Name, Field(description="a column of the table")]
-    by: Annotated[TimeUnit | None, Field(description="the part of a time that counts, in UTC")] = None
+    by: Annotated[
+        TimeUnit | None,
+        Field(
+            description=(
+                "the part of a time in UTC: `hour` is a text such as `2026-01-31T05`, `day` a date, `month` a text such as"
+                " `2026-01`; without it the column itself lays out the files"
+            )
+        ),
+    ] = None
 
     @property
     def name(self) -> str:
