@@ -300,3 +300,9 @@ def test_a_source_that_was_made_again_is_read_from_its_beginning(people):
     people.accept([person("b")])
     assert figures(people.load()) == {"read": 1, "inserted": 1}
     assert ages(people) == {"a": 1, "b": 30}
+
+
+def test_a_row_without_a_value_to_order_by_is_older_than_any(people):
+    people.accept([person("a", 1), person("a", 2, None), person("b", 3, None), person("b", 4, None)])
+    people.load()
+    assert ages(people) == {"a": 1, "b": 4}
