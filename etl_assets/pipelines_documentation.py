@@ -29,7 +29,7 @@ _BLOCKS = {
         "ExpectationsTransform",
         "Expectation",
     ),
-    "table": ("TableSpec",),
+    "table": ("TableSpec", "PartitionBy"),
 }
 _TITLES = {
     "FilesSource": "`source`, type `files`",
@@ -43,6 +43,7 @@ _TITLES = {
     "ExpectationsTransform": "`transforms[]`, type `expectations`",
     "Expectation": "`rules[]` of `expectations`",
     "TableSpec": "`table`",
+    "PartitionBy": "`partition_by` of `table`",
 }
 _EXAMPLES = {
     "FilterTransform": '- {type: filter, where: "amount > 0"}',
@@ -65,6 +66,10 @@ _EXAMPLES = {
 - type: expectations
   rules:
     - {name: is_recent, condition: "updated_at > timestamp '2020-01-01'", on_violation: drop}""",
+    "PartitionBy": """\
+table:
+  keys: [supplier_id]
+  partition_by: {column: updated_at, by: month}""",
 }
 _INTRODUCTION = """\
 # Declared pipelines
@@ -149,8 +154,49 @@ A field that is missing or null has no value; in CSV `null_value` has none.
 3. Of each key the table keeps one row, by `write_mode`. Its column `_offset` is that of the record it is from, and `_batch_id` the version
    of the table that wrote it.
 
+Of the figures of a run, `read`, `rejected` and `filtered` count records, and `inserted`, `updated` and `ignored` rows.
+
 Running anything again, or after a kill, changes nothing. Without `sequence_by` the row that arrived last wins; with it the row with the highest
 value, and of equal ones the one that arrived last.
+
+## Branches
+
+A transform takes the rows of the one above it. With `inputs` it takes those of other transforms above, by their `name`, or of `records`, which
+are the records with their columns before any transform. The last transform makes the rows of the table. Here payments and refunds are
+treated apart and come together again:
+
+```yaml
+transforms:
+  - {type: filter, name: paid, inputs: [records], where: "kind = 'payment'"}
+  - {type: filter, name: refunds, inputs: [records], where: "kind = 'refund'"}
+  - type: map
+    name: negative
+    columns:
+      amount: {expression: "-amount", type: "decimal(18,2)"}
+  - type: expectations
+    inputs: [paid, negative]
+    rules:
+      - {name: has_order, condition: "order_id is not null", on_violation: drop}
+```
+
+- Of several inputs a transform takes all rows, with their columns by name. A column that one of them lacks is null in its rows; one that has
+  different types in two of them is a problem. A `sql` transform selects from each of several inputs by its name, for joins, and says in
+  `columns` what it makes:
+
+  ```yaml
+  - type: sql
+    inputs: [paid, refunds]
+    select: select p.*, r.amount as refunded from paid p left join refunds r on r.order_id = p.order_id
+    columns: {order_id: bigint, kind: string, amount: "decimal(18,2)", refunded: "decimal(18,2)"}
+  ```
+
+  It joins new records with new records; earlier ones are in tables. In its text an input hides a table of the same name.
+- Every branch leads to the last transform: one whose rows nothing takes is a problem.
+- A record may have rows on several branches. If one of them is rejected, the record is a dead letter, one however many are rejected, and
+  its other rows stay. A record is filtered if a filter leaves out a row of it and nothing else becomes of it. One that is left out on
+  one branch and kept on another one is not filtered, nor is one that `sql` takes on another one, as the other side of a join. With
+  `append` each record may have one row at the end.
+- Rows that several transforms take are computed once.
 
 ## Dead letters
 
@@ -219,7 +265,8 @@ def _type(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         return _values(block["enum"]) if "enum" in block else "block"
     if "anyOf" in field:
         options = [each for each in field["anyOf"] if each.get("type") != "null"]
-        return _type(options[0], definitions)
+        first, *others = (_type(each, definitions) for each in options)
+        return f"{first} or block" if "block" in others else first
     if "oneOf" in field:
         return "block"
     if "const" in field or "enum" in field:

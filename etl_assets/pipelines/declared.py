@@ -6,7 +6,7 @@ declaration (`spec.py`), its file (`pipeline_file.py`), and what the stages do w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -26,7 +26,9 @@ from etl_assets.contracts.tables.exceptions import exceptions_of
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, label, position
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.errors import ContractError
+from etl_assets.pipelines.partition_by import time_column
 from etl_assets.pipelines.spec import ColumnSpec, PipelineSpec
+from etl_assets.pipelines.transform_inputs import OF_RECORDS, inputs_of, label_of, united_columns
 from etl_assets.pipelines.transform_specs import (
     LookupTransform,
     MapTransform,
@@ -106,22 +108,45 @@ class DeclaredTables:
         """The columns as they are taken from the records, with their rules."""
         return tuple(self._column(name, column) for name, column in self.spec.columns.items())
 
-    def columns_at(self, transform: int) -> tuple[Column, ...]:
-        """Return the columns before a transform, by its index; after the last one for their number."""
-        columns = self.parsed_columns
-        for index, each in enumerate(self.spec.transforms[:transform]):
-            columns = self._after(each, columns, f"transforms.{index}")
-        return columns
+    @cached_property
+    def inputs(self) -> tuple[tuple[int, ...], ...]:
+        """The positions of the transforms whose rows each transform takes; `OF_RECORDS` for the records."""
+        return inputs_of(self.spec.transforms)
+
+    def columns_before(self, transform: int) -> tuple[Column, ...]:
+        """Return the columns that a transform gets, by its position: of several inputs, all of them."""
+        return self._before(transform, self._columns)
+
+    def columns_after(self, transform: int) -> tuple[Column, ...]:
+        """Return the columns after a transform, by its position; `OF_RECORDS` for those of the records."""
+        return self._columns[transform]
+
+    @cached_property
+    def _columns(self) -> dict[int, tuple[Column, ...]]:
+        """The columns after each transform, by its position."""
+        found = {OF_RECORDS: self.parsed_columns}
+        for index, each in enumerate(self.spec.transforms):
+            found[index] = self._after(each, self._before(index, found), f"transforms.{index}")
+        return found
+
+    def _before(self, transform: int, after: Mapping[int, tuple[Column, ...]]) -> tuple[Column, ...]:
+        sources = self.inputs[transform]
+        if len(sources) == 1:
+            return after[sources[0]]
+        labelled = [(label_of(self.spec.transforms, source), after[source]) for source in sources]
+        return united_columns(labelled, f"transforms.{transform}")
 
     @cached_property
     def table(self) -> TableContract:
         """The pipeline's table."""
         spec = self.spec.table
-        columns = self.columns_at(len(self.spec.transforms))
+        columns = self.columns_after(len(self.spec.transforms) - 1)
         names = [column.name for column in columns]
         for place, wanted in self._named():
             if wanted not in names:
                 raise _wrong(place, f"there is no column {wanted!r}", f"use one of {', '.join(names)}")
+        laid_out_by = spec.partition_by
+        time = None if laid_out_by is None else time_column(laid_out_by, columns)
         keys = spec.keys or (OFFSET,)
         is_append = spec.write_mode is WriteMode.APPEND
         return TableContract(
@@ -129,6 +154,7 @@ class DeclaredTables:
             description=spec.description or self.spec.description or f"The table of {self.spec.name}.",
             columns=(
                 *(_required(column) if column.name in keys else column for column in columns),
+                *(() if time is None else (time,)),
                 position(
                     OFFSET,
                     "Offset of the record that the row is from.",
@@ -138,7 +164,7 @@ class DeclaredTables:
             ),
             merge_key=keys,
             ordering=None if is_append else spec.sequence_by or OFFSET,
-            delta_partition=() if spec.partition_by is None else (spec.partition_by,),
+            delta_partition=() if laid_out_by is None else (laid_out_by.name,),
             append_only=is_append,
         )
 
@@ -146,12 +172,10 @@ class DeclaredTables:
         """Yield the columns that the table's block names, with their places."""
         spec = self.spec.table
         yield from ((f"table.keys.{index}", name) for index, name in enumerate(spec.keys))
-        for place, name in (
-            ("table.sequence_by", spec.sequence_by),
-            ("table.partition_by", spec.partition_by),
-        ):
-            if name is not None:
-                yield place, name
+        if spec.sequence_by is not None:
+            yield "table.sequence_by", spec.sequence_by
+        if spec.partition_by is not None:
+            yield ".".join(("table", *spec.partition_by.place)), spec.partition_by.column
 
     def _column(self, name: str, column: ColumnSpec) -> Column:
         place = f"columns.{name}"

@@ -25,6 +25,9 @@ def pipeline_schema() -> dict[str, Any]:
     columns = schema["properties"]["columns"]["patternProperties"]
     for pattern, block in columns.items():
         columns[pattern] = {"anyOf": [{**of_type, "description": "the type of the column"}, block]}
+    laid_out_by = definitions["TableSpec"]["properties"]["partition_by"]
+    name = {**definitions["PartitionBy"]["properties"]["column"], "description": "the column"}
+    laid_out_by["anyOf"] = [name, *laid_out_by["anyOf"]]
     return {
         "$schema": _DRAFT,
         "title": "Pipeline of etl-assets",

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from etl_assets.pipelines.problem import Problem, dotted, near
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.spec_fields import NAME_PATTERN
 from etl_assets.pipelines.spec_problems import spec_problems
+from etl_assets.pipelines.transform_inputs import OF_RECORDS, input_problems, inputs_of
 from etl_assets.pipelines.yaml_tree import MAX_BYTES, YamlTree, read_tree
 
 SUFFIXES = (".yaml", ".yml")
@@ -230,29 +231,37 @@ def _column_problems(file: PipelineFile, spec: PipelineSpec) -> Iterator[Problem
             error = _column_error(spec.model_copy(update={"columns": {name: column}}))
             if error is not None:
                 yield file.contract_problem(error)
-    known = [*spec.columns]
-    for index, transform in enumerate(spec.transforms):
-        if transform.type == "lookup":
-            for mine in transform.on:
-                if mine not in known:
-                    yield file.problem(
-                        ("transforms", index, "on", mine),
-                        f"there is no column `{mine}`",
-                        f"{near(mine, known)}columns here: {', '.join(known)}",
-                    )
-        known = _names_after(transform, known)
+    if wrong := [*input_problems(spec.transforms)]:
+        yield from (file.problem(*each) for each in wrong)
+        return
+    names = _names_at(spec)
+    yield from _lookup_problems(file, spec, names)
+    known = names[-1][1] if names else [*spec.columns]
+    laid_out_by = spec.table.partition_by
     wanted: dict[places.Path, str | None] = {
         ("table", "keys", index): name for index, name in enumerate(spec.table.keys)
     }
-    wanted |= {
-        ("table", "sequence_by"): spec.table.sequence_by,
-        ("table", "partition_by"): spec.table.partition_by,
-    }
+    wanted["table", "sequence_by"] = spec.table.sequence_by
+    if laid_out_by is not None:
+        wanted["table", *laid_out_by.place] = laid_out_by.column
     for place, name in wanted.items():
         if name is not None and name not in known:
             yield file.problem(
                 place, f"there is no column `{name}`", f"{near(name, known)}columns: {', '.join(known)}"
             )
+
+
+def _lookup_problems(
+    file: PipelineFile, spec: PipelineSpec, names: Sequence[tuple[list[str], list[str]]]
+) -> Iterator[Problem]:
+    for index, (transform, (known, _)) in enumerate(zip(spec.transforms, names, strict=True)):
+        for mine in transform.on if transform.type == "lookup" else ():
+            if mine not in known:
+                yield file.problem(
+                    ("transforms", index, "on", mine),
+                    f"there is no column `{mine}`",
+                    f"{near(mine, known)}columns here: {', '.join(known)}",
+                )
 
 
 def _column_error(spec: PipelineSpec) -> ContractError | None:
@@ -261,6 +270,19 @@ def _column_error(spec: PipelineSpec) -> ContractError | None:
     except ContractError as error:
         return error
     return None
+
+
+def _names_at(spec: PipelineSpec) -> list[tuple[list[str], list[str]]]:
+    """Return the names of the columns before and after each transform."""
+    after = {OF_RECORDS: [*spec.columns]}
+    found = []
+    for index, (transform, sources) in enumerate(
+        zip(spec.transforms, inputs_of(spec.transforms), strict=True)
+    ):
+        before = [*dict.fromkeys(name for source in sources for name in after[source])]
+        after[index] = _names_after(transform, before)
+        found.append((before, after[index]))
+    return found
 
 
 def _names_after(transform: Any, names: list[str]) -> list[str]:

@@ -6,12 +6,14 @@ them, so that no value of one is shown.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etl_assets.contracts.columns import TableContract
 from etl_assets.pipelines.declared import ContractOf, DeclaredTables
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path
+from etl_assets.pipelines.transform_specs import RECORDS
 
 
 def resolved(file: PipelineFile, contract_of: ContractOf) -> dict[str, Any]:
@@ -25,6 +27,7 @@ def resolved(file: PipelineFile, contract_of: ContractOf) -> dict[str, Any]:
     declaration["table"]["name"] = spec.table_name
     for column in declaration["columns"].values():
         column["type"] = column["type"].lower()
+    declaration["transforms"] = _with_inputs(declaration["transforms"])
     tables = DeclaredTables(spec=spec, contract_of=contract_of)
     return {
         "declaration": declaration,
@@ -32,6 +35,18 @@ def resolved(file: PipelineFile, contract_of: ContractOf) -> dict[str, Any]:
             _table(each) for each in (tables.source, tables.source_rejects, tables.table, tables.rejects)
         ],
     }
+
+
+def _with_inputs(transforms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return transforms that name their inputs, but for those that take the rows of one without a name."""
+    names = [RECORDS, *(each["name"] for each in transforms)]
+    shown = []
+    for above, each in zip(names[:-1], transforms, strict=True):
+        inputs = each["inputs"] or [above]
+        shown.append({name: value for name, value in each.items() if name != "inputs"})
+        if inputs != [None]:
+            shown[-1]["inputs"] = inputs
+    return shown
 
 
 def _put(value: Any, path: Path, text: str) -> None:

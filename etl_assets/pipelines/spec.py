@@ -21,6 +21,7 @@ from etl_assets.contracts.columns import PARTITION_DATE
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
+from etl_assets.pipelines.partition_by import PartitionByOrName
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, TypeName
 from etl_assets.pipelines.transform_specs import Transform
 
@@ -81,12 +82,12 @@ class FilesSource(Spec):
     ] = ()
     delimiter: Annotated[
         str | None,
-        AfterValidator(_delimiter),
         Field(
             min_length=1,
             max_length=1,
             description="CSV: what separates two values; by default a comma, and in .tsv files a tab",
         ),
+        AfterValidator(_delimiter),
     ] = None
     null_value: Annotated[str, Field(description="CSV: the text that stands for no value")] = ""
     settle_seconds: Annotated[
@@ -179,7 +180,10 @@ class TableSpec(Spec):
         Name | None,
         Field(description="column whose higher value is the newer row; by default the order of arrival"),
     ] = None
-    partition_by: Annotated[Name | None, Field(description="column by which files are laid out")] = None
+    partition_by: Annotated[
+        PartitionByOrName,
+        Field(description="column by which files are laid out, or the hour, day or month of one"),
+    ] = None
 
     @model_validator(mode="after")
     def _keys_go_with_the_mode(self) -> TableSpec:
@@ -191,7 +195,7 @@ class TableSpec(Spec):
             raise ValueError("write_mode insert keeps the first row to arrive, and takes no sequence_by")
         if len(set(self.keys)) < len(self.keys):
             raise ValueError("a column stands twice in keys")
-        if self.partition_by == PARTITION_DATE:
+        if self.partition_by is not None and self.partition_by.name == PARTITION_DATE:
             raise ValueError(
                 f"partition_by {PARTITION_DATE} is for tables that the platform lays out by day of arrival; "
                 "give the column another name"
@@ -217,7 +221,10 @@ class PipelineSpec(Spec):
     ] = ()
     source: Source
     columns: Columns
-    transforms: Annotated[tuple[Transform, ...], Field(description="applied in this order")] = ()
+    transforms: Annotated[
+        tuple[Transform, ...],
+        Field(description="applied in this order; the rows of the last one are those of the table"),
+    ] = ()
     table: TableSpec
 
     @property

@@ -9,14 +9,52 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     model_validator,
 )
 
 from etl_assets.pipelines.spec_fields import Name, OutputColumns, Spec, SqlText, TypeName
 
+RECORDS = "records"
+"""What `inputs` calls the records with their columns, before any transform."""
+_RESERVED = {RECORDS: "the records before any transform", "input": "the rows that a `sql` transform takes"}
 
-class FilterTransform(Spec):
+
+def _name(value: str) -> str:
+    if value in _RESERVED:
+        raise ValueError(f"it stands for {_RESERVED[value]}; use another name")
+    return value
+
+
+def _inputs(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(value)) < len(value):
+        raise ValueError("an input stands twice; name each once")
+    return value
+
+
+class TransformSpec(Spec):
+    """What every transform has."""
+
+    type: str
+    name: Annotated[
+        Annotated[Name, AfterValidator(_name)] | None,
+        Field(description="what `inputs` of later transforms call its rows"),
+    ] = None
+    inputs: Annotated[
+        tuple[Name, ...],
+        Field(
+            min_length=1,
+            description=(
+                "names of earlier transforms whose rows it takes, or `records` for those before any transform; of several all"
+                " rows, with their columns by name. By default the rows of the transform above"
+            ),
+        ),
+        AfterValidator(_inputs),
+    ] = ()
+
+
+class FilterTransform(TransformSpec):
     """Keep the rows for which a condition is true. The others are left out, and are no dead letters."""
 
     type: Literal["filter"]
@@ -31,7 +69,7 @@ class MappedColumn(Spec):
     description: str = ""
 
 
-class MapTransform(Spec):
+class MapTransform(TransformSpec):
     """Add columns, or replace some. All expressions see the columns as they were before."""
 
     type: Literal["map"]
@@ -41,18 +79,27 @@ class MapTransform(Spec):
     ]
 
 
-class SqlTransform(Spec):
+class SqlTransform(TransformSpec):
     """Select from `input`, the rows so far, and from other tables by their names.
 
-    Rows that keep `_offset` can still become dead letters; `select *` keeps it.
+    Several `inputs` are tables of their names, in place of `input`. Rows that keep `_offset` can still become
+    dead letters; `select *` keeps it.
     """
 
     type: Literal["sql"]
     select: SqlText
     columns: OutputColumns = None
 
+    @model_validator(mode="after")
+    def _columns_of_several_inputs(self) -> SqlTransform:
+        if len(self.inputs) > 1 and self.columns is None:
+            raise ValueError(
+                "a `sql` transform of several inputs needs `columns`; write the columns of its result, `name: type`"
+            )
+        return self
 
-class PythonTransform(Spec):
+
+class PythonTransform(TransformSpec):
     """Call a Python function: DataFrame to DataFrame, or with `batches` RecordBatch to RecordBatch."""
 
     type: Literal["python"]
@@ -68,7 +115,7 @@ class PythonTransform(Spec):
     columns: OutputColumns = None
 
 
-class LookupTransform(Spec):
+class LookupTransform(TransformSpec):
     """Add columns of a table with reference data. A row without a match has null there."""
 
     type: Literal["lookup"]
@@ -104,7 +151,7 @@ class Expectation(Spec):
     on_violation: OnViolation = OnViolation.WARN
 
 
-class ExpectationsTransform(Spec):
+class ExpectationsTransform(TransformSpec):
     """Check conditions on the rows so far."""
 
     type: Literal["expectations"]

@@ -45,7 +45,8 @@ def check_transforms(
 def _findings(transforms: DeclaredTransforms, tables: DeclaredTables) -> Iterator[Finding]:
     for index in range(len(tables.spec.transforms)):
         try:
-            made = transforms.apply(index, no_rows(transforms.spark, tables.columns_at(index)))
+            frames = (no_rows(transforms.spark, tables.columns_after(each)) for each in tables.inputs[index])
+            made = transforms.apply(index, *frames)
             _ = made.schema
         except EtlAssetsError as error:
             yield str(error.fields.get("field") or f"transforms.{index}"), error.message, error.fix

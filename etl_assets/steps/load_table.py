@@ -4,7 +4,7 @@ Records that have no value a column requires, or break a rule, become exceptions
 cursor for all its days.
 
 The step reads records once: it stages every row as Parquet before each transform that sees all rows (`sql`,
-`python`), and at the end. What was rejected on the way is in the staged files too. Rejects are committed
+`python`) or that several transforms take, and at the end. What was rejected on the way is in the staged files too. Rejects are committed
 before the rows.
 """
 
@@ -46,9 +46,11 @@ from etl_assets.steps.step import (
     staging_folder,
 )
 from etl_assets.transforms.analysis import place_of
+from etl_assets.transforms.branches import apply_all, count_records
 from etl_assets.transforms.declared_transforms import GOES_ON, LEFT_OUT, DeclaredTransforms, unmet
 from etl_assets.transforms.exceptions import rejected_records
 from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
+from etl_assets.transforms.time_partition import with_time_partition
 from etl_assets.transforms.typed_records import ERROR, REASON, RecordColumn, typed_records
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from etl_assets.delta.table import Snapshot, Table
 
 FILTERED = "filtered"
-"""Rows that a filter left out."""
+"""Records that a filter left out, and no branch kept."""
 _BOUNDED = ("STRING", "INT", "BIGINT")
 """Types of a key whose range tells which files may hold it."""
 
@@ -155,7 +157,7 @@ class _Load:
     def run(self) -> StepReport:
         """Stage, then commit the rejects, then the rows."""
         # 1. Stage every row, with its reason to be rejected. Nothing is written if an expectation fails.
-        stages = self._stage()
+        stages, read_from = self._stage()
         failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
         last = stages[-1]
         self._expect_one_row_per_record(last)
@@ -171,11 +173,12 @@ class _Load:
             self._commit_rejects(stages)
         # 4. Commit the rows.
         done = self._commit_rows(last, base)
+        refused, filtered = self._records_without_rows(stages, read_from)
         counts = Counter(
             {
                 READ: stages[0].figures[READ],
-                REFUSED: sum(stage.figures[REFUSED] for stage in stages),
-                FILTERED: sum(stage.figures[FILTERED] for stage in stages),
+                REFUSED: refused,
+                FILTERED: filtered,
                 INSERTED: done.inserted,
                 UPDATED: done.updated,
                 IGNORED: last.figures["rows"] - done.inserted - done.updated,
@@ -190,7 +193,8 @@ class _Load:
             notes=tuple(self._warnings(stages)),
         )
 
-    def _stage(self) -> list[_Staged]:
+    def _stage(self) -> tuple[list[_Staged], tuple[frozenset[int], ...]]:
+        """Return the stages, and for each those whose rows its rows are made from."""
         from pyspark.sql import functions as F
 
         spark, spec = self.context.spark, self.tables.spec
@@ -203,13 +207,15 @@ class _Load:
         rows = typed_records(records, columns).withColumn(LEFT_OUT, F.lit(False))
         stages: list[_Staged] = []
         with transforms.views():
-            for index in range(len(spec.transforms)):
-                if not transforms.by_row(index):
-                    stages.append(self._staged(rows, len(stages)))
-                    rows = stages[-1].rows.frame
-                rows = transforms.apply(index, rows)
-            stages.append(self._staged(judged_rows(rows, self.tables), len(stages), is_last=True))
-        return stages
+
+            def stage(rows: DataFrame) -> DataFrame:
+                stages.append(self._staged(rows, len(stages)))
+                return stages[-1].rows.frame
+
+            applied = apply_all(transforms, rows, stage)
+            last = judged_rows(applied.rows, self.tables)
+            stages.append(self._staged(last, len(stages), is_last=True))
+        return stages, applied.read_from
 
     def _staged(self, rows: DataFrame, number: int, *, is_last: bool = False) -> _Staged:
         """Stage rows, count them, and fail if an expectation says so."""
@@ -240,6 +246,15 @@ class _Load:
         done = _Staged(rows=staged, figures=counted.asDict())
         self._fail_if_declared(done)
         return done
+
+    def _records_without_rows(
+        self, stages: Sequence[_Staged], read_from: Sequence[frozenset[int]]
+    ) -> tuple[int, int]:
+        """Return the numbers of rejected and of filtered records."""
+        refused, filtered = (sum(stage.figures[name] for stage in stages) for name in (REFUSED, FILTERED))
+        if self._may_repeat_records and refused + filtered:
+            return count_records([stage.rows.frame for stage in stages], read_from)
+        return refused, filtered
 
     def _fail_if_declared(self, stage: _Staged) -> None:
         for place, rule, on_violation, rows in self._unmet([stage]):
@@ -286,7 +301,10 @@ class _Load:
     @property
     def _may_repeat_records(self) -> bool:
         """Whether a record may have several rows."""
-        return any(transform.type in ("sql", "python") for transform in self.tables.spec.transforms)
+        several_inputs = any(len(inputs) > 1 for inputs in self.tables.inputs)
+        return several_inputs or any(
+            transform.type in ("sql", "python") for transform in self.tables.spec.transforms
+        )
 
     def _commit_rejects(self, stages: Sequence[_Staged]) -> None:
         spark, path = self.context.spark, str(self.folder / "rejects")
@@ -325,6 +343,7 @@ class _Load:
         rows = last.rows.frame.where(GOES_ON)
         if self.tables.spec.table.write_mode.by_key:
             rows = newest_of_each_key(rows, self.tables.spec.table, ties=self._may_repeat_records)
+        rows = with_time_partition(rows, self.tables.spec.table.partition_by)
         rows = rows.withColumn(BATCH_ID, F.lit(base + 1).cast("bigint")).select(*contract.names)
         check_schema(contract, rows.schema)
         # Columns that are no longer declared stay in the table; a row written now has no value there.
@@ -351,7 +370,7 @@ class _Load:
             merge_key=contract.merge_key,
             ordering=(spec.sequence_by or OFFSET) if is_upsert else None,
             tie_breaker=OFFSET if is_upsert and spec.sequence_by else None,
-            delta_partition=spec.partition_by,
+            delta_partition=next(iter(contract.delta_partition), None),
             insert_only=not is_upsert,
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.columns import Column
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.errors import ContractError, SchemaMismatch
+from etl_assets.pipelines.problem import near
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -32,13 +33,16 @@ def place_of(index: int, kind: str) -> str:
     return f"transforms[{index}] ({kind})"
 
 
-def analyzed(place: str, make: Callable[[], DataFrame], columns: Collection[str]) -> DataFrame:
+def analyzed(
+    place: str, make: Callable[[], DataFrame], columns: Collection[str], inputs: Collection[str] = ("input",)
+) -> DataFrame:
     """Return a frame that Spark has analyzed.
 
     Args:
         place: The transform, for errors.
         make: Makes the frame.
         columns: Columns that the user may name, for near misses.
+        inputs: The names of the rows that a statement may select from.
 
     Raises:
         ContractError: Spark does not accept it. Carries `place`.
@@ -49,7 +53,9 @@ def analyzed(place: str, make: Callable[[], DataFrame], columns: Collection[str]
         made = make()
         _ = made.schema  # A remote session analyzes only here.
     except (AnalysisException, ParseException) as error:
-        raise ContractError(f"{place}: {_message(error)}", fix=_fix(error, columns), place=place) from error
+        raise ContractError(
+            f"{place}: {_message(error)}", fix=_fix(error, columns, inputs), place=place
+        ) from error
     return made
 
 
@@ -112,15 +118,18 @@ def _message(error: BaseException) -> str:
     return _CONDITION.sub("", first).strip()
 
 
-def _fix(error: BaseException, columns: Collection[str]) -> str:
+def _fix(error: BaseException, columns: Collection[str], inputs: Collection[str]) -> str:
     parameters = getattr(error, "getMessageParameters", lambda: None)() or {}
     name = str(parameters.get("objectName") or parameters.get("relationName") or "")
     wanted = name.replace("`", "").rpartition(".")[2]
     seen = [each for each in columns if not each.startswith("_") or each == "_offset"]
-    if near := difflib.get_close_matches(wanted, seen, n=1) if wanted else []:
-        return f"did you mean {near[0]!r}?"
+    if close := difflib.get_close_matches(wanted, seen, n=1) if wanted else []:
+        return f"did you mean {close[0]!r}?"
     if "objectName" in parameters:
         return f"use one of {', '.join(seen)}"
     if "relationName" in parameters:
-        return "select from `input`, or from a table that `etl-assets tables list` shows, but not from the pipeline's own"
+        if meant := near(wanted, inputs):
+            return meant.strip()
+        names = ", ".join(f"`{name}`" for name in inputs)
+        return f"select from {names}, or from a table that `etl-assets tables list` shows, but not from the pipeline's own"
     return "write Spark SQL that gives a value; a transform of type sql is a single SELECT"

@@ -1,4 +1,4 @@
-"""The transforms of a declared pipeline, applied to rows one after the other.
+"""The transforms of a declared pipeline: what each makes of the rows that it takes.
 
 `filter`, `map`, `lookup` and `expectations` look at one row at a time. They leave rejected rows alone and mark
 rows instead of removing them, so that every row can be counted after one pass. `sql` and `python` see only the
@@ -9,17 +9,18 @@ null or rounded. An expression that fails by itself (a division by zero, a cast 
 as in Spark SQL; `try_divide` and `try_cast` give null instead.
 
 Belongs here: what each transform does with rows. Does not belong here: user functions
-(`python_functions.py`), Spark's messages about what the user wrote (`analysis.py`), and the order of writing
-(`steps/load_table.py`).
+(`python_functions.py`), Spark's messages about what the user wrote (`analysis.py`), the order of transforms
+(`branches.py`), and the order of writing (`steps/load_table.py`).
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.columns import Column
@@ -78,13 +79,14 @@ class DeclaredTransforms:
         """Return whether a transform looks at one row at a time."""
         return not isinstance(self.tables.spec.transforms[index], SqlTransform | PythonTransform)
 
-    def apply(self, index: int, rows: DataFrame) -> DataFrame:
+    def apply(self, index: int, *inputs: DataFrame) -> DataFrame:
         """Apply one transform.
 
         Args:
             index: Its place in the declaration.
-            rows: The columns before it, `_offset`, `_reason`, `_error`, `_left_out` and any number of
-                `_unmet_…`. For `sql` and `python` the last ones are not kept.
+            inputs: The rows of each of its inputs, in their order: the columns there, `_offset`, `_reason`,
+                `_error`, `_left_out` and any number of `_unmet_…`. For `sql` and `python` the last ones are
+                not kept.
 
         Returns:
             The columns after it, and the same others.
@@ -94,6 +96,9 @@ class DeclaredTransforms:
                 columns than declared. The message names the transform.
         """
         transform = self.tables.spec.transforms[index]
+        if isinstance(transform, SqlTransform):
+            return self._sql(index, transform, inputs)
+        rows = self._united(index, inputs)
         match transform:
             case FilterTransform():
                 return self._filter(index, transform, rows)
@@ -103,8 +108,6 @@ class DeclaredTransforms:
                 return self._lookup(index, transform, rows)
             case ExpectationsTransform():
                 return self._expectations(index, transform, rows)
-            case SqlTransform():
-                return self._sql(index, transform, rows)
             case PythonTransform():
                 return self._python(index, transform, rows)
 
@@ -116,6 +119,13 @@ class DeclaredTransforms:
         finally:
             while self._views:
                 self.spark.catalog.dropTempView(self._views.pop())
+
+    def _united(self, index: int, inputs: Sequence[DataFrame]) -> DataFrame:
+        """Return the rows of all inputs; a column that an input lacks is null in its rows."""
+        if len(inputs) == 1:
+            return inputs[0]
+        rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), inputs)
+        return rows.select(*(column.name for column in self.tables.columns_before(index)), *_hidden(rows))
 
     def _filter(self, index: int, transform: FilterTransform, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -152,7 +162,7 @@ class DeclaredTransforms:
         )
         matches = [rows[mine] == found[alias] for mine, (alias, _) in keys.items()]
         joined = rows.join(found, matches, "left")
-        names = [column.name for column in self.tables.columns_at(index + 1)]
+        names = [column.name for column in self.tables.columns_after(index)]
         return joined.select(
             *(
                 F.col(f"_value_{name}").alias(name) if name in transform.columns else F.col(name)
@@ -186,9 +196,17 @@ class DeclaredTransforms:
             ERROR: F.when(broken, F.lit(error)).otherwise(F.col(ERROR)),
         }
 
-    def _sql(self, index: int, transform: SqlTransform, rows: DataFrame) -> DataFrame:
+    def _sql(self, index: int, transform: SqlTransform, rows: Sequence[DataFrame]) -> DataFrame:
         place = self._place(index)
-        tables = {"input": self._going_on(index, rows), **self._named_in(transform.select)}
+        named = {
+            name: going_on(each, self.tables.columns_after(source))
+            for name, each, source in zip(
+                transform.inputs or ("input",), rows, self.tables.inputs[index], strict=True
+            )
+        }
+        if len(named) == 1:
+            named["input"] = next(iter(named.values()))
+        tables = {**self._named_in(transform.select, named), **named}
         parts = [
             f"{identifier(name)} AS (SELECT * FROM {self._view(frame)})" for name, frame in tables.items()
         ]
@@ -196,16 +214,16 @@ class DeclaredTransforms:
         select = transform.select.strip().rstrip(";")
         text = f"WITH {', '.join(parts)} SELECT * FROM (\n{select}\n)"
         known = sorted({column for frame in tables.values() for column in frame.columns})
-        return self._replaced(index, analyzed(place, lambda: self.spark.sql(text), known))
+        return self._replaced(index, analyzed(place, lambda: self.spark.sql(text), known, named))
 
-    def _named_in(self, text: str) -> dict[str, DataFrame]:
-        """Return the tables of the catalog whose names occur in a statement, but for the pipeline's own.
+    def _named_in(self, text: str, inputs: Collection[str]) -> dict[str, DataFrame]:
+        """Return the tables of the catalog whose names occur in a statement, but for inputs and the pipeline's own.
 
         A table that is made from itself would depend on how often it is made.
         """
         found = {}
         for word in dict.fromkeys(word.lower() for word in _WORD.findall(text)):
-            if word in ("input", self.tables.spec.table_name):
+            if word in inputs or word == self.tables.spec.table_name:
                 continue
             try:
                 name = self.tables.contract_of(word).name
@@ -223,22 +241,18 @@ class DeclaredTransforms:
     def _python(self, index: int, transform: PythonTransform, rows: DataFrame) -> DataFrame:
         place = self._place(index)
         function = load_function(transform.function, place)
-        going_on = self._going_on(index, rows)
+        given = going_on(rows, self.tables.columns_before(index))
         if transform.batches:
-            columns = self.tables.columns_at(index + 1)
-            return self._replaced(index, call_on_batches(function, going_on, columns, place))
-        made = call_on_frame(function, going_on, place)
-        return self._replaced(index, analyzed(place, lambda: made, going_on.columns))
-
-    def _going_on(self, index: int, rows: DataFrame) -> DataFrame:
-        names = [column.name for column in self.tables.columns_at(index)]
-        return rows.where(GOES_ON).select(*names, OFFSET)
+            columns = self.tables.columns_after(index)
+            return self._replaced(index, call_on_batches(function, given, columns, place))
+        made = call_on_frame(function, given, place)
+        return self._replaced(index, analyzed(place, lambda: made, given.columns))
 
     def _replaced(self, index: int, made: DataFrame) -> DataFrame:
         """Return the result of `sql` or `python` as rows, if it has the declared columns."""
         from pyspark.sql import functions as F
 
-        place, columns = self._place(index), self.tables.columns_at(index + 1)
+        place, columns = self._place(index), self.tables.columns_after(index)
         check_result(made, columns, place)
         rows = made.select(
             *(F.col(column.name).alias(f"_value_{column.name}") for column in columns),
@@ -261,7 +275,7 @@ class DeclaredTransforms:
         from pyspark.sql import functions as F
 
         place, selected, problems = self._place(index), [], []
-        for column in self.tables.columns_at(index + 1):
+        for column in self.tables.columns_after(index):
             if column.name not in sources:
                 selected.append(F.col(column.name))
                 continue
@@ -309,6 +323,11 @@ class DeclaredTransforms:
 
     def _place(self, index: int) -> str:
         return place_of(index, self.tables.spec.transforms[index].type)
+
+
+def going_on(rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Return the user's columns and `_offset` of the rows that are neither rejected nor left out."""
+    return rows.where(GOES_ON).select(*(column.name for column in columns), OFFSET)
 
 
 def check_result(made: DataFrame, columns: Sequence[Column], place: str) -> None:

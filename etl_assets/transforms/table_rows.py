@@ -73,13 +73,14 @@ def _branches(tables: DeclaredTables) -> list[str]:
         f" THEN {judgement(DeadLetterReason.MISSING_FIELD, f'{name} is missing or null, and is a key of {contract.name}')}"
         for name in spec.keys
     ]
-    if spec.partition_by is not None and contract.column(spec.partition_by).type == "STRING":
+    laid_out_by = None if spec.partition_by is None or spec.partition_by.by else spec.partition_by.name
+    if laid_out_by is not None and contract.column(laid_out_by).type == "STRING":
         problem = judgement(
             DeadLetterReason.CONTRACT_VIOLATION,
-            f"{spec.partition_by} must not be empty: the files of {contract.name} are laid out by it",
+            f"{laid_out_by} must not be empty: the files of {contract.name} are laid out by it",
         )
         branches.append(
-            f"WHEN {identifier(spec.partition_by)} IN ('', '__HIVE_DEFAULT_PARTITION__') THEN {problem}"
+            f"WHEN {identifier(laid_out_by)} IN ('', '__HIVE_DEFAULT_PARTITION__') THEN {problem}"
         )
     if any(transform.type in _COMPUTE for transform in tables.spec.transforms):
         branches += broken_rules([column for column in columns if not column.name.startswith("_")])

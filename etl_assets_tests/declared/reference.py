@@ -56,6 +56,15 @@ class Letter:
     discarded_at: int | None = None
 
 
+BRANCHES = [
+    {"name": "many", "type": "filter", "where": "stock >= 50"},
+    {"name": "few", "inputs": ["records"], "type": "filter", "where": "stock < 50 or stock is null"},
+    {"name": "marked", "type": "map", "columns": {"stock": {"expression": "stock + 1000", "type": "bigint"}}},
+    {"inputs": ["many", "marked"], "type": "filter", "where": "true"},
+]
+"""Transforms of a pipeline whose rows go two ways and come together."""
+
+
 @dataclass(slots=True)
 class Pipe:
     """A declared pipeline and all that it was given.
@@ -93,7 +102,7 @@ class Pipe:
                 "price": "decimal(18,2)",
                 "updated_at": "timestamp",
             },
-            "transforms": [{"type": "expectations", "rules": rules}] if self.has_id else [],
+            "transforms": [{"type": "expectations", "rules": rules}] if self.has_id else BRANCHES,
             "table": {"keys": ["name"], "sequence_by": "updated_at"}
             if self.has_id
             else {"write_mode": "append"},
@@ -140,10 +149,14 @@ class Pipe:
             return None, "ExpectationFailed"
         return {
             "name": part,
-            "stock": None if stock is None else int(stock),
+            "stock": None if stock is None else self._counted(int(stock)),
             "price": None if price is None else Decimal(price).quantize(Decimal("0.01")),
             "updated_at": None if at is None else dt.datetime.fromisoformat(at),
         }, None
+
+    def _counted(self, stock: int) -> int:
+        """The stock of a row: without an id, `few` below 50 are marked by 1000 more."""
+        return stock if self.has_id or stock >= 50 else stock + 1000
 
     def table(self, accepted: Iterable[tuple[int, str]]) -> list[dict[str, Any]]:
         """The rows of the table, of accepted records with their offsets."""

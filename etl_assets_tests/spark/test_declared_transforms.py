@@ -31,7 +31,7 @@ def transforms_of(spark: Any, *transforms: Any) -> DeclaredTransforms:
 def applied(spark: Any, transform: dict[str, Any], *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
     """Apply one transform to rows of id, age, country, and the reason, error and whether they are left out."""
     transforms = transforms_of(spark, transform)
-    schema = no_rows(spark, transforms.tables.columns_at(0)).schema
+    schema = no_rows(spark, transforms.tables.columns_before(0)).schema
     given = [
         (id_, age, country, None, number, *state) for number, (id_, age, country, *state) in enumerate(rows)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from etl_assets.errors import ContractError, ExpectationFailed, RowsRefused
+from etl_assets.errors import ContractError, ExpectationFailed, RowsRefused, SchemaMismatch
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.reference.declared_pipeline import PEOPLE, Declared, declared
 
@@ -271,3 +272,48 @@ def test_a_table_of_the_same_name_that_something_else_made_is_left_as_it_is(peop
     with pytest.raises(ContractError, match="there is a table people that no declared pipeline has made"):
         people.load()
     assert DeltaTable(str(folder)).version() == 0
+
+
+def test_sql_that_breaks_a_rule_or_names_another_record_is_refused(people):
+    """The rules of a column hold for what `sql` makes of it, too."""
+    negative = {"type": "sql", "select": "select * except (age), -age as age from input"}
+    pipeline = replace(people, spec=declared(transforms=[negative]))
+    pipeline.accept([person("a", 1), person("b", 0)])
+    assert figures(pipeline.load()) == {"read": 2, "refused": 1, "inserted": 1}
+    assert (ages(pipeline), pipeline.dead_letters()) == (
+        {"b": 0},
+        [(0, "ContractViolation", "age must be at least 0")],
+    )
+    other = {
+        **negative,
+        "select": "select * except (age, _offset), -age as age, _offset + 100 as _offset from input",
+    }
+    wrong = replace(people, spec=declared(transforms=[other], table={**PEOPLE["table"], "name": "others"}))
+    with pytest.raises(SchemaMismatch, match="rows whose _offset is of no record that they got"):
+        wrong.load()
+    assert wrong.rows() == []
+
+
+@pytest.mark.parametrize("made", ["array(1, 2)", "array(2, 1)"])
+def test_of_rows_that_one_record_gives_a_key_always_the_same_one_stands(people, made):
+    both = {"type": "sql", "select": f"select * except (age), explode({made}) as age from input"}
+    pipeline = replace(people, spec=declared(transforms=[both]))
+    pipeline.accept([person("a")])
+    pipeline.load()
+    assert ages(pipeline) == {"a": 2}
+
+
+def test_a_source_that_was_made_again_is_read_from_its_beginning(people):
+    for number in range(2):
+        people.accept([person("a", number)])
+        people.load()
+    shutil.rmtree(people.context.table("people_source").path)
+    people.accept([person("b")])
+    assert figures(people.load()) == {"read": 1, "inserted": 1}
+    assert ages(people) == {"a": 1, "b": 30}
+
+
+def test_a_row_without_a_value_to_order_by_is_older_than_any(people):
+    people.accept([person("a", 1), person("a", 2, None), person("b", 3, None), person("b", 4, None)])
+    people.load()
+    assert ages(people) == {"a": 1, "b": 4}

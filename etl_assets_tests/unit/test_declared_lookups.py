@@ -17,5 +17,5 @@ def test_a_lookup_compares_the_whole_key_of_the_other_table():
     }
     tables = tables_of(declared(transforms=[lookup]))
     with pytest.raises(ContractError, match="may match several rows of countries") as refused:
-        tables.columns_at(1)
+        tables.columns_after(0)
     assert (refused.value.fix, refused.value.field) == ("compare its whole key: code", "transforms.0.on")

@@ -515,3 +515,8 @@ def test_a_path_from_the_environment_is_not_shown_when_it_is_wrong():
     problem = only(GOOD.replace("in/*.csv", "${SECRET}"), SECRET="hunter2")
     assert "names no files" in problem.message
     assert "hunter2" not in repr(problem)
+
+
+@pytest.mark.parametrize("field", ["delimiter", "format"])
+def test_a_field_without_a_value_is_one_that_is_left_out(field):
+    assert parsed(GOOD.replace("type: files", f"type: files, {field}: ")).problems == ()

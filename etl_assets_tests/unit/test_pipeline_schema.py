@@ -23,13 +23,14 @@ columns:
   number: bigint
   country: {type: string, from: Country, one_of: [DE, FR]}
 transforms:
-  - {type: filter, where: "number > 0"}
-  - {type: map, columns: {twice: {expression: "number * 2", type: bigint}}}
-  - {type: sql, select: "select * from input", columns: {number: bigint, country: string}}
+  - {name: positive, type: filter, where: "number > 0"}
+  - {name: others, inputs: [records], type: filter, where: "number <= 0"}
+  - {inputs: [positive, others], type: map, columns: {twice: {expression: "number * 2", type: bigint}}}
+  - {type: sql, select: "select * from input", columns: {number: bigint, country: string, at: timestamp}}
   - {type: python, function: "shop.clean:clean", batches: true}
   - {type: lookup, table: regions, on: {country: code}, columns: {region: name}}
   - {type: expectations, rules: [{name: a, condition: "number > 1", on_violation: drop}]}
-table: {keys: [number], sequence_by: number}
+table: {keys: [number], sequence_by: at, partition_by: {column: at, by: hour}}
 """
 
 
@@ -79,6 +80,10 @@ def test_the_schema_and_the_model_accept_every_example(text):
         ("table: {keys: [number]", "table: {write_mode: replace, keys: [number]"),
         ("on_violation: drop", "on_violation: dropp"),
         ("on: {country: code}", "on: {Country: code}"),
+        ("inputs: [records]", "inputs: []"),
+        ("inputs: [records]", "inputs: records"),
+        ("by: hour", "by: minute"),
+        ("{column: at, by: hour}", "{by: hour}"),
     ],
 )
 def test_the_schema_rejects_what_the_model_rejects(before, after):
