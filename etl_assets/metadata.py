@@ -30,6 +30,7 @@ FIGURES = (
     "committed",
     "inserted",
     "updated",
+    "deleted",
     "ignored",
     "removed",
 )

@@ -48,6 +48,24 @@ PEOPLE: Mapping[str, Any] = {
     "table": {"keys": ["id"], "sequence_by": "updated_at"},
 }
 """The declaration of most tests."""
+CHANGES: Mapping[str, Any] = {
+    **PEOPLE,
+    "columns": {
+        "id": {"type": "string", "required": True},
+        "age": {"type": "int", "required": True, "at_least": 0},
+        "changed_at": "bigint",
+        "op": {"type": "string", "one_of": ["U", "D", "T"]},
+    },
+    "table": {
+        "write_mode": "apply_changes",
+        "keys": ["id"],
+        "sequence_by": "changed_at",
+        "apply_as_deletes": "op = 'D'",
+        "apply_as_truncates": "op = 'T'",
+        "except_column_list": ["op"],
+    },
+}
+"""The same with deletes and truncates."""
 
 
 def canonical(text: str) -> str:
@@ -70,8 +88,15 @@ def tables_of(spec: PipelineSpec) -> DeclaredTables:
     return DeclaredTables(spec=spec, contract_of=_others.table)
 
 
-def _stage(table: TableContract, *inputs: str, rejects: TableContract | None = None) -> Stage:
-    return Stage(table=table, build_step=no_step, group="test", inputs=inputs, rejects=rejects)
+def _stage(
+    table: TableContract,
+    *inputs: str,
+    rejects: TableContract | None = None,
+    tombstones: TableContract | None = None,
+) -> Stage:
+    return Stage(
+        table=table, build_step=no_step, group="test", inputs=inputs, rejects=rejects, tombstones=tombstones
+    )
 
 
 _others = Catalog(pipelines=(Pipeline(name="reference", path=(), reference=(_stage(COUNTRIES),)),))
@@ -94,7 +119,7 @@ class Declared:
         tables = self.tables
         path = (
             _stage(tables.source, rejects=tables.source_rejects),
-            _stage(tables.table, tables.source.name, rejects=tables.rejects),
+            _stage(tables.table, tables.source.name, rejects=tables.rejects, tombstones=tables.tombstones),
         )
         catalog = Catalog(pipelines=(*_others.pipelines, Pipeline(name=self.spec.name, path=path)))
         domain = FailureDomain(name="local", root=self.root, catalog=catalog)

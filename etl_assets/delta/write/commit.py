@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.sql_text import delta_table
+from etl_assets.contracts.sql_text import delta_table, identifier
 from etl_assets.delta.log.entries import LogEntry
 from etl_assets.delta.log.lasting_cursors import lasting_cursors
 from etl_assets.delta.log.new_entry import NewEntry
@@ -115,11 +115,12 @@ class Commit:
     updated: int
     net_rows_by_partition: Mapping[str, int]
     facts: Mapping[str, Any]
+    deleted: int = 0
 
     @property
     def ignored(self) -> int:
         """Rows that the table already had, the same or newer."""
-        return self.source_rows - self.inserted - self.updated
+        return self.source_rows - self.inserted - self.updated - self.deleted
 
 
 def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> Commit:
@@ -197,6 +198,8 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
     transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
     snapshot = table.snapshot(write.base_version)
     meets_rows = write.upsert is not None and _meets_rows(snapshot, write, write.upsert)
+    if not meets_rows:
+        write = _without_deletes(write)
     if (
         snapshot is not None
         and write.replaces is None
@@ -234,6 +237,14 @@ def _execute(spark: SparkSession, table: Table, write: Write, place: Place, writ
             write.rows.write.format("delta").mode("append").save(str(place.path))
         else:
             _upsert(spark, table, place.path, write, write.upsert, meets_rows=meets_rows)
+
+
+def _without_deletes(write: Write) -> Write:
+    """Return a write that meets no row of the table without the rows that delete one."""
+    if write.upsert is None or (flag := write.upsert.deleted_by) is None:
+        return write
+    rows = write.rows.where(f"NOT {identifier(flag)}").drop(flag)
+    return replace(write, rows=rows, upsert=replace(write.upsert, deleted_by=None))
 
 
 def _files(
@@ -361,6 +372,7 @@ def commit_report(
         source_rows=max(inserted, entry.metric("numSourceRows")),
         inserted=inserted,
         updated=entry.metric("numTargetRowsUpdated"),
+        deleted=entry.metric("numTargetRowsDeleted"),
         net_rows_by_partition={} if column is None else entry.net_rows_by(column),
         facts=facts,
     )
