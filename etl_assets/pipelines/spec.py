@@ -156,7 +156,7 @@ Source = Annotated[FilesSource, Field(description="where the records come from")
 def _mode(value: WriteMode) -> WriteMode:
     if value is WriteMode.REPLACE:
         raise ValueError(
-            "a pipeline's table is not replaced as a whole; use upsert, apply_changes, insert or append"
+            "a pipeline's table is not replaced as a whole; use upsert, insert, append or apply_changes"
         )
     return value
 

@@ -48,7 +48,7 @@ PEOPLE: Mapping[str, Any] = {
     "table": {"keys": ["id"], "sequence_by": "updated_at"},
 }
 """The declaration of most tests."""
-CHANGES: Mapping[str, Any] = {
+CHANGES: dict[str, Any] = {
     **PEOPLE,
     "columns": {
         "id": {"type": "string", "required": True},
@@ -66,6 +66,18 @@ CHANGES: Mapping[str, Any] = {
     },
 }
 """The same with deletes and truncates."""
+
+
+def upsert(key: str | None, at: int | None, age: int | None = 1) -> dict[str, Any]:
+    return {"id": key, "changed_at": at, "age": age, "op": "U"}
+
+
+def delete(key: str | None, at: int | None) -> dict[str, Any]:
+    return {"id": key, "changed_at": at, "op": "D"}
+
+
+def truncate(at: int | None) -> dict[str, Any]:
+    return {"changed_at": at, "op": "T"}
 
 
 def canonical(text: str) -> str:

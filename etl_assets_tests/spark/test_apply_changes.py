@@ -14,7 +14,15 @@ from etl_assets.errors import ContractError
 from etl_assets.steps.step import ReadMode, StepReport
 from etl_assets.undo.plan import plan_days, plan_restore
 from etl_assets_tests.reference.changes import Change, table_of, tombstones_of
-from etl_assets_tests.reference.declared_pipeline import CHANGES, DAY, Declared, declared
+from etl_assets_tests.reference.declared_pipeline import (
+    CHANGES,
+    DAY,
+    Declared,
+    declared,
+    delete,
+    truncate,
+    upsert,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -22,18 +30,6 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def people(spark, tmp_path) -> Declared:
     return Declared(root=tmp_path / "data", session=lambda: spark, spec=declared(**CHANGES))
-
-
-def upsert(key: str | None, at: int | None, age: int | None = 1) -> dict[str, Any]:
-    return {"id": key, "changed_at": at, "age": age, "op": "U"}
-
-
-def delete(key: str | None, at: int | None) -> dict[str, Any]:
-    return {"id": key, "changed_at": at, "op": "D"}
-
-
-def truncate(at: int | None) -> dict[str, Any]:
-    return {"changed_at": at, "op": "T"}
 
 
 def ages(pipeline: Declared) -> dict[str, Any]:
