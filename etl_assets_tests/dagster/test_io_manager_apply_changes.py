@@ -121,7 +121,7 @@ def test_a_backfill_deletes_in_its_partitions_and_a_bad_one_keeps_its_rows(lab: 
         FIRST, SECOND, spec=by_day, columns=columns,
     )  # fmt: skip
     bad = f"('a', 2, 'x', 'D', '{FIRST}'), ('b', CAST(NULL AS INT), 'x', 'D', '{SECOND}')"
-    result = run(lab, bad, FIRST, SECOND, spec=by_day, columns=columns, raise_on_error=False)
+    result = run(lab, bad, FIRST, SECOND, spec=by_day, columns=columns)
     assert "hold NULL in at, their `sequence_by`" in str(failure(result))
     assert [row["id"] for row in lab.rows_of()] == ["b"]
 
@@ -134,7 +134,7 @@ def test_a_backfill_deletes_in_its_partitions_and_a_bad_one_keeps_its_rows(lab: 
     ],
 )
 def test_what_nothing_decides_is_refused(lab: Lab, rows: str, spec: WriteSpec, said: str):
-    assert said in str(failure(run(lab, rows, spec=spec, raise_on_error=False)))
+    assert said in str(failure(run(lab, rows, spec=spec)))
 
 
 def test_a_condition_that_is_none_is_refused(lab: Lab):
@@ -142,4 +142,4 @@ def test_a_condition_that_is_none_is_refused(lab: Lab):
         spec = WriteSpec(
             write_mode=WriteMode.APPLY_CHANGES, keys=("id",), sequence_by="at", apply_as_deletes=text
         )
-        assert said in str(failure(run(lab, "('a', 1, 'x', 'U')", spec=spec, raise_on_error=False)))
+        assert said in str(failure(run(lab, "('a', 1, 'x', 'U')", spec=spec)))

@@ -22,6 +22,7 @@ from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.stage import Stage
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.placement.site import Site
 from etl_assets.steps.load_table import LoadTable
 from etl_assets.steps.step import ReadMode, StepContext, StepReport
 
@@ -116,11 +117,13 @@ _others = Catalog(pipelines=(Pipeline(name="reference", path=(), reference=(_sta
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """A pipeline in a root folder."""
+    """A pipeline in a root folder, which may be that of one of several failure domains."""
 
     root: Path
     session: Callable[[], Any]
     spec: PipelineSpec = field(default_factory=declared)
+    domain: str = "local"
+    sites: tuple[Site, ...] = ()
 
     @property
     def tables(self) -> DeclaredTables:
@@ -134,7 +137,7 @@ class Declared:
             _stage(tables.table, tables.source.name, rejects=tables.rejects, tombstones=tables.tombstones),
         )
         catalog = Catalog(pipelines=(*_others.pipelines, Pipeline(name=self.spec.name, path=path)))
-        domain = FailureDomain(name="local", root=self.root, catalog=catalog)
+        domain = FailureDomain(name=self.domain, root=self.root, sites=self.sites, catalog=catalog)
         return StepContext(session=self.session, domain=domain, clock=lambda: NOW, lock_wait_seconds=30)
 
     def accept(self, records: Sequence[Any], *, day: dt.date = DAY, first_line: int | None = None) -> None:
