@@ -109,7 +109,8 @@ _RULES = """\
 - A file with problems is not used, and never keeps others from being used. Of two files that want one name, for a pipeline or
   a table, the first by file name has it.
 - A pipeline has four tables: `<name>_source` with the accepted records as they came, the table itself, and for each of the two
-  `<table>_rejects`. None of these names may be taken by another pipeline or by the platform.
+  `<table>_rejects`. A table with `write_mode: apply_changes` has `<table>_tombstones` too. None of these names may be taken by another
+  pipeline or by the platform.
 - `lookup` may name tables of built-in pipelines and of other files. Lookups may not go in a circle.
 - Built-in pipelines can be [left out](operations.md#leave-the-orders-out): their names are free then.
 - YAML is read as version 1.2 has it: `on`, `yes` and `no` are texts, and so are days. `*aliases` may repeat a block; `<<` and tags
@@ -198,6 +199,34 @@ transforms:
   `append` each record may have one row at the end.
 - Rows that several transforms take are computed once.
 
+## Deletes
+
+With `write_mode: apply_changes` records are changes of rows, such as an export of a database's changes has them:
+
+```yaml
+table:
+  write_mode: apply_changes
+  keys: [customer_id]
+  sequence_by: changed_at
+  apply_as_deletes: "op = 'D'"
+  apply_as_truncates: "op = 'T'"
+  except_column_list: [op]
+```
+
+- Of each key the change with the highest `sequence_by` stands, over everything that ever arrived; of equal ones the one that arrived last.
+  If it is a delete the table has no row of the key. The order of arrival has no meaning, nor have repeats: a late change has no effect, a
+  late upsert brings no deleted row back, and a newer one does.
+- A truncate removes every row that is older than itself, and makes every change late that is.
+- A delete needs its keys and `sequence_by`, a truncate `sequence_by` only. `required`, rules, types and expectations of other columns do not
+  reject it where the condition can be read from the columns at that point: name columns of the records in it, and not only such as
+  transforms make. A `filter` applies to deletes too.
+- A change without `sequence_by` is a dead letter: nothing says which change is newer. A condition that is null is not met.
+- Without `sequence_by` in the declaration changes apply in the order of arrival.
+- Where one record makes several rows with one key (`sql`, `python`), a delete among them stands.
+- `<table>_tombstones` has the newest delete of each key, and the newest truncate with null in place of the keys, for as long as the table is
+  there ([decision](decisions/0038-tombstones.md)). It is written before the rows. A run that reads everything again replaces it: after a
+  change of the conditions `etl-assets reprocess` leaves nothing of the former ones.
+
 ## Dead letters
 
 Records that are no records, have a value of the wrong type, break a rule or do not meet an expectation with `on_violation: drop` are
@@ -215,7 +244,9 @@ A change applies to records from then on. `etl-assets reprocess --tables TABLE -
 | a column is left out | it stays; rows have null there from then on |
 | a wider type: `int` to `bigint`, more digits | the table's column is widened |
 | another type, other `partition_by` | the run is refused, and names `reprocess`, which makes the table with the new columns |
-| other rules or transforms | new records; `reprocess` for the others |
+| other rules, transforms or conditions for deletes | new records; `reprocess` for the others |
+| `upsert` to `apply_changes` | new records; stored rows without `sequence_by` are older than any change |
+| `apply_changes` to another mode | `<table>_tombstones` stays in its folder, and late changes are no longer known as such |
 | other `keys` | `reprocess`: stored rows keep their former keys |
 | another `id` | records that were accepted before are not compared by it |
 | another name of the pipeline or table | a new pipeline or table; the former tables stay in their folders |

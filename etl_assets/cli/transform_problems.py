@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from etl_assets.contracts.columns import TableContract
     from etl_assets.pipelines.pipeline_file import PipelineFile
+    from etl_assets.pipelines.spec import PipelineSpec
     from etl_assets.settings import Settings
 
 
@@ -20,9 +21,9 @@ def with_transform_problems(
 ) -> list[PipelineFile]:
     """Return files with the problems that Spark finds in their transforms, on the declared columns and without rows.
 
-    Starts Spark if a file has transforms.
+    Starts Spark if a file has transforms, or says which rows are deletes.
     """
-    if not any(file.spec is not None and file.spec.transforms for file in files):
+    if not any(file.spec is not None and _has_sql(file.spec) for file in files):
         return list(files)
     from etl_assets.contracts.spark_types import struct_type
     from etl_assets.delta.session import frame_of
@@ -49,3 +50,7 @@ def with_transform_problems(
         errors = [ContractError(message, fix=fix, field=place) for place, message, fix in found]
         checked.append(file.with_problems(map(file.contract_problem, errors)))
     return checked
+
+
+def _has_sql(spec: PipelineSpec) -> bool:
+    return bool(spec.transforms or spec.table.apply_as_deletes or spec.table.apply_as_truncates)

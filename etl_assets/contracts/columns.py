@@ -115,6 +115,7 @@ class TableContract:
             upsert must not use that part: it would insert such a row again each time.
         offset_column: Column of the offsets that the platform assigns to the rows: dense, from 0, over all
             days.
+        nullable_keys: NULL in a part of the merge key is a value like any other.
     """
 
     name: str
@@ -125,6 +126,7 @@ class TableContract:
     delta_partition: tuple[str, ...] = ()
     append_only: bool = False
     offset_column: str | None = None
+    nullable_keys: bool = False
 
     def __post_init__(self) -> None:
         self._check(
@@ -141,7 +143,7 @@ class TableContract:
             self._check(len(set(names)) == len(names), f"names a column twice in its {part}", "name it once")
             for name in names:
                 self._check(name in self.names, f"has no column {name!r} for its {part}", self._near(name))
-        for name in () if self.append_only else self.merge_key:
+        for name in () if self.append_only or self.nullable_keys else self.merge_key:
             self._check(
                 not self.column(name).nullable,
                 f"has {name!r} in its merge key, which may be null",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.sql_text import identifier
@@ -22,6 +22,7 @@ from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS, moved_on
 from etl_assets.errors import CommitConflict, ContractError
 from etl_assets.io_managers.append_ids import append_of, left_to_append
+from etl_assets.io_managers.applied_changes import AppliedChanges, staged_changes, with_deletes
 from etl_assets.steps.step import INSERTED, REMOVED, StepReport, logger, upsert_counts
 
 if TYPE_CHECKING:
@@ -99,10 +100,10 @@ class FrameStep:
     def _write(self, keys: Sequence[str], transaction: Transaction | None) -> StepReport:
         # 1. Check the frame's columns, before anything is written.
         spark = self.rows.sparkSession
-        like = self.rows if self.spec.columns is None else frame_of(spark, [], self.spec.columns)
+        like = self._stored_rows if self.spec.columns is None else frame_of(spark, [], self.spec.columns)
         self._check_columns(like)
         checked = CheckedRows(
-            rows=self._rows_of(keys),
+            rows=self._as_changes(self._rows_of(keys)),
             spec=self.spec,
             table=self.table.name,
             partitions=self._values_of(self.all_keys),
@@ -118,14 +119,17 @@ class FrameStep:
         # 3. Plan the write on that version. An append that another attempt has made in part is planned again.
         if transaction is not None and self._has_part(keys, base):
             raise moved_on(self.table, current=base, base=base - 1)
+        rows = self._as_stored(checked.kept())
         write = Write(
-            rows=self._as_stored(checked.kept()),
+            rows=rows,
             base_version=base,
             transaction=transaction,
             upsert=self.spec.upsert,
             replaces=self._replaced(keys),
             lies_in=self._values_of(keys),
         )
+        if self.spec.write_mode is WriteMode.APPLY_CHANGES:
+            return self._apply(write, rows, checked, keys)
         # 4. Commit. An error that a bad row caused becomes the refusal that names the row's fault.
         try:
             done = commit(self.table, write, wait_seconds=wait_seconds)
@@ -138,6 +142,34 @@ class FrameStep:
         return StepReport(
             table=self.table.name, version=done.version, counts=self._counts(done, keys, base), commits=1
         )
+
+    @property
+    def _stored_rows(self) -> DataFrame:
+        """The frame without the columns that are not stored."""
+        return self.rows.drop(*self.spec.except_column_list)
+
+    def _as_changes(self, rows: DataFrame) -> DataFrame:
+        if self.spec.write_mode is not WriteMode.APPLY_CHANGES:
+            return rows.drop(*self.spec.except_column_list)
+        return with_deletes(rows, self.spec, table=self.table.name)
+
+    def _apply(self, write: Write, rows: DataFrame, checked: CheckedRows, keys: Sequence[str]) -> StepReport:
+        """Stage the rows, keep the tombstones of deletes, then merge the changes that are not late."""
+        try:
+            with staged_changes(rows, self.table, write.base_version) as staged:
+                changes = AppliedChanges(
+                    staged=staged, table=self.table, spec=self.spec, wait_seconds=self.lock_wait_seconds
+                )
+                write = replace(write, rows=changes.rows_to_merge(), deterministic=True)
+                done = commit(self.table, write, wait_seconds=self.lock_wait_seconds)
+                # Late changes are not among the rows of the merge.
+                done = replace(done, source_rows=changes.count)
+        except Exception as error:
+            if (refusal := checked.refusal_in(error)) is not None:
+                raise refusal from error
+            raise
+        counts = self._counts(done, keys, write.base_version)
+        return StepReport(table=self.table.name, version=done.version, counts=counts, commits=1)
 
     def _has_part(self, keys: Sequence[str], base: int) -> bool:
         """Return whether another attempt of this run has meanwhile appended some of the partitions, not all.
@@ -169,7 +201,7 @@ class FrameStep:
 
     def _check_columns(self, like: DataFrame) -> None:
         """Reject columns that the table lacks, or would lack if it were created like `like`."""
-        schema, stored = self.rows.schema, self.table.snapshot()
+        schema, stored = self._stored_rows.schema, self.table.snapshot()
         check_frame(self.spec, schema, table=self.table.name, is_new=stored is None)
         columns = like.schema if stored is None else columns_of(stored)
         check_fits(schema, self._columns_after(columns, stored), self.table)
@@ -177,7 +209,9 @@ class FrameStep:
     def _columns_after(self, columns: StructType, stored: Snapshot | None) -> StructType:
         layout = (self.spec.delta_partition,) if stored is None else stored.partition_columns()
         laid_out_by = [name for name in layout if name is not None]
-        return columns_after(self.rows.schema, columns, self.spec.schema_changes, laid_out_by=laid_out_by)
+        return columns_after(
+            self._stored_rows.schema, columns, self.spec.schema_changes, laid_out_by=laid_out_by
+        )
 
     def _change_columns(self, base: int) -> int:
         """Add or widen columns of the table as the frame needs and may; return the version to write on."""

@@ -22,7 +22,7 @@ from etl_assets.pipelines.undeclared import UndeclaredTables
 from etl_assets.pipelines.undo_policy import UndoPolicy
 
 _FIGURES_OF_READING = ("read", "accepted", "duplicate", "conflict", "rejected", "filtered")
-_FIGURES_OF_WRITING = ("inserted", "updated", "ignored", "removed")
+_FIGURES_OF_WRITING = ("inserted", "updated", "deleted", "ignored", "removed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +71,16 @@ class Catalog:
 
     @cached_property
     def tables(self) -> tuple[TableContract, ...]:
-        """All tables: those of stages, data path first, those of rejected rows, and the platform's own."""
+        """All tables: those of stages, data path first, of rejected rows, of tombstones, and the platform's own."""
         rejects = (stage.rejects for stage in self.stages)
+        tombstones = (stage.tombstones for stage in self.stages)
         return (
             *(
                 stage.table
                 for pipeline in self.pipelines
                 for stage in (*pipeline.path, *pipeline.derived, *pipeline.reference)
             ),
-            *(each for each in rejects if each is not None),
+            *(each for each in (*rejects, *tombstones) if each is not None),
             *(each.table for each in self.system_tables),
         )
 
@@ -226,7 +227,7 @@ class Catalog:
         found, ordered = set(names), []
         for stage in self.stages:
             if stage.can_be_made_again and (stage.name in found or not found.isdisjoint(stage.inputs)):
-                ordered += [contract.name for contract in stage.tables]
+                ordered += [contract.name for contract in stage.undone]
                 found.update(ordered)
             else:
                 ordered += [contract.name for contract in stage.tables if contract.name in found]
@@ -269,7 +270,15 @@ class Catalog:
     def _undo(self) -> Mapping[str, UndoPolicy]:
         own = {stage.name: stage.undo for stage in self.stages}
         rejects = {each.rejects.name: each.undo_of_rejects for each in self.stages if each.rejects}
-        return own | rejects | {each.table.name: each.undo for each in self.system_tables}
+        tombstones = {
+            each.tombstones.name: UndoPolicy(
+                refusal=f"it belongs to the rows of {each.name}",
+                fix=f"restore {each.name}, or reprocess it: the run afterwards makes its tombstones again",
+            )
+            for each in self.stages
+            if each.tombstones
+        }
+        return own | rejects | tombstones | {each.table.name: each.undo for each in self.system_tables}
 
 
 def _near(name: str, names: Collection[str]) -> str:

@@ -56,7 +56,13 @@ def table_names(spec: PipelineSpec) -> dict[str, Path]:
     """Return the tables of a declared pipeline, each with the place of the declaration that names it."""
     own: Path = ("table", "name") if spec.table.name else ("name",)
     source, table = spec.source_table_name, spec.table_name
-    return {table: own, f"{table}_rejects": own, source: ("name",), f"{source}_rejects": ("name",)}
+    tombstones: dict[str, Path] = {} if spec.tombstones_name is None else {spec.tombstones_name: own}
+    return {
+        table: own,
+        f"{table}_rejects": own,
+        source: ("name",),
+        f"{source}_rejects": ("name",),
+    } | tombstones
 
 
 def lookups(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:
@@ -131,7 +137,7 @@ class _Check:
     def _resolve(self, index: int, spec: PipelineSpec) -> None:
         tables = DeclaredTables(spec=spec, contract_of=self.contracts.__getitem__)
         try:
-            found = (tables.source, tables.source_rejects, tables.table, tables.rejects)
+            found = tables.all
         except ContractError as error:
             self.broken[index] = [self.files[index].contract_problem(error)]
             return
@@ -177,7 +183,7 @@ class _Check:
     def _broken_maker(self, table: str) -> str | None:
         """Return the name of the broken file whose pipeline is called as a table that is looked up."""
         broken = [file.name for file in self.files if file.spec is None]
-        own = table.removesuffix("_rejects").removesuffix("_source")
+        own = table.removesuffix("_tombstones").removesuffix("_rejects").removesuffix("_source")
         return next((name for name in broken if name in (table, own)), None)
 
     @staticmethod
@@ -206,7 +212,7 @@ def _own_clash(file: PipelineFile, spec: PipelineSpec) -> Problem | None:
             f"no table can be named `{spec.table_name}`: Dagster keeps the name for itself",
             f"give it another name, such as `{spec.table_name}_rows`",
         )
-    if len(table_names(spec)) == 4:
+    if len(table_names(spec)) == (4 if spec.tombstones_name is None else 5):
         return None
     return file.problem(
         ("table", "name"),

@@ -24,6 +24,7 @@ from etl_assets.contracts.rules import (
 )
 from etl_assets.contracts.tables.exceptions import exceptions_of
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, label, position
+from etl_assets.contracts.tables.tombstones import tombstones_of
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.errors import ContractError
 from etl_assets.pipelines.partition_by import time_column
@@ -104,6 +105,24 @@ class DeclaredTables:
         return exceptions_of(self.table, read_from=self.source, name=f"{self.table.name}_rejects")
 
     @cached_property
+    def tombstones(self) -> TableContract | None:
+        """The table of what deletes and truncates leave; None if the table does not apply changes."""
+        if self.spec.table.write_mode is not WriteMode.APPLY_CHANGES:
+            return None
+        return tombstones_of(self.table, order=self.order)
+
+    @property
+    def all(self) -> tuple[TableContract, ...]:
+        """All tables."""
+        tombstones = () if self.tombstones is None else (self.tombstones,)
+        return (self.source, self.source_rejects, self.table, self.rejects, *tombstones)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The table's columns that say which of two rows of a key is newer, the first one first."""
+        return tuple(filter(None, (self.spec.table.sequence_by, OFFSET)))
+
+    @cached_property
     def parsed_columns(self) -> tuple[Column, ...]:
         """The columns as they are taken from the records, with their rules."""
         return tuple(self._column(name, column) for name, column in self.spec.columns.items())
@@ -153,7 +172,11 @@ class DeclaredTables:
             name=self.spec.table_name,
             description=spec.description or self.spec.description or f"The table of {self.spec.name}.",
             columns=(
-                *(_required(column) if column.name in keys else column for column in columns),
+                *(
+                    _required(column) if column.name in keys else column
+                    for column in columns
+                    if column.name not in spec.except_column_list
+                ),
                 *(() if time is None else (time,)),
                 position(
                     OFFSET,
@@ -171,7 +194,8 @@ class DeclaredTables:
     def _named(self) -> Iterator[tuple[str, str]]:
         """Yield the columns that the table's block names, with their places."""
         spec = self.spec.table
-        yield from ((f"table.keys.{index}", name) for index, name in enumerate(spec.keys))
+        for field, names in (("keys", spec.keys), ("except_column_list", spec.except_column_list)):
+            yield from ((f"table.{field}.{index}", name) for index, name in enumerate(names))
         if spec.sequence_by is not None:
             yield "table.sequence_by", spec.sequence_by
         if spec.partition_by is not None:

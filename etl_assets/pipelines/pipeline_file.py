@@ -239,7 +239,9 @@ def _column_problems(file: PipelineFile, spec: PipelineSpec) -> Iterator[Problem
     known = names[-1][1] if names else [*spec.columns]
     laid_out_by = spec.table.partition_by
     wanted: dict[places.Path, str | None] = {
-        ("table", "keys", index): name for index, name in enumerate(spec.table.keys)
+        ("table", field, index): name
+        for field in ("keys", "except_column_list")
+        for index, name in enumerate(getattr(spec.table, field))
     }
     wanted["table", "sequence_by"] = spec.table.sequence_by
     if laid_out_by is not None:

@@ -31,9 +31,7 @@ def resolved(file: PipelineFile, contract_of: ContractOf) -> dict[str, Any]:
     tables = DeclaredTables(spec=spec, contract_of=contract_of)
     return {
         "declaration": declaration,
-        "tables": [
-            _table(each) for each in (tables.source, tables.source_rejects, tables.table, tables.rejects)
-        ],
+        "tables": [_table(each) for each in tables.all],
     }
 
 

@@ -18,11 +18,12 @@ from pydantic import (
 )
 
 from etl_assets.contracts.columns import PARTITION_DATE
+from etl_assets.contracts.tables.tombstones import tombstones_name
 from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 from etl_assets.pipelines.partition_by import PartitionByOrName
-from etl_assets.pipelines.spec_fields import Name, Number, Spec, TypeName
+from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
 from etl_assets.pipelines.transform_specs import Transform
 
 
@@ -155,14 +156,17 @@ Source = Annotated[FilesSource, Field(description="where the records come from")
 
 def _mode(value: WriteMode) -> WriteMode:
     if value is WriteMode.REPLACE:
-        raise ValueError("a pipeline's table is not replaced as a whole; use upsert, insert or append")
+        raise ValueError(
+            "a pipeline's table is not replaced as a whole; use upsert, insert, append or apply_changes"
+        )
     return value
 
 
 class TableSpec(Spec):
     """The table that a pipeline keeps.
 
-    `upsert` keeps the newest row of each key, `insert` the first one, `append` every row.
+    `upsert` keeps the newest row of each key, `insert` the first one, `append` every row. `apply_changes` keeps the newest
+    row of each key too, and takes deletes: a key whose newest change is one has no row.
     """
 
     name: Annotated[Name | None, Field(description="by default the pipeline's name")] = None
@@ -184,6 +188,33 @@ class TableSpec(Spec):
         PartitionByOrName,
         Field(description="column by which files are laid out, or the hour, day or month of one"),
     ] = None
+    apply_as_deletes: Annotated[
+        SqlText | None,
+        Field(
+            examples=["op = 'D'"],
+            description=(
+                "apply_changes: condition on the columns after the transforms; a row that meets it deletes the row of its"
+                " keys, and needs nothing but the keys and `sequence_by`"
+            ),
+        ),
+    ] = None
+    apply_as_truncates: Annotated[
+        SqlText | None,
+        Field(
+            examples=["op = 'T'"],
+            description=(
+                "apply_changes: condition like `apply_as_deletes`; a row that meets it removes every row that is older than"
+                " itself, and needs nothing but `sequence_by`"
+            ),
+        ),
+    ] = None
+    except_column_list: Annotated[
+        tuple[Name, ...],
+        Field(
+            examples=[["op"]],
+            description="columns that the table does not store, such as the kind of a change",
+        ),
+    ] = ()
 
     @model_validator(mode="after")
     def _keys_go_with_the_mode(self) -> TableSpec:
@@ -195,6 +226,18 @@ class TableSpec(Spec):
             raise ValueError("write_mode insert keeps the first row to arrive, and takes no sequence_by")
         if len(set(self.keys)) < len(self.keys):
             raise ValueError("a column stands twice in keys")
+        if self.write_mode is not WriteMode.APPLY_CHANGES and (
+            self.apply_as_deletes or self.apply_as_truncates
+        ):
+            raise ValueError(
+                f"write_mode {self.write_mode} deletes no rows; for apply_as_deletes and apply_as_truncates: apply_changes"
+            )
+        laid_out_by = None if self.partition_by is None else self.partition_by.column
+        for name in (*self.keys, self.sequence_by, laid_out_by):
+            if name in self.except_column_list:
+                raise ValueError(
+                    f"the column {name} is needed in the table, and stands in except_column_list"
+                )
         if self.partition_by is not None and self.partition_by.name == PARTITION_DATE:
             raise ValueError(
                 f"partition_by {PARTITION_DATE} is for tables that the platform lays out by day of arrival; "
@@ -231,6 +274,11 @@ class PipelineSpec(Spec):
     def table_name(self) -> str:
         """Name of the table, which is also the asset's."""
         return self.table.name or self.name
+
+    @property
+    def tombstones_name(self) -> str | None:
+        """Name of the table with the tombstones of deleted rows; None if no row is deleted."""
+        return tombstones_name(self.table_name) if self.table.write_mode is WriteMode.APPLY_CHANGES else None
 
     @property
     def source_table_name(self) -> str:

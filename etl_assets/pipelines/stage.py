@@ -37,6 +37,8 @@ class Stage:
         driving_inputs: The inputs that start a day of which the table has no rows yet. Empty: all inputs.
         lookups: Names of tables that it looks values up in. A change in one of them makes no row again.
         rejects: The table of the rows it rejects; None if it rejects none.
+        tombstones: The table with the tombstones of the rows it deletes; None if it deletes none. An undo leaves it
+            as it is: the run that makes the rows again replaces it.
         undo: How its table takes part in an undo.
         undo_of_rejects: How the table of its rejected rows does.
         source: Returns the files that it reads, of an installation and the domain it is placed in; None: it reads
@@ -57,6 +59,7 @@ class Stage:
     driving_inputs: tuple[str, ...] = ()
     lookups: tuple[str, ...] = ()
     rejects: TableContract | None = None
+    tombstones: TableContract | None = None
     undo: UndoPolicy = field(default_factory=UndoPolicy)
     undo_of_rejects: UndoPolicy = field(default_factory=UndoPolicy)
     source: OpenSource | None = None
@@ -73,7 +76,12 @@ class Stage:
 
     @property
     def tables(self) -> tuple[TableContract, ...]:
-        """The tables that it writes: its own, and the one of its rejected rows."""
+        """The tables that it writes: its own, and those of its rejected rows and of tombstones."""
+        return (*self.undone, *(() if self.tombstones is None else (self.tombstones,)))
+
+    @property
+    def undone(self) -> tuple[TableContract, ...]:
+        """The tables of which an undo takes rows out: its own, and the one of its rejected rows."""
         return (self.table,) if self.rejects is None else (self.table, self.rejects)
 
     @property

@@ -1,4 +1,4 @@
-"""What Spark's analyzer says about the transforms of a declaration, before any record is read.
+"""What Spark's analyzer says about the transforms and conditions of a declaration, before any record is read.
 
 Belongs here: the walk over the transforms with frames without rows. Does not belong here: the transforms
 (`transforms/declared_transforms.py`), and how a command shows what was found.
@@ -14,6 +14,7 @@ from etl_assets.contracts.spark_types import spark_type
 from etl_assets.delta.session import frame_of
 from etl_assets.errors import EtlAssetsError
 from etl_assets.pipelines.declared import DeclaredTables
+from etl_assets.transforms.change_kinds import check_conditions
 from etl_assets.transforms.declared_transforms import LEFT_OUT, DeclaredTransforms
 from etl_assets.transforms.typed_records import ERROR, OFFSET, REASON
 
@@ -28,6 +29,8 @@ def check_transforms(
     spark: SparkSession, tables: DeclaredTables, read_table: Callable[[str], DataFrame]
 ) -> list[Finding]:
     """Build each transform on the columns that the declaration says it gets, and return what is wrong.
+
+    The conditions of the table's block are built on the columns after the last transform.
 
     Python functions of whole frames are called with a frame without rows; functions of record batches are
     imported and not called.
@@ -50,6 +53,9 @@ def _findings(transforms: DeclaredTransforms, tables: DeclaredTables) -> Iterato
             _ = made.schema
         except EtlAssetsError as error:
             yield str(error.fields.get("field") or f"transforms.{index}"), error.message, error.fix
+    columns = tables.columns_after(len(tables.spec.transforms) - 1)
+    for error in check_conditions(no_rows(transforms.spark, columns), tables.spec.table):
+        yield str(error.fields["field"]), error.message, error.fix
 
 
 def no_rows(spark: SparkSession, columns: tuple[Column, ...]) -> DataFrame:

@@ -63,6 +63,7 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
                 inputs=(tables.source.name,),
                 lookups=tuple(dict.fromkeys(name for _, name in lookups(spec))),
                 rejects=tables.rejects,
+                tombstones=tables.tombstones,
                 undo_of_rejects=UndoPolicy(
                     refusal=f"it belongs to the rows of {tables.table.name}",
                     fix=f"restore {tables.table.name}, or reprocess it: the rejected rows go along",

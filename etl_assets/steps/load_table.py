@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema, struct_type
 from etl_assets.contracts.sql_text import identifier
+from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.log.cursor import advance, read_cursors
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.session import frame_of
+from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
 from etl_assets.delta.write.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import base_of
@@ -33,8 +35,10 @@ from etl_assets.errors import ContractError, ExpectationFailed, RowsRefused, Sch
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.transform_specs import ExpectationsTransform, OnViolation
+from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.exceptions import Exceptions, commit_exceptions
 from etl_assets.steps.step import (
+    DELETED,
     IGNORED,
     INSERTED,
     READ,
@@ -47,6 +51,7 @@ from etl_assets.steps.step import (
 )
 from etl_assets.transforms.analysis import place_of
 from etl_assets.transforms.branches import apply_all, count_records
+from etl_assets.transforms.change_kinds import partial_records
 from etl_assets.transforms.declared_transforms import GOES_ON, LEFT_OUT, DeclaredTransforms, unmet
 from etl_assets.transforms.exceptions import rejected_records
 from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
@@ -83,12 +88,16 @@ class LoadTable:
             RowsRefused: transforms made several rows of one record, for a table without keys. Nothing was
                 written.
         """
+        # Before the version of the source; see `Tombstones.seen`.
+        tombstones = self.tables.tombstones
+        tombstones_seen = -1 if tombstones is None else self.context.table(tombstones.name).version()
         source = self.context.table(self.tables.source.name)
         table = self.context.table(self.tables.table.name)
         seen = table.version()
         version = source.version()
         snapshot = source.snapshot(version) if version >= 0 else None
-        cursor = read_cursors(table, source.name, [None])[None] if self.mode is ReadMode.INCREMENTAL else -1
+        known = read_cursors(table, source.name, [None])[None]
+        cursor = known if self.mode is ReadMode.INCREMENTAL else -1
         recreated = cursor > version
         cursor = -1 if recreated else cursor
         newest = None if snapshot is None else snapshot.maximum("batch_id")
@@ -110,6 +119,16 @@ class LoadTable:
                 transaction=None if recreated or self.mode is ReadMode.WHOLE else transaction,
                 cursors=cursors,
                 folder=folder,
+                tombstones=None
+                if tombstones is None
+                else Tombstones(
+                    context=self.context,
+                    contract=tombstones,
+                    seen=tombstones_seen,
+                    columns=ChangeColumns(keys=self.tables.table.merge_key, order=self.tables.order),
+                    is_whole=cursor < 0,
+                    is_first=known < 0,
+                ),
             ).run()
 
 
@@ -141,6 +160,7 @@ class _Load:
         transaction: Identity of the commit.
         cursors: Cursors of the table after the commit.
         folder: Folder for staged rows.
+        tombstones: The table's tombstones; None if it does not apply changes.
     """
 
     context: StepContext
@@ -153,6 +173,7 @@ class _Load:
     transaction: Transaction | None
     cursors: Mapping[str, int]
     folder: Path
+    tombstones: Tombstones | None
 
     def run(self) -> StepReport:
         """Stage, then commit the rejects, then the rows."""
@@ -172,7 +193,7 @@ class _Load:
         if any(stage.figures[REFUSED] for stage in stages):
             self._commit_rejects(stages)
         # 4. Commit the rows.
-        done = self._commit_rows(last, base)
+        done, truncated = self._commit_rows(last, base)
         refused, filtered = self._records_without_rows(stages, read_from)
         counts = Counter(
             {
@@ -184,6 +205,9 @@ class _Load:
                 IGNORED: last.figures["rows"] - done.inserted - done.updated,
             }
         )
+        if self.tombstones is not None:
+            counts[DELETED] = done.deleted
+            counts[IGNORED] -= done.deleted - truncated + last.figures["truncates"]
         counts[Outcome.REJECTED.value] = counts[REFUSED]
         return StepReport(
             table=self.table.name,
@@ -204,7 +228,8 @@ class _Load:
             for column in self.tables.parsed_columns
         ]
         records = self.source.read(spark, self.snapshot.version, self.after).select("offset", "record")
-        rows = typed_records(records, columns).withColumn(LEFT_OUT, F.lit(False))
+        partial = partial_records(spec.table)
+        rows = typed_records(records, columns, partial=partial).withColumn(LEFT_OUT, F.lit(False))
         stages: list[_Staged] = []
         with transforms.views():
 
@@ -237,6 +262,11 @@ class _Load:
         }
         figures |= {name: F.count_if(name) for name in rows.columns if name.startswith("_unmet_")}
         if is_last:
+            if self.tombstones is not None:
+                figures |= {
+                    "deletes": F.count_if(F.expr(f"{GOES_ON} AND {IS_DELETED}")),
+                    "truncates": F.count_if(F.expr(f"{GOES_ON} AND {IS_TRUNCATE}")),
+                }
             key = identifier(self.tables.table.merge_key[0])
             within = {"low": "min", "high": "max"}
             figures |= {
@@ -334,22 +364,27 @@ class _Load:
             days=days,
         )
 
-    def _commit_rows(self, last: _Staged, base: int) -> Commit:
+    def _commit_rows(self, last: _Staged, base: int) -> tuple[Commit, int]:
+        """Commit the rows, and return how many stored rows truncates remove among those that are deleted."""
         from pyspark.sql import functions as F
 
         contract = self.tables.table
         snapshot = self.table.snapshot(base)
         assert snapshot is not None  # `base` is a version of the table
         rows = last.rows.frame.where(GOES_ON)
-        if self.tables.spec.table.write_mode.by_key:
+        flags, truncated = (), 0
+        if self.tombstones is not None:
+            rows, truncated = self._changes(rows, last, self.tombstones, base)
+            flags = (IS_DELETED,)
+        elif self.tables.spec.table.write_mode.by_key:
             rows = newest_of_each_key(rows, self.tables.spec.table, ties=self._may_repeat_records)
         rows = with_time_partition(rows, self.tables.spec.table.partition_by)
-        rows = rows.withColumn(BATCH_ID, F.lit(base + 1).cast("bigint")).select(*contract.names)
-        check_schema(contract, rows.schema)
+        rows = rows.withColumn(BATCH_ID, F.lit(base + 1).cast("bigint")).select(*contract.names, *flags)
+        check_schema(contract, rows.drop(*flags).schema)
         # Columns that are no longer declared stay in the table; a row written now has no value there.
         former = [field for field in stored_columns(snapshot).fields if field.name not in contract.names]
         rows = rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in former})
-        return commit(
+        done = commit(
             self.table,
             Write(
                 rows=rows,
@@ -362,16 +397,35 @@ class _Load:
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )
+        return done, truncated
+
+    def _changes(
+        self, rows: DataFrame, last: _Staged, tombstones: Tombstones, base: int
+    ) -> tuple[DataFrame, int]:
+        """Commit the tombstones of some rows, and return the changes to merge.
+
+        The second value is how many of them are deletes of rows that a truncate removes.
+        """
+        truncates = last.figures["truncates"]
+        kept = tombstones.keep(rows, are_there=bool(last.figures["deletes"] or truncates))
+        live = rows if kept is None else tombstones.live(rows, kept)
+        newest = newest_of_each_key(live, self.tables.spec.table, ties=self._may_repeat_records)
+        if kept is None or not truncates:
+            return newest, 0
+        gone = tombstones.truncated(newest, kept, self.table.read(self.context.spark, base))
+        # Delta's figures do not tell these from other deletes. Truncates are rare.
+        return newest.unionByName(gone, allowMissingColumns=True), gone.count()
 
     def _upsert(self) -> UpsertSpec:
         contract, spec = self.tables.table, self.tables.spec.table
-        is_upsert = spec.write_mode is WriteMode.UPSERT
+        is_upsert = spec.write_mode.keeps_newest
         return UpsertSpec(
             merge_key=contract.merge_key,
             ordering=(spec.sequence_by or OFFSET) if is_upsert else None,
             tie_breaker=OFFSET if is_upsert and spec.sequence_by else None,
             delta_partition=next(iter(contract.delta_partition), None),
             insert_only=not is_upsert,
+            deleted_by=None if self.tombstones is None else IS_DELETED,
         )
 
     def _known_within(self, last: _Staged) -> Within | None:
@@ -380,6 +434,8 @@ class _Load:
         low, high = last.figures["low"], last.figures["high"]
         if not last.figures["rows"]:
             return ()
+        if last.figures.get("truncates"):
+            return None
         return ({key.name: (low, high)},) if key.type in _BOUNDED else None
 
     def _read_table(self, name: str) -> DataFrame:

@@ -35,7 +35,7 @@ _STAGING_NAME = re.compile(r"\d+-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{8}")
 logger = logging.getLogger("etl_assets")
 
 READ, INSERTED, UPDATED, IGNORED, REFUSED = "read", "inserted", "updated", "ignored", "refused"
-REMOVED = "removed"
+DELETED, REMOVED = "deleted", "removed"
 
 
 class ReadMode(StrEnum):
@@ -228,6 +228,7 @@ def upsert_counts(commit: Commit) -> Counter[str]:
             INSERTED: commit.inserted,
             UPDATED: commit.updated,
             IGNORED: commit.ignored,
+            **({DELETED: commit.deleted} if commit.deleted else {}),
         }
     )
 

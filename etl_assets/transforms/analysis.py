@@ -59,6 +59,18 @@ def analyzed(
     return made
 
 
+def is_condition(rows: DataFrame, text: str) -> bool:
+    """Return whether Spark takes a text for a condition on the columns of a frame."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
+
+    try:
+        found = rows.select(F.expr(text)).schema.fields
+    except (AnalysisException, ParseException):
+        return False
+    return len(found) == 1 and found[0].dataType.simpleString() == "boolean"
+
+
 def fitted(
     rows: DataFrame, source: str, column: Column, place: str
 ) -> tuple[SparkColumn, SparkColumn | None]:

@@ -39,6 +39,7 @@ from etl_assets.pipelines.transform_specs import (
     SqlTransform,
 )
 from etl_assets.transforms.analysis import analyzed, fitted, place_of
+from etl_assets.transforms.change_kinds import needs_place_only
 from etl_assets.transforms.python_functions import call_on_batches, call_on_frame, load_function
 from etl_assets.transforms.typed_records import ERROR, OFFSET, REASON
 
@@ -180,7 +181,10 @@ class DeclaredTransforms:
             for number, rule in enumerate(transform.rules)
         ]
         for number, (rule, condition) in enumerate(zip(transform.rules, conditions, strict=True)):
-            broken = F.when(F.expr(GOES_ON), ~F.coalesce(condition, F.lit(False))).otherwise(F.lit(False))
+            exempt = needs_place_only(rows, self.tables.spec.table)
+            broken = F.when(F.expr(GOES_ON) & ~exempt, ~F.coalesce(condition, F.lit(False))).otherwise(
+                F.lit(False)
+            )
             if rule.on_violation is OnViolation.DROP:
                 changes = self._rejected(broken, DeadLetterReason.EXPECTATION_FAILED, _said(rule))
             else:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.columns import Column
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.write.write_spec import WriteMode
+from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
+from etl_assets.contracts.write_mode import WriteMode
+from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.pipelines.declared import OFFSET, DeclaredTables
 from etl_assets.pipelines.spec import TableSpec
+from etl_assets.transforms.change_kinds import with_kinds
 from etl_assets.transforms.declared_transforms import GOES_ON
 from etl_assets.transforms.typed_records import ERROR, REASON, broken_rules, judgement
 
@@ -26,9 +29,16 @@ def judged_rows(rows: DataFrame, tables: DeclaredTables) -> DataFrame:
     Args:
         rows: The rows after the last transform, with `_reason` and `_error`.
         tables: The pipeline's tables.
+
+    Returns:
+        The rows; those of a table that applies changes with `_is_deleted` and `_is_truncate`.
+
+    Raises:
+        ContractError: a condition of the table's block is not one on these columns. Carries `field`.
     """
     from pyspark.sql import functions as F
 
+    rows = with_kinds(rows, tables)
     branches = _branches(tables)
     if not branches:
         return rows
@@ -43,10 +53,10 @@ def judged_rows(rows: DataFrame, tables: DeclaredTables) -> DataFrame:
 
 
 def newest_of_each_key(rows: DataFrame, spec: TableSpec, *, ties: bool) -> DataFrame:
-    """Return one row of each key: the newest for an upsert, the first for an insert.
+    """Return one row of each key: the newest for an upsert and among changes, the first for an insert.
 
     Args:
-        rows: Rows with `_offset`.
+        rows: Rows with `_offset`; changes with `_is_deleted`.
         spec: The table's keys and order.
         ties: Whether several rows may be from one record. Any rule decides between them that does not depend
             on the order of reading.
@@ -54,15 +64,30 @@ def newest_of_each_key(rows: DataFrame, spec: TableSpec, *, ties: bool) -> DataF
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    newest_first = spec.write_mode is WriteMode.UPSERT
+    newest_first = spec.write_mode.keeps_newest
     order = [F.col(OFFSET).desc() if newest_first else F.col(OFFSET).asc()]
     if spec.sequence_by is not None:
         order.insert(0, F.col(spec.sequence_by).desc_nulls_last())
+    if ties and IS_DELETED in rows.columns:
+        order.append(F.col(IS_DELETED).desc())
     if ties:
         names = [name for name in rows.columns if not name.startswith("_")]
         order.append(F.to_json(F.struct(*names)).desc())
     window = Window.partitionBy(*spec.keys).orderBy(*order)
     return rows.withColumn("_rank", F.row_number().over(window)).where("_rank = 1").drop("_rank")
+
+
+def _branches_of_changes(tables: DeclaredTables) -> list[str]:
+    """Return what rejects a change without a place in the sequence, and what lets deletes pass all other rules."""
+    name = tables.order[0]
+    missing = judgement(
+        DeadLetterReason.MISSING_FIELD,
+        f"{name} is missing or null, and says which change of {tables.table.name} is newer",
+    )
+    return [
+        f"WHEN {identifier(name)} IS NULL THEN {missing}",
+        f"WHEN {IS_DELETED} OR {IS_TRUNCATE} THEN NULL",
+    ]
 
 
 def _branches(tables: DeclaredTables) -> list[str]:
@@ -73,6 +98,9 @@ def _branches(tables: DeclaredTables) -> list[str]:
         f" THEN {judgement(DeadLetterReason.MISSING_FIELD, f'{name} is missing or null, and is a key of {contract.name}')}"
         for name in spec.keys
     ]
+    if spec.write_mode is WriteMode.APPLY_CHANGES:
+        branches = [branch.replace("IS NULL", f"IS NULL AND NOT {IS_TRUNCATE}", 1) for branch in branches]
+        branches += _branches_of_changes(tables)
     laid_out_by = None if spec.partition_by is None or spec.partition_by.by else spec.partition_by.name
     if laid_out_by is not None and contract.column(laid_out_by).type == "STRING":
         problem = judgement(

@@ -30,6 +30,7 @@ from etl_assets.contracts.columns import Column
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.contracts.rules import NotNull
 from etl_assets.contracts.sql_text import identifier, string_literal
+from etl_assets.transforms.analysis import is_condition
 from etl_assets.transforms.conversions import TypeConversion, conversion, described
 
 if TYPE_CHECKING:
@@ -56,12 +57,28 @@ class RecordColumn:
         return name if self.field == name else f"{name} (the field {self.field!r})"
 
 
-def typed_records(records: DataFrame, columns: Sequence[RecordColumn]) -> DataFrame:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """Records that need few values, such as deletes.
+
+    Attributes:
+        condition: Spark SQL over the columns. Where they have not all its columns, no record is meant.
+        needs: The columns whose values count.
+    """
+
+    condition: str
+    needs: frozenset[str]
+
+
+def typed_records(
+    records: DataFrame, columns: Sequence[RecordColumn], *, partial: Sequence[Partial] = ()
+) -> DataFrame:
     """Take columns from records.
 
     Args:
         records: `offset` and `record`, a JSON object in its canonical form.
         columns: The columns to take.
+        partial: Records of which few columns count.
 
     Returns:
         The columns, `_offset`, and `_reason` and `_error`, which are null for a record that has what the
@@ -102,7 +119,13 @@ def typed_records(records: DataFrame, columns: Sequence[RecordColumn]) -> DataFr
         ),
     )
     # 4. The first problem.
-    judged = typed.select("*", F.expr(_judgement_sql(columns, text_of)).alias("_judgement"))
+    partial = [each for each in partial if is_condition(typed, each.condition)]
+    kinds = [
+        F.coalesce(F.expr(each.condition), F.lit(False)).alias(f"_partial_{number}")
+        for number, each in enumerate(partial)
+    ]
+    typed = typed.select("*", *kinds) if kinds else typed
+    judged = typed.select("*", F.expr(_judgement_sql(columns, text_of, partial)).alias("_judgement"))
     return judged.select(
         *(each.column.name for each in columns),
         OFFSET,
@@ -252,11 +275,14 @@ def _value_sql(number: int, each: RecordColumn, text: str) -> str:
     )
 
 
-def _judgement_sql(columns: Sequence[RecordColumn], text_of: Mapping[str, str]) -> str:
+def _judgement_sql(
+    columns: Sequence[RecordColumn], text_of: Mapping[str, str], partial: Sequence[Partial]
+) -> str:
     """Return SQL for `STRUCT<reason, error>` of the first problem of a row, null for a good row."""
     branches = []
     for each in columns:
         column, text = each.column, text_of[each.field]
+        first = len(branches)
         if not column.nullable:
             missing = judgement(DeadLetterReason.MISSING_FIELD, f"{each.label} is missing or null")
             branches.append(f"WHEN {text} IS NULL THEN {missing}")
@@ -274,6 +300,10 @@ def _judgement_sql(columns: Sequence[RecordColumn], text_of: Mapping[str, str]) 
             for rule in column.rules
             if not isinstance(rule, NotNull)
         ]
+        for number in (n for n, kind in enumerate(partial) if column.name not in kind.needs):
+            branches[first:] = [
+                branch.replace("WHEN ", f"WHEN NOT _partial_{number} AND ", 1) for branch in branches[first:]
+            ]
     return f"CASE {' '.join(branches)} END" if branches else _NO_JUDGEMENT
 
 

@@ -86,6 +86,14 @@ class Comparison:
         found = [tuple(row[name] for name in names) for row in rows]
         wanted = [tuple(row[name] for name in names) for row in self.pipe.table(records)]
         self._same("rows", [_comparable(row) for row in found], [_comparable(row) for row in wanted])
+        if self.pipe.deletes:
+            names = ("name", "updated_at", "_offset")
+            kept = self.home.rows(f"{self.pipe.name}_tombstones", root=self.root)
+            found = [tuple(row[name] for name in names) for row in kept]
+            wanted = [tuple(row[name] for name in names) for row in self.pipe.tombstones(records)]
+            self._same(
+                "tombstones", [_comparable(row) for row in found], [_comparable(row) for row in wanted]
+            )
 
     def _rejects(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         rows = self.home.rows(f"{self.pipe.name}_rejects", root=self.root)

@@ -19,6 +19,11 @@ from typing import Any
 from etl_assets_tests.declared.files import DataFile, Record
 
 REPLAYS = "dead_letters"
+DELETES = {
+    "write_mode": "apply_changes",
+    "apply_as_deletes": "note = 'plain'",
+    "except_column_list": ["note"],
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +77,13 @@ class Pipe:
     Attributes:
         name: The pipeline's and its table's name.
         has_id: Whether `number` is the records' id, and the table has keys; else every record is a row.
+        deletes: Whether records whose note is `plain` delete the row of their key.
     """
 
     name: str
     has_id: bool
     format: str
+    deletes: bool = False
     arrivals: list[Arrival] = field(default_factory=list)
     letters: dict[str, Letter] = field(default_factory=dict)
 
@@ -101,9 +108,10 @@ class Pipe:
                 "stock": {"type": "bigint", "at_least": 0},
                 "price": "decimal(18,2)",
                 "updated_at": "timestamp",
+                **({"note": "string"} if self.deletes else {}),
             },
             "transforms": [{"type": "expectations", "rules": rules}] if self.has_id else BRANCHES,
-            "table": {"keys": ["name"], "sequence_by": "updated_at"}
+            "table": {"keys": ["name"], "sequence_by": "updated_at", **(DELETES if self.deletes else {})}
             if self.has_id
             else {"write_mode": "append"},
         }
@@ -139,15 +147,21 @@ class Pipe:
         part, stock, price, at = (values.get(name) for name in ("part", "stock", "price", "updated_at"))
         if part is None:
             return None, "MissingField"
-        if stock == "many":
+        is_deleted = self.deletes and values.get("note") == "plain"
+        if stock == "many" and not is_deleted:
             return None, "WrongType"
-        if stock == "-1":
+        if stock == "-1" and not is_deleted:
             return None, "ContractViolation"
-        if price == "1.234" or at == "yesterday":
+        if (price == "1.234" and not is_deleted) or at == "yesterday":
             return None, "WrongType"
-        if self.has_id and not (price is not None and Decimal(price) < 1000):
+        if is_deleted:
+            stock = price = None
+        elif self.has_id and not (price is not None and Decimal(price) < 1000):
             return None, "ExpectationFailed"
+        if self.deletes and at is None:
+            return None, "MissingField"
         return {
+            **({"is_deleted": is_deleted} if self.deletes else {}),
             "name": part,
             "stock": None if stock is None else self._counted(int(stock)),
             "price": None if price is None else Decimal(price).quantize(Decimal("0.01")),
@@ -160,17 +174,18 @@ class Pipe:
 
     def table(self, accepted: Iterable[tuple[int, str]]) -> list[dict[str, Any]]:
         """The rows of the table, of accepted records with their offsets."""
-        rows: list[dict[str, Any]] = []
-        for offset, content in accepted:
-            row, _ = self.row(content)
-            if row is not None:
-                rows.append({**row, "_offset": offset})
+        rows = self._rows(accepted)
         if not self.has_id:
             return rows
-        newest: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            newest[str(row["name"])] = max(newest.get(str(row["name"]), row), row, key=_newer)
-        return list(newest.values())
+        return [row for row in _newest(rows) if not row.get("is_deleted")]
+
+    def tombstones(self, accepted: Iterable[tuple[int, str]]) -> list[dict[str, Any]]:
+        """The newest delete of each key."""
+        return _newest(row for row in self._rows(accepted) if row.get("is_deleted"))
+
+    def _rows(self, accepted: Iterable[tuple[int, str]]) -> list[dict[str, Any]]:
+        judged = ((offset, self.row(content)[0]) for offset, content in accepted)
+        return [{**row, "_offset": offset} for offset, row in judged if row is not None]
 
     def _arrive(self, arrival: Arrival) -> None:
         known = {(each.source, each.position, each.content) for each in self.arrivals}
@@ -196,6 +211,13 @@ class Pipe:
         return Arrival(
             source=source, position=position, content=content, reason=reason, record_id=record_id, epoch=epoch
         )
+
+
+def _newest(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    newest: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        newest[str(row["name"])] = max(newest.get(str(row["name"]), row), row, key=_newer)
+    return list(newest.values())
 
 
 def _newer(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -20,7 +20,15 @@ from etl_assets_tests.kill.dying_run import SURVIVED, Gateway, attached_session,
 
 ROOT, ROWS = "OWN_ASSETS_ROOT", "OWN_ASSETS_ROWS"
 DAY, OTHER_DAY = "2026-01-01", "2026-01-02"
-NAMES = ("replaced_before", "replaced_during", "replaced_after", "appended_after")
+NAMES = ("replaced_before", "replaced_during", "replaced_after", "appended_after", "applied_between")
+CHANGES = WriteSpec(
+    write_mode=WriteMode.APPLY_CHANGES,
+    keys=("id",),
+    sequence_by="at",
+    delta_partition="day",
+    apply_as_deletes="is_gone",
+    except_column_list=("is_gone",),
+)
 SETTINGS = SparkSettings(
     master="local[2]",
     config={
@@ -33,15 +41,27 @@ SETTINGS = SparkSettings(
 def asset_called(name: str) -> dg.AssetsDefinition:
     """An asset whose rows are named by the environment."""
     mode = WriteMode.REPLACE if name.startswith("replaced") else WriteMode.APPEND
+    applies = name.startswith("applied")
+    spec = CHANGES if applies else WriteSpec(write_mode=mode, delta_partition="day")
 
     @dg.asset(
         name=name,
         partitions_def=dg.DailyPartitionsDefinition(start_date=DAY),
-        metadata=WriteSpec(write_mode=mode, delta_partition="day").to_metadata(),
+        metadata=spec.to_metadata(),
         io_manager_key="delta",
     )
     def own(context: dg.AssetExecutionContext, spark: SparkResource) -> Any:
-        rows = [(row, context.partition_key) for row in os.environ[ROWS].split()]
+        ids = os.environ[ROWS].split()
+        if applies:
+            # The rows of `new-1` and so on take the place of `old-1` and so on.
+            changes = [(row, context.partition_key, 2, False) for row in ids]
+            changes += [
+                (row.replace("new", "old"), context.partition_key, 3, True) for row in ids if "new" in row
+            ]
+            return spark.spark_session.createDataFrame(
+                changes, "id STRING, day STRING, at INT, is_gone BOOLEAN"
+            )
+        rows = [(row, context.partition_key) for row in ids]
         return spark.spark_session.createDataFrame(rows, "id STRING, day STRING")
 
     return own

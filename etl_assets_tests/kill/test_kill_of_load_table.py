@@ -13,7 +13,8 @@ import pytest
 from etl_assets.failpoints import Failpoint
 from etl_assets_tests.kill import dying_load
 from etl_assets_tests.kill.dying_run import Gateway
-from etl_assets_tests.reference.declared_pipeline import Declared
+from etl_assets_tests.reference.changes import Change, table_of, tombstones_of
+from etl_assets_tests.reference.declared_pipeline import CHANGES, Declared, declared, delete, truncate, upsert
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
 FAILPOINTS = [
@@ -31,6 +32,20 @@ RECORDS = (
     [{"id": "a", "age": 4, "updated_at": "2026-01-05T11:00:00Z"}, {"id": None}, {"id": "d", "age": 5}],
 )  # fmt: skip
 """Two batches. The second one updates a row, inserts one and has a reject."""
+
+
+CHANGE_FAILPOINTS = [
+    *(
+        f"{each}@{table}"
+        for table in ("people_tombstones", "people")
+        for each in (Failpoint.TABLE_BEFORE_COMMIT, Failpoint.TABLE_AFTER_COMMIT, Failpoint.TABLE_AFTER_SYNC)
+    ),
+]
+CHANGES_OF = (
+    [upsert("a", 1), upsert("b", 1), upsert("c", 5), delete("d", 3), upsert("e", 9)],
+    [delete("a", 4), upsert("b", 3, 2), upsert("c", 4), upsert("d", 2), delete("e", 8), truncate(2), delete("b", 2), delete("c", 6)],
+)  # fmt: skip
+"""Two batches of changes. Of the second one each has an effect, or would have one if a tombstone were missing."""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +75,18 @@ def processes() -> Any:
         ["pyspark.sql.functions", "deltalake", "pyarrow", "etl_assets_tests.kill.dying_load"]
     )
     return context
+
+
+@pytest.fixture(scope="module")
+def changed_once(engine, tmp_path_factory: pytest.TempPathFactory) -> Declared:
+    """A pipeline that has applied its first batch of changes and not its second."""
+    session = engine.spark_session.newSession()
+    root = tmp_path_factory.mktemp("changed") / "data"
+    pipeline = Declared(root=root, session=lambda: session, spec=declared(**CHANGES))
+    pipeline.accept(CHANGES_OF[0])
+    pipeline.load()
+    pipeline.accept(CHANGES_OF[1])
+    return pipeline
 
 
 def copied(pipeline: Declared, folder: Path) -> Declared:
@@ -94,8 +121,42 @@ def test_after_a_kill_in_the_middle_of_a_merge_the_next_load_completes_the_work_
     assert contents(pipeline) == undisturbed
 
 
+@pytest.mark.parametrize("failpoint", CHANGE_FAILPOINTS)
+def test_after_a_kill_between_tombstones_and_rows_the_next_load_applies_every_change(
+    changed_once, processes, spark, tmp_path, failpoint
+):
+    pipeline = copied(changed_once, tmp_path)
+    kill(processes, pipeline, failpoint, Gateway.of(spark))
+    expect_all_applied(pipeline)
+
+
+@pytest.mark.parametrize("table", ["people_tombstones", "people"])
+def test_after_a_kill_in_the_middle_of_a_merge_the_next_load_applies_every_change(
+    changed_once, processes, tmp_path, table
+):
+    pipeline = copied(changed_once, tmp_path)
+    kill(processes, pipeline, f"{Failpoint.TABLE_DURING_COMMIT}@{table}", None)
+    expect_all_applied(pipeline)
+
+
+def expect_all_applied(pipeline: Declared) -> None:
+    pipeline.load()
+    changes = [
+        Change(kind=each["op"], key=each.get("id"), place=(each["changed_at"], offset), value=each.get("age"))
+        for offset, each in enumerate([*CHANGES_OF[0], *CHANGES_OF[1]])
+    ]
+    assert {row["id"]: (row["age"], (row["changed_at"], row["_offset"])) for row in pipeline.rows()} == {
+        key: (each.value, each.place) for key, each in table_of(changes).items()
+    }
+    kept = {row["id"]: (row["changed_at"], row["_offset"]) for row in pipeline.rows("people_tombstones")}
+    assert kept == tombstones_of(changes)
+    assert pipeline.load().commits == 0
+
+
 def kill(processes: Any, pipeline: Declared, failpoint: str, gateway: Gateway | None) -> None:
-    process = processes.Process(target=dying_load.load, args=(pipeline.root, failpoint, gateway))
+    process = processes.Process(
+        target=dying_load.load, args=(pipeline.root, pipeline.spec, failpoint, gateway)
+    )
     process.start()
     process.join(200)
     assert process.exitcode == -9, f"the process did not die at {failpoint}: exit code {process.exitcode}"

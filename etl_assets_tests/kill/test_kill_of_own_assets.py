@@ -33,7 +33,9 @@ KILLED_AT = {
     "replaced_during": Failpoint.TABLE_DURING_COMMIT,
     "replaced_after": Failpoint.TABLE_AFTER_COMMIT,
     "appended_after": Failpoint.TABLE_AFTER_SYNC,
+    "applied_between": Failpoint.TABLE_AFTER_COMMIT,
 }
+"""Of the changes it is the commit of their tombstones."""
 OLD, NEW = "old-1 old-2", "new-1 new-2 new-3"
 HAS_COMMITTED = {"replaced_after", "appended_after"}
 
@@ -74,7 +76,7 @@ def test_a_killed_run_that_is_executed_again_has_stored_its_rows_once(engine, sp
     environment[own_assets.ROWS] = NEW
     root = Path(environment[own_assets.ROOT])
     after = {
-        name: stored(name, NEW if name.startswith("replaced") else f"{OLD} {NEW}")
+        name: stored(name, f"{OLD} {NEW}" if name.startswith("appended") else NEW)
         for name in own_assets.NAMES
     }
     processes: Any = multiprocessing.get_context("forkserver")
@@ -82,10 +84,11 @@ def test_a_killed_run_that_is_executed_again_has_stored_its_rows_once(engine, sp
         ["etl_assets_tests.kill.own_assets", "pyspark.sql.functions", "deltalake"]
     )
     for name, failpoint in KILLED_AT.items():
+        table = f"{name}_tombstones" if name.startswith("applied") else name
         with_its_jvm = failpoint is Failpoint.TABLE_DURING_COMMIT
         process = processes.Process(
             target=own_assets.run,
-            args=(environment, name, f"{failpoint}@{name}", None if with_its_jvm else Gateway.of(spark)),
+            args=(environment, name, f"{failpoint}@{table}", None if with_its_jvm else Gateway.of(spark)),
         )
         process.start()
         process.join(200)

@@ -22,6 +22,7 @@ from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.stage import Stage
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.placement.site import Site
 from etl_assets.steps.load_table import LoadTable
 from etl_assets.steps.step import ReadMode, StepContext, StepReport
 
@@ -48,6 +49,36 @@ PEOPLE: Mapping[str, Any] = {
     "table": {"keys": ["id"], "sequence_by": "updated_at"},
 }
 """The declaration of most tests."""
+CHANGES: dict[str, Any] = {
+    **PEOPLE,
+    "columns": {
+        "id": {"type": "string", "required": True},
+        "age": {"type": "int", "required": True, "at_least": 0},
+        "changed_at": "bigint",
+        "op": {"type": "string", "one_of": ["U", "D", "T"]},
+    },
+    "table": {
+        "write_mode": "apply_changes",
+        "keys": ["id"],
+        "sequence_by": "changed_at",
+        "apply_as_deletes": "op = 'D'",
+        "apply_as_truncates": "op = 'T'",
+        "except_column_list": ["op"],
+    },
+}
+"""The same with deletes and truncates."""
+
+
+def upsert(key: str | None, at: int | None, age: int | None = 1) -> dict[str, Any]:
+    return {"id": key, "changed_at": at, "age": age, "op": "U"}
+
+
+def delete(key: str | None, at: int | None) -> dict[str, Any]:
+    return {"id": key, "changed_at": at, "op": "D"}
+
+
+def truncate(at: int | None) -> dict[str, Any]:
+    return {"changed_at": at, "op": "T"}
 
 
 def canonical(text: str) -> str:
@@ -70,8 +101,15 @@ def tables_of(spec: PipelineSpec) -> DeclaredTables:
     return DeclaredTables(spec=spec, contract_of=_others.table)
 
 
-def _stage(table: TableContract, *inputs: str, rejects: TableContract | None = None) -> Stage:
-    return Stage(table=table, build_step=no_step, group="test", inputs=inputs, rejects=rejects)
+def _stage(
+    table: TableContract,
+    *inputs: str,
+    rejects: TableContract | None = None,
+    tombstones: TableContract | None = None,
+) -> Stage:
+    return Stage(
+        table=table, build_step=no_step, group="test", inputs=inputs, rejects=rejects, tombstones=tombstones
+    )
 
 
 _others = Catalog(pipelines=(Pipeline(name="reference", path=(), reference=(_stage(COUNTRIES),)),))
@@ -79,11 +117,13 @@ _others = Catalog(pipelines=(Pipeline(name="reference", path=(), reference=(_sta
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """A pipeline in a root folder."""
+    """A pipeline in a root folder, which may be that of one of several failure domains."""
 
     root: Path
     session: Callable[[], Any]
     spec: PipelineSpec = field(default_factory=declared)
+    domain: str = "local"
+    sites: tuple[Site, ...] = ()
 
     @property
     def tables(self) -> DeclaredTables:
@@ -94,10 +134,10 @@ class Declared:
         tables = self.tables
         path = (
             _stage(tables.source, rejects=tables.source_rejects),
-            _stage(tables.table, tables.source.name, rejects=tables.rejects),
+            _stage(tables.table, tables.source.name, rejects=tables.rejects, tombstones=tables.tombstones),
         )
         catalog = Catalog(pipelines=(*_others.pipelines, Pipeline(name=self.spec.name, path=path)))
-        domain = FailureDomain(name="local", root=self.root, catalog=catalog)
+        domain = FailureDomain(name=self.domain, root=self.root, sites=self.sites, catalog=catalog)
         return StepContext(session=self.session, domain=domain, clock=lambda: NOW, lock_wait_seconds=30)
 
     def accept(self, records: Sequence[Any], *, day: dt.date = DAY, first_line: int | None = None) -> None:

@@ -18,7 +18,9 @@ transforms:
   - {type: sql, select: "select id, country from input"}
   - {type: map, columns: {longer: {expression: "length(country) + 1", type: bigint}}}
   - {type: sql, select: "drop table input"}
-table: {keys: [id]}
+table: {write_mode: apply_changes, keys: [id],
+  apply_as_deletes: "countri = 'D'",
+  apply_as_truncates: "id"}
 """
 
 
@@ -31,6 +33,12 @@ def test_every_transform_that_spark_cannot_analyze_is_a_problem_with_its_line(tm
     assert found.exit_code == 1, found.output
     (file,) = json.loads(found.stdout)
     problems = {problem["line"]: problem for problem in file["problems"]}
-    assert sorted(problems) == [6, 7, 9]
+    assert sorted(problems) == [6, 7, 9, 11, 12]
     assert "country" in problems[6]["fix"]
+    assert (problems[11]["field"], problems[12]["field"]) == (
+        "table.apply_as_deletes",
+        "table.apply_as_truncates",
+    )
+    assert "country" in problems[11]["fix"]
+    assert "bigint, not true or false" in problems[12]["message"]
     assert "_offset" in problems[7]["message"] + problems[7]["fix"]

@@ -144,6 +144,21 @@ table:
         ("keys: [number]", "keys: [numbr]", "no column `numbr`", "did you mean `number`?"),
         ("keys: [number]", "write_mode: upsert", "upsert needs keys", "to keep every row: append"),
         ("keys: [number]", "write_mode: replace", "not replaced as a whole", "use upsert, insert"),
+        (
+            "keys: [number]",
+            "keys: [number]\n  apply_as_deletes: x",
+            "upsert deletes no rows",
+            "apply_changes",
+        ),
+        (
+            "keys: [number]",
+            "keys: [number]\n  except_column_list: [cuntry]",
+            "no column `cuntry`",
+            "`country`?",
+        ),
+        ("keys: [number]", "keys: [number]\n  except_column_list: [number]", "needed in the table", ""),
+        ("keys: [number]", "write_mode: apply_changes", "apply_changes needs keys", "append"),
+        ("keys: [number]", "keys: [number]\n  write_mode: apply_change", "not known", "`apply_changes`?"),
         ('path: "in/*.csv"', "path: 12", "`12` should be a text", 'in quotes: `"12"`'),
         ("name: suppliers", "name: My Suppliers", "not a name", "such as `my_suppliers`"),
     ],
@@ -154,6 +169,22 @@ def test_a_problem_names_the_value_and_the_fix(before, after, said, fix):
     assert said in problem.message
     assert fix in problem.fix
     assert problem.line is not None
+
+
+def test_a_table_that_applies_changes_has_a_table_of_tombstones_whose_name_is_taken():
+    text = GOOD.replace("keys: [number]", "keys: [number]\n  write_mode: apply_changes")
+    file = parsed(text)
+    found = resolved(file, BASE.table)["tables"]
+    assert [each["name"] for each in found][-1] == "suppliers_tombstones"
+    assert [column["name"] for column in found[-1]["columns"]] == [
+        "_is_truncate",
+        "number",
+        "_offset",
+        "_batch_id",
+    ]
+    problems = together(a=text, b=declared("suppliers_tombstones"))
+    assert problems["a"] == []
+    assert problems["b"] == ["1 name: its table `suppliers_tombstones` is already a table of a.yaml"]
 
 
 def test_types_may_be_written_with_spaces_and_in_any_case():

@@ -37,6 +37,23 @@ def test_a_tie_breaker_decides_between_rows_of_one_order():
         UpsertSpec(merge_key=("id",), tie_breaker="batch_id")
 
 
+def test_a_row_that_deletes_removes_one_that_is_not_newer_and_adds_none():
+    spec = UpsertSpec(merge_key=("id",), ordering="value", tie_breaker="batch_id", deleted_by="gone")
+    text = merge_sql(spec, target="t", source="s", columns=("id", "value", "batch_id", "gone"))
+    assert text == (
+        "MERGE INTO t t USING s s ON t.`id` = s.`id`\n"
+        "WHEN MATCHED AND s.`gone` AND (t.`value` IS NULL OR s.`value` > t.`value`"
+        " OR (s.`value` = t.`value` AND s.`batch_id` >= t.`batch_id`)) THEN DELETE\n"
+        "WHEN MATCHED AND NOT s.`gone` AND (s.`value` > t.`value` OR (t.`value` IS NULL AND s.`value` IS NOT NULL)"
+        " OR (s.`value` <=> t.`value` AND s.`batch_id` > t.`batch_id`)) THEN UPDATE SET"
+        " t.`id` = s.`id`, t.`value` = s.`value`, t.`batch_id` = s.`batch_id`\n"
+        "WHEN NOT MATCHED AND NOT s.`gone` THEN INSERT (`id`, `value`, `batch_id`)"
+        " VALUES (s.`id`, s.`value`, s.`batch_id`)"
+    )
+    with pytest.raises(ContractError, match="no `ordering`"):
+        UpsertSpec(merge_key=("id",), deleted_by="gone")
+
+
 def test_without_an_ordering_a_row_that_differs_replaces_but_for_columns_that_are_not_compared():
     text = sql(UpsertSpec(merge_key=("id",)), not_compared=("batch_id",))
     assert "WHEN MATCHED AND NOT (t.`value` <=> s.`value` AND t.`day` <=> s.`day`) THEN UPDATE" in text

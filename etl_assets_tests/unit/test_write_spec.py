@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dagster as dg
 import pytest
 
@@ -24,6 +26,13 @@ def read(**metadata: object) -> WriteSpec:
         WriteSpec(write_mode=WriteMode.INSERT, keys=("id",), columns="id STRING"),
         WriteSpec(write_mode=WriteMode.APPEND),
         WriteSpec(write_mode=WriteMode.REPLACE, delta_partition="day"),
+        WriteSpec(
+            write_mode=WriteMode.APPLY_CHANGES,
+            keys=("id",),
+            sequence_by="at",
+            apply_as_deletes="op = 'D'",
+            except_column_list=("op",),
+        ),
     ],
     ids=lambda spec: str(spec.write_mode),
 )
@@ -51,6 +60,19 @@ def test_a_spec_comes_back_from_its_metadata_also_from_values_of_dagsters(spec: 
 )
 def test_the_earlier_names_are_read(earlier: UpsertSpec, spec: WriteSpec):
     assert WriteSpec.from_metadata(earlier.to_metadata(), asset="mine") == spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"write_mode": WriteMode.APPLY_CHANGES, "keys": ("id",)}, "needs `sequence_by`"),
+        ({"keys": ("id",), "apply_as_deletes": "gone"}, "upsert deletes no rows"),
+        ({"keys": ("id",), "except_column_list": ("id",)}, "id is needed in the table"),
+    ],
+)
+def test_a_spec_of_changes_that_contradicts_itself_is_refused(fields: dict[str, Any], said: str):
+    with pytest.raises(ContractError, match=said):
+        WriteSpec(**fields)
 
 
 def test_a_spec_may_be_written_by_hand():

@@ -110,6 +110,8 @@ class CheckedRows:
             "double",
         ):
             sound = sound.when(F.isnan(_column(spec.sequence_by)), _refuse("nan_ordering"))
+        if spec.sequence_by is not None and spec.write_mode is WriteMode.APPLY_CHANGES:
+            sound = sound.when(_column(spec.sequence_by).isNull(), _refuse("null_ordering"))
         if spec.delta_partition is not None:
             column = _column(spec.delta_partition)
             if self.partitions is not None:
@@ -171,6 +173,11 @@ class CheckedRows:
                 spec.sequence_by,
                 f"{rows} hold NaN in {spec.sequence_by}, their `sequence_by`, and no row would ever be newer",
                 f"give every row its {spec.sequence_by}, or NULL for a row older than all others",
+            ),
+            "null_ordering": (
+                spec.sequence_by,
+                f"{rows} hold NULL in {spec.sequence_by}, their `sequence_by`, and nothing says which change is newer",
+                f"give every row its {spec.sequence_by}, or drop such rows in the asset",
             ),
             "empty_partition": (
                 spec.delta_partition,

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.sql_text import delta_table
+from etl_assets.contracts.sql_text import delta_table, identifier
 from etl_assets.delta.log.entries import LogEntry
 from etl_assets.delta.log.lasting_cursors import lasting_cursors
 from etl_assets.delta.log.new_entry import NewEntry
@@ -129,11 +129,12 @@ class Commit:
     updated: int
     net_rows_by_partition: Mapping[str, int]
     facts: Mapping[str, Any]
+    deleted: int = 0
 
     @property
     def ignored(self) -> int:
         """Rows that the table already had, the same or newer."""
-        return self.source_rows - self.inserted - self.updated
+        return self.source_rows - self.inserted - self.updated - self.deleted
 
 
 def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS) -> Commit:
@@ -229,6 +230,8 @@ def _execute(spark: SparkSession | None, table: Table, write: Write, place: Plac
     # without one gets its own version as an id, which no commit up to its base can have.
     transaction = write.transaction or Transaction(app_id="etl-assets", version=write.base_version + 1)
     snapshot = table.snapshot(write.base_version)
+    if not _meets_rows(snapshot, write):
+        write = _without_deletes(write)
     if snapshot is not None and _appends(table, snapshot, write):
         # 1. Append files without Delta's writer.
         new = write_files(table, place.path, snapshot, _files(table, snapshot, write))
@@ -263,6 +266,15 @@ def _execute(spark: SparkSession | None, table: Table, write: Write, place: Plac
             write.rows.write.format("delta").mode("append").save(str(place.path))
         else:
             _upsert(spark, table, place.path, write, write.rows, meets_rows=_meets_rows(snapshot, write))
+
+
+def _without_deletes(write: Write) -> Write:
+    """Return a write that meets no row of the table without the rows that delete one."""
+    if write.upsert is None or (flag := write.upsert.deleted_by) is None:
+        return write
+    assert not isinstance(write.rows, DeferredRows)  # they are appended
+    rows = write.rows.where(f"NOT {identifier(flag)}").drop(flag)
+    return replace(write, rows=rows, upsert=replace(write.upsert, deleted_by=None))
 
 
 def _files(table: Table, snapshot: Snapshot, write: Write) -> Callable[[Path], int]:
@@ -392,6 +404,7 @@ def commit_report(
         source_rows=max(inserted, entry.metric("numSourceRows")),
         inserted=inserted,
         updated=entry.metric("numTargetRowsUpdated"),
+        deleted=entry.metric("numTargetRowsDeleted"),
         net_rows_by_partition={} if column is None else entry.net_rows_by(column),
         facts=facts,
     )

@@ -39,6 +39,8 @@ class UpsertSpec:
         nullable_keys: NULL in a key equals NULL. Without it a key is never null.
         tie_breaker: Column that decides between two rows of equal `ordering`: its higher value is the newer
             row. Never null.
+        deleted_by: Boolean column of the rows that the table does not have. A row where it is true removes the
+            row in the table, unless that one is newer, and adds none.
     """
 
     merge_key: tuple[str, ...]
@@ -49,6 +51,7 @@ class UpsertSpec:
     columns: str | None = None
     nullable_keys: bool = False
     tie_breaker: str | None = None
+    deleted_by: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.merge_key, str):
@@ -60,6 +63,11 @@ class UpsertSpec:
         if self.tie_breaker is not None and self.ordering is None:
             raise ContractError(
                 "`tie_breaker` is set and there is no `ordering`", fix="set `ordering` to that column instead"
+            )
+        if self.deleted_by is not None and self.ordering is None:
+            raise ContractError(
+                "`deleted_by` is set and there is no `ordering`",
+                fix="set `ordering`, which says what is newer",
             )
         if self.partition_bound and self.delta_partition is None:
             raise ContractError(
@@ -92,6 +100,7 @@ class UpsertSpec:
             delta_partition=contract.delta_partition[0] if contract.delta_partition else None,
             partition_bound=partition_bound,
             insert_only=contract.append_only,
+            nullable_keys=contract.nullable_keys,
         )
 
 
@@ -148,13 +157,19 @@ def merge_sql(
         if partitions:
             on.append(f"t.{column} IN ({', '.join(string_literal(value) for value in sorted(partitions))})")
     clauses = [f"MERGE INTO {target} t USING {source} s ON {' AND '.join(on)}"]
+    is_row = ""
+    if spec.deleted_by is not None:
+        flag = f"s.{identifier(spec.deleted_by)}"
+        clauses.append(f"WHEN MATCHED AND {flag} AND {_is_not_older(spec)} THEN DELETE")
+        is_row = f" AND NOT {flag}"
+        columns = [name for name in columns if name != spec.deleted_by]
     if replace or not spec.insert_only:
         assignments = ", ".join(f"t.{identifier(name)} = s.{identifier(name)}" for name in columns)
         condition = "" if replace else f" AND {_is_newer(spec, columns, not_compared)}"
-        clauses.append(f"WHEN MATCHED{condition} THEN UPDATE SET {assignments}")
+        clauses.append(f"WHEN MATCHED{is_row}{condition} THEN UPDATE SET {assignments}")
     names = ", ".join(identifier(name) for name in columns)
     values = ", ".join(f"s.{identifier(name)}" for name in columns)
-    clauses.append(f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})")
+    clauses.append(f"WHEN NOT MATCHED{is_row} THEN INSERT ({names}) VALUES ({values})")
     return "\n".join(clauses)
 
 
@@ -162,6 +177,16 @@ def insert_sql(*, target: str, source: str, columns: Sequence[str]) -> str:
     """Return the INSERT for a target without rows, in place of the MERGE. It casts columns as MERGE does."""
     names = ", ".join(identifier(name) for name in columns)
     return f"INSERT INTO {target} ({names}) SELECT {names} FROM {source}"
+
+
+def _is_not_older(spec: UpsertSpec) -> str:
+    """Return the condition that a source row is newer than the table's row, or as new."""
+    assert spec.ordering is not None  # `deleted_by` needs it
+    order = identifier(spec.ordering)
+    if spec.tie_breaker is None:
+        return f"(t.{order} IS NULL OR s.{order} >= t.{order})"
+    tie = identifier(spec.tie_breaker)
+    return f"(t.{order} IS NULL OR s.{order} > t.{order} OR (s.{order} = t.{order} AND s.{tie} >= t.{tie}))"
 
 
 def _is_newer(spec: UpsertSpec, columns: Sequence[str], not_compared: Collection[str]) -> str:

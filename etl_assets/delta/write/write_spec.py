@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from etl_assets.contracts.write_mode import WriteMode
+from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.delta.write.upsert import METADATA_PREFIX, UpsertSpec
 from etl_assets.errors import ContractError
 
@@ -57,6 +58,9 @@ class WriteSpec:
             that reads its own earlier partitions: before its table exists, it gets an empty frame with these
             columns.
         schema_changes: Changes that a frame may make to the table's columns.
+        apply_as_deletes: With the write mode apply_changes: Spark SQL condition on the frame's columns. A row that
+            meets it deletes the row of its keys, unless that one is newer.
+        except_column_list: Columns of the frame that are not stored, such as the kind of a change.
 
     Raises:
         ContractError: the fields contradict each other.
@@ -70,6 +74,8 @@ class WriteSpec:
     partition_bound: bool = False
     columns: str | None = None
     schema_changes: SchemaChanges = SchemaChanges.REJECT
+    apply_as_deletes: str | None = None
+    except_column_list: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, kind in (("write_mode", WriteMode), ("schema_changes", SchemaChanges)):
@@ -88,10 +94,31 @@ class WriteSpec:
                         f"`{name}` has no meaning with `write_mode` {self.write_mode}, which stores every row of the frame",
                         fix=f"leave `{name}` out, or choose `write_mode` upsert or insert",
                     )
+        self._check_changes()
         if self.partition_bound and self.delta_partition is None:
             raise ContractError(
                 "`partition_bound` is set and there is no `delta_partition`",
                 fix="set `delta_partition`, or unset it",
+            )
+
+    def _check_changes(self) -> None:
+        if isinstance(self.except_column_list, str):
+            object.__setattr__(self, "except_column_list", (self.except_column_list,))
+        object.__setattr__(self, "except_column_list", tuple(self.except_column_list))
+        if self.write_mode is WriteMode.APPLY_CHANGES and self.sequence_by is None:
+            raise ContractError(
+                "`write_mode` apply_changes needs `sequence_by`",
+                fix="name the column whose higher value is the newer change",
+            )
+        if self.write_mode is not WriteMode.APPLY_CHANGES and self.apply_as_deletes is not None:
+            raise ContractError(
+                f"`write_mode` {self.write_mode} deletes no rows, and `apply_as_deletes` is set",
+                fix="choose `write_mode` apply_changes",
+            )
+        if needed := [name for name in self.named if name in self.except_column_list]:
+            raise ContractError(
+                f"the column {needed[0]} is needed in the table, and stands in `except_column_list`",
+                fix="take it out of `except_column_list`",
             )
 
     @property
@@ -111,6 +138,7 @@ class WriteSpec:
             partition_bound=self.partition_bound,
             insert_only=self.write_mode is WriteMode.INSERT,
             nullable_keys=self.nullable_keys,
+            deleted_by=IS_DELETED if self.write_mode is WriteMode.APPLY_CHANGES else None,
         )
 
     def to_metadata(self) -> dict[str, Any]:
@@ -120,9 +148,18 @@ class WriteSpec:
             fields["keys"] = list(self.keys)
         fields |= {
             name: value
-            for name in ("nullable_keys", "sequence_by", "delta_partition", "partition_bound", "columns")
+            for name in (
+                "nullable_keys",
+                "sequence_by",
+                "delta_partition",
+                "partition_bound",
+                "columns",
+                "apply_as_deletes",
+            )
             if (value := getattr(self, name))
         }
+        if self.except_column_list:
+            fields["except_column_list"] = list(self.except_column_list)
         if self.schema_changes is not SchemaChanges.REJECT:
             fields["schema_changes"] = str(self.schema_changes)
         return {METADATA_PREFIX + name: value for name, value in fields.items()}
