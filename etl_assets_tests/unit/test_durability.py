@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -29,7 +28,7 @@ def test_many_files_are_synced_at_once_and_then_their_folders(files, tmp_path, m
 
     def fsync(descriptor: int) -> None:
         several.wait(10)  # breaks unless two are under way
-        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
 
     monkeypatch.setattr(durability.os, "fsync", fsync)
     folders = {tmp_path, tmp_path / "table", *(path.parent for path in files)}
@@ -42,7 +41,7 @@ def test_a_file_that_cannot_be_synced_is_an_error_before_any_folder_is(files, tm
     synced: list[Path] = []
 
     def fsync(descriptor: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path == files[7]:
             raise OSError(5, "Input/output error", str(path))
         synced.append(path)
