@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -11,7 +12,11 @@ import dagster as dg
 
 from etl_assets import tags
 from etl_assets.build import build_definitions
-from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from etl_assets.dagster_internals import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    event_databases_open,
+)
 from etl_assets.errors import RunFailed
 from etl_assets.partitions import ranges
 from etl_assets.pipelines.catalog import Catalog
@@ -61,13 +66,16 @@ def materialize_days(
     waiting = [(first, last, names) for first, last in cut(days)]
     while waiting:
         first, last, chosen = waiting.pop(0)
-        result = _job(definitions, chosen).execute_in_process(
-            instance=instance,
-            raise_on_error=False,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-            # The daemon cannot restart a run of this process; the user can repeat the command.
-            tags={tags.READ_MODE: mode.value, tags.MAX_RETRIES: "0", **_days(first, last)},
-        )
+        run_id = str(uuid.uuid4())
+        with event_databases_open(instance, run_id):
+            result = _job(definitions, chosen).execute_in_process(
+                instance=instance,
+                run_id=run_id,
+                raise_on_error=False,
+                run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+                # The daemon cannot restart a run of this process; the user can repeat the command.
+                tags={tags.READ_MODE: mode.value, tags.MAX_RETRIES: "0", **_days(first, last)},
+            )
         results.append(result)
         if result.success:
             continue

@@ -15,6 +15,7 @@ from benchmarks.cases import (
     increment,
     loaders,
     mirror,
+    sparse,
     steady,
     warm_run,
 )
@@ -32,6 +33,7 @@ CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "domains": domains.run,
     "history": history.run,
     "mirror": mirror.run,
+    "sparse": sparse.run,
     "steady": steady.run,
     "warm_run": warm_run.run,
 }

@@ -15,7 +15,7 @@ import pytest
 
 from etl_assets_tests.chaos.checks import problems, rows_of
 from etl_assets_tests.chaos.roots import Bucket, Disk, Root
-from etl_assets_tests.chaos.run_process import STEPS
+from etl_assets_tests.chaos.run_process import ORDERS
 from etl_assets_tests.chaos.troubles import Troubles
 from etl_assets_tests.chaos.world import DAYS, World
 from etl_assets_tests.kill.dying_run import Gateway
@@ -81,8 +81,8 @@ def test_whatever_happens_the_tables_are_those_of_a_platform_to_which_nothing_ha
         error.add_note(f"seed {SEED}, after {dict(world.befell)}; the last round: {troubles.last}")
         raise
     calm = Pipeline(root=pipeline.root, landing=world.home / "landing", session=pipeline.session)
-    calm.run(DAYS, only=STEPS)
-    for table in STEPS:
+    calm.run(DAYS, only=ORDERS)
+    for table in ORDERS:
         assert comparable(rows_of(world, table)) == comparable(calm.rows(table))
     tell(
         f"seed {SEED}, {rounds} rounds with {', '.join(world.names)}: {dict(world.befell)}; {len(world.landed)} events,"

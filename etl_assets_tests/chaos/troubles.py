@@ -32,7 +32,10 @@ T = TypeVar("T")
 MAX_SLEEP_SECONDS = 20.0
 
 FAILPOINTS = (
-    f"{Failpoint.EXCEPTIONS_AFTER_COMMIT.value}@raw_events",
+    *(
+        f"{Failpoint.EXCEPTIONS_AFTER_COMMIT.value}@{table}"
+        for table in ("raw_events", "parts_source", "parts")
+    ),
     *(
         f"{point.value}@{table}"
         for table in STEPS

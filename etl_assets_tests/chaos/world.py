@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from etl_assets.contracts.columns import TableContract
 from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import EtlAssetsError
 from etl_assets.pipelines.placement_class import PlacementClass
@@ -25,11 +26,11 @@ from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.settings import load_settings
 from etl_assets.steps.step import platform_table
+from etl_assets_tests.chaos.parts import Parts
 from etl_assets_tests.chaos.roots import Bucket, Disk, Root
 from etl_assets_tests.chaos.run_process import Run
 from etl_assets_tests.kill.dying_run import Gateway
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event
-from etl_assets_tests.reference.tables import ALL_TABLES
 
 DAYS = (DAY, NEXT_DAY)
 EVENTS_A_ROUND = 20
@@ -48,8 +49,13 @@ class World:
     days: list[dt.date] = field(default_factory=list)
     befell: Counter[str] = field(default_factory=Counter)
     runs: list[Run] = field(default_factory=list)
+    parts: Parts = field(init=False)
+    """The declared pipeline beside orders."""
     run_seconds: float = 0.0
     """How long the last run took that nothing befell: one that found little to do, on the machine as it is."""
+
+    def __post_init__(self) -> None:
+        self.parts = Parts(home=self.home, dice=random.Random(self.dice.random()))
 
     def begin(self) -> None:
         """Make the platform, and take its roots into use."""
@@ -57,6 +63,7 @@ class World:
             root.begin()
         domains = [{"name": root.name, "root": root.uri} for root in self.roots]
         (self.home / "platform.yaml").write_text(yaml.safe_dump({"domains": domains}), "utf-8")
+        self.parts.begin()
         self.placement().place(PlacementClass.INGEST)
 
     def end(self) -> None:
@@ -77,6 +84,11 @@ class World:
     def bucket(self) -> Bucket | None:
         return next((root for root in self.roots if isinstance(root, Bucket)), None)
 
+    @property
+    def tables(self) -> tuple[TableContract, ...]:
+        """All tables of the installation."""
+        return tuple(load_settings().catalog().tables)
+
     def placement(self) -> Placement:
         return load_settings().placement()
 
@@ -88,7 +100,7 @@ class World:
     # What goes on
 
     def land(self) -> None:
-        """One more file: new events, and one that came before."""
+        """One more file for each pipeline: new events, and one that came before."""
         first, day = len(self.landed), self.dice.choice(DAYS)
         events = [event(number, day=day) for number in range(first, first + EVENTS_A_ROUND)]
         # Of the same day, so that the first one in source order is also the one that came first.
@@ -101,6 +113,7 @@ class World:
         hidden.rename(folder / f"{first:06d}.jsonl")
         self.landed += [each["event_id"] for each in events[:EVENTS_A_ROUND]]
         self.days += [day] * EVENTS_A_ROUND
+        self.parts.land(day)
 
     def start(self, failpoint: str = "") -> Run:
         """Start a run."""
@@ -147,6 +160,7 @@ class World:
         code = self.finish(self.start())
         assert code == 0, self.last_log()
         self.run_seconds = time.monotonic() - began
+        self.parts.epoch += 1
         self.repair(self._kept)
 
     @staticmethod
@@ -166,7 +180,7 @@ class World:
     def _rebuilt(self) -> list[str]:
         """Build the broken replicas anew, from a domain that is whole, as an operator does."""
         placement, problems = self.placement(), []
-        for table in ALL_TABLES:
+        for table in self.tables:
             try:
                 self._rebuild(placement, table.name)
             except EtlAssetsError as error:
@@ -175,7 +189,7 @@ class World:
 
     def compare_bytes(self) -> None:
         """Put the bytes that most replicas have in the place of others, as an operator does."""
-        for table in ALL_TABLES:
+        for table in self.tables:
             mirrored = self.replication(table.name, self.placement().reader())
             for each in mirrored.differing() if mirrored.exists() else ():
                 mirrored.repair_files(each)

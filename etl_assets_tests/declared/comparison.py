@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from etl_assets_tests.commands.home import Home
 from etl_assets_tests.declared.reference import REPLAYS, Arrival, Pipe
 
 _SHOWN = 400
+
+
+class ReadTables(Protocol):
+    """An installation whose tables can be read, such as `Home`."""
+
+    def rows(self, table: str, columns: Sequence[str] | None = None, root: str = ...) -> list[dict[str, Any]]:
+        """All rows of a table; none if it is not there yet."""
+        ...
 
 
 @dataclass(slots=True)
 class Comparison:
     """Compares the tables of one pipeline with its reference."""
 
-    home: Home
+    home: ReadTables
     pipe: Pipe
     root: str = "data"
     deviations: list[str] = field(default_factory=list)
@@ -24,14 +32,23 @@ class Comparison:
 
     def run(self) -> list[str]:
         """Compare all tables of the pipeline, and its dead letters."""
+        self._dead_letters(self._tables())
+        return self.deviations
+
+    def tables(self) -> list[str]:
+        """Compare all tables of the pipeline."""
+        self._tables()
+        return self.deviations
+
+    def _tables(self) -> list[dict[str, Any]]:
+        """Compare them; return the rejected records that are dead letters."""
         rows = sorted(self.home.rows(self.pipe.source, root=self.root), key=lambda row: row["offset"])
         self._source(rows)
         rejected = self._source_rejects()
         records = [(row["offset"], row["record"]) for row in rows]
         self._table(records)
         refused = self._rejects(rows)
-        self._dead_letters([*rejected, *refused])
-        return self.deviations
+        return [*rejected, *refused]
 
     def _same(self, what: str, found: Any, wanted: Any) -> None:
         """Compare two collections of values, whatever their order."""

@@ -10,11 +10,20 @@ from typing import Any
 
 import pytest
 
+from etl_assets.delta.write.create import ensure_table
 from etl_assets.failpoints import Failpoint
 from etl_assets_tests.kill import dying_load
 from etl_assets_tests.kill.dying_run import Gateway
 from etl_assets_tests.reference.changes import Change, table_of, tombstones_of
-from etl_assets_tests.reference.declared_pipeline import CHANGES, Declared, declared, delete, truncate, upsert
+from etl_assets_tests.reference.declared_pipeline import (
+    CHANGES,
+    PEOPLE,
+    Declared,
+    declared,
+    delete,
+    truncate,
+    upsert,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
 FAILPOINTS = [
@@ -109,6 +118,53 @@ def test_after_a_kill_the_next_load_completes_the_work_once(
     kill(processes, pipeline, failpoint, Gateway.of(spark))
     pipeline.load()
     assert contents(pipeline) == undisturbed
+    assert pipeline.load().commits == 0
+
+
+COLUMN_FAILPOINTS = [
+    f"{point}@people"
+    for point in (Failpoint.TABLE_BEFORE_COMMIT, Failpoint.TABLE_AFTER_COMMIT, Failpoint.TABLE_AFTER_SYNC)
+]
+"""The first commit of a load into a table whose columns are not the declared ones is that of its columns."""
+
+
+@pytest.fixture(scope="module", params=["replaced", "added"])
+def with_former_columns(request, engine, tmp_path_factory: pytest.TempPathFactory) -> Declared:
+    """A pipeline whose table has the columns of an earlier declaration: one without rows, one with a row and a column less."""
+    session = engine.spark_session.newSession()
+    root = tmp_path_factory.mktemp(request.param) / "data"
+    if request.param == "replaced":
+        former = declared(
+            columns={"id": "string", "age": "string", "height": "double"}, table={"keys": ["id"]}
+        )
+    else:
+        kept = {name: column for name, column in PEOPLE["columns"].items() if name != "country"}
+        former = declared(columns=kept)
+    before = Declared(root=root, session=lambda: session, spec=former)
+    pipeline = Declared(root=root, session=lambda: session)
+    if request.param == "replaced":
+        ensure_table(before.context.table("people"))
+    else:
+        before.accept(RECORDS[0])
+        before.load()
+    pipeline.accept(RECORDS[1])
+    return pipeline
+
+
+@pytest.mark.parametrize("failpoint", COLUMN_FAILPOINTS)
+def test_after_a_kill_around_a_change_of_columns_the_next_load_completes_the_work_once(
+    with_former_columns, processes, spark, tmp_path, failpoint
+):
+    undisturbed, pipeline = (
+        copied(with_former_columns, tmp_path / name) for name in ("undisturbed", "killed")
+    )
+    undisturbed.load()
+    before = pipeline.context.table("people").version()
+    kill(processes, pipeline, failpoint, Gateway.of(spark))
+    after = pipeline.context.table("people").version()
+    assert after - before == (not failpoint.startswith(Failpoint.TABLE_BEFORE_COMMIT)), "only the columns"
+    pipeline.load()
+    assert contents(pipeline) == contents(undisturbed)
     assert pipeline.load().commits == 0
 
 

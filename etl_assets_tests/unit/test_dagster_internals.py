@@ -69,7 +69,7 @@ def test_the_table_names_all_that_is_imported():
     text = Path(dagster_internals.__file__).read_text("utf-8")
     table, code = text.split('"""', 2)[1:]
     modules = set(re.findall(r"(?:from|import) dagster\.(_[\w.]+)", code))
-    assert len(modules) == 7
+    assert len(modules) == 8
     assert [module for module in modules if f"`{module}" not in table] == []
 
 

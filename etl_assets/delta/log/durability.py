@@ -14,6 +14,8 @@ from pathlib import Path
 from etl_assets.delta.log.entries import LogEntry, checkpoint_path, entry_path, last_checkpoint_path
 
 _AT_ONCE = 16
+_FEW = 4
+"""Below this number, threads cost more than they save."""
 
 
 def sync_commit(table_path: Path, entry: LogEntry) -> None:
@@ -27,10 +29,8 @@ def sync_commit(table_path: Path, entry: LogEntry) -> None:
 
 def sync_files(table_path: Path, files: Collection[Path]) -> None:
     """Make files of a table durable, and the folders that name them."""
-    for file in files:
-        _fsync(file)
-    for folder in {folder for file in files for folder in _folders(file, table_path)}:
-        _fsync(folder)
+    _fsync_all(files)
+    _fsync_all({folder for file in files for folder in _folders(file, table_path)})
 
 
 def write_durably(path: Path, content: bytes, *, mtime_ns: int | None = None) -> None:
@@ -81,6 +81,17 @@ def _folders(file: Path, table_path: Path) -> Iterable[Path]:
     """Return the folders from the file's up to the table's, and the folder that names the table's."""
     yield from (folder for folder in file.parents if folder.is_relative_to(table_path))
     yield table_path.parent
+
+
+def _fsync_all(paths: Collection[Path]) -> None:
+    """Return once all are durable. In parallel, because a disk then flushes once for several of them."""
+    if len(paths) < _FEW:
+        for path in paths:
+            _fsync(path)
+        return
+    with ThreadPoolExecutor(min(_AT_ONCE, len(paths))) as threads:
+        for done in [threads.submit(_fsync, path) for path in paths]:
+            done.result()
 
 
 def _fsync(path: Path) -> None:
