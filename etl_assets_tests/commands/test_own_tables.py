@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from etl_assets_tests.commands.home import Home
-from etl_assets_tests.commands.own_location import REVISION
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(900)]
 
+REVISION = "OWN_LOCATION_REVISION"
 READINGS, VISITS = "lab.readings", "lab.visits"
 COUNT = 'SELECT count(*) AS n, max(revision) AS revision FROM "{}"'
 
