@@ -40,10 +40,9 @@ def _with_inputs(transforms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     names = [RECORDS, *(each["name"] for each in transforms)]
     shown = []
     for above, each in zip(names[:-1], transforms, strict=True):
-        inputs = each["inputs"] or [above]
-        shown.append({name: value for name, value in each.items() if name != "inputs"})
-        if inputs != [None]:
-            shown[-1]["inputs"] = inputs
+        inputs = each["inputs"] or ([] if above is None else [above])
+        whole = {**each, "inputs": inputs}
+        shown.append({name: value for name, value in whole.items() if name != "inputs" or inputs})
     return shown
 
 

@@ -23,7 +23,10 @@ LETTERS = ("it's 1/2", "Köln", 'a "b" $c')
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Partitions, the type of the column that tells them apart, and values of it in two partitions."""
+    """Partitions, the type of the column that tells them apart, and values of it in two partitions.
+
+    `by_partition_expr` names the column as other IO managers of Dagster read it.
+    """
 
     name: str
     definition: dg.PartitionsDefinition
@@ -32,6 +35,7 @@ class Kind:
     in_first: tuple[str, ...]
     second: str
     in_second: tuple[str, ...]
+    by_partition_expr: bool = False
 
 
 def daily(**how: Any) -> dg.PartitionsDefinition:
@@ -74,6 +78,7 @@ KINDS = [
         in_first=("2026-03-28T01:00:00Z", "2026-03-28T01:30:00.5Z"),
         second="2026-03-28-02:00",
         in_second=("2026-03-28T02:00:00Z",),
+        by_partition_expr=True,
     ),
     Kind(
         name="hours as text",
@@ -138,8 +143,11 @@ KINDS = [
 def test_a_partition_that_runs_twice_is_stored_once_and_loaded_whole(lab: Lab, kind: Kind):
     spec = UpsertSpec(merge_key=("id",), delta_partition="part", partition_bound=True)
     in_partition = {kind.first: kind.in_first, kind.second: kind.in_second}
+    metadata = spec.to_metadata()
+    if kind.by_partition_expr:
+        metadata["partition_expr"] = metadata.pop("delta_upsert/delta_partition")
 
-    @dg.asset(partitions_def=kind.definition, metadata=spec.to_metadata(), io_manager_key="delta")
+    @dg.asset(partitions_def=kind.definition, metadata=metadata, io_manager_key="delta")
     def mine(context) -> Any:  # Dagster reads no postponed annotation of a context
         key = context.partition_key
         rows = [(f"{key} {number}", value) for number, value in enumerate(in_partition[key])]
