@@ -104,10 +104,10 @@ def test_links_out_of_the_folder_are_not_followed(project, tmp_path):
 def test_files_are_read_again_when_they_change(project):
     path = project.write("films", component(FILMS))
     folders = load_settings().defs_folders
-    assert [each.name for each in installed(project.home, folders).catalog.pipelines][1:-1] == ["films"]
+    assert [each.name for each in installed(project.home, defs_folders=folders).catalog.pipelines][1:-1] == ["films"]
     path.write_text(component(FILMS.replace("films", "shows")))
     os.utime(path, ns=(1, 1))
-    assert [each.name for each in installed(project.home, folders).catalog.pipelines][1:-1] == ["shows"]
+    assert [each.name for each in installed(project.home, defs_folders=folders).catalog.pipelines][1:-1] == ["shows"]
 
 
 def test_a_file_of_the_home_folder_keeps_its_name_from_a_component(project):
