@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from etl_assets.delta.write.frame_columns import check_fits, check_frame, column
 from etl_assets.delta.write.schema_changes import change_columns, columns_after
 from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS, moved_on
-from etl_assets.errors import CommitConflict, ContractError
+from etl_assets.errors import CommitConflict, ContractError, TableBusy
 from etl_assets.io_managers.append_ids import append_of, left_to_append
 from etl_assets.io_managers.applied_changes import AppliedChanges, staged_changes, with_deletes
 from etl_assets.steps.step import INSERTED, REMOVED, StepReport, logger, upsert_counts
@@ -114,8 +114,6 @@ class FrameStep:
         base = create_like(spark, self.table, like, delta_partition=partition, wait_seconds=wait_seconds)
         self._check_columns(like)  # against the table that another run may have created meanwhile
         base = self._change_columns(base)
-        if self.record is not None:
-            base = put_record(self.table, self.record, base_version=base, wait_seconds=wait_seconds)
         # 3. Plan the write on that version. An append that another attempt has made in part is planned again.
         if transaction is not None and self._has_part(keys, base):
             raise moved_on(self.table, current=base, base=base - 1)
@@ -137,6 +135,7 @@ class FrameStep:
             if (refusal := checked.refusal_in(error)) is not None:
                 raise refusal from error
             raise
+        self._put_record(done.version)
         if done.repeated:
             return self._repeated(keys)
         return StepReport(
@@ -168,8 +167,16 @@ class FrameStep:
             if (refusal := checked.refusal_in(error)) is not None:
                 raise refusal from error
             raise
+        self._put_record(done.version)
         counts = self._counts(done, keys, write.base_version)
         return StepReport(table=self.table.name, version=done.version, counts=counts, commits=1)
+
+    def _put_record(self, version: int) -> None:
+        """Let the table say whose it is, after its rows are stored. If another writer is faster, it does so."""
+        if self.record is None:
+            return
+        with suppress(CommitConflict, TableBusy):
+            put_record(self.table, self.record, base_version=version, wait_seconds=self.lock_wait_seconds)
 
     def _has_part(self, keys: Sequence[str], base: int) -> bool:
         """Return whether another attempt of this run has meanwhile appended some of the partitions, not all.
