@@ -54,6 +54,7 @@ TARGETS = (
     Target(work="Warm: a run of 10,000 events from request to acknowledged", case="warm_run"),
     Target(work="1,000 events a second for ten minutes", case="steady"),
     Target(work="Backfill of 30 days beside one bulk run", case="backfill"),
+    Target(work="40,000 events over 600 days beside the same over 6: the steps", case="sparse"),
     Target(work="Two cores beside one, two workers beside one", case="cores"),
     Target(work="Three domains: acknowledged, recovered, opened", case="mirror"),
 )

@@ -21,6 +21,7 @@ AGREED: dict[str, dict[str, float]] = {
     # No growth and flat memory: a fifth of play for chance.
     "steady": {"P50_SECONDS_TARGET": 5.0, "P99_SECONDS_TARGET": 15.0, "GROWTH_TARGET": 1.2},
     "backfill": {"TARGET": 1.2},
+    "sparse": {"TARGET": 2.0},
     # 1.7 times the rows a second, as a part of the time.
     "cores": {"TARGET": 0.588},
     "mirror": {
