@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from etl_assets.contracts.columns import TableContract
     from etl_assets.ingest.records import Records
-    from etl_assets.sources.landing import InputFile
+    from etl_assets.sources.source_files import InputFile
 
 MAX_EVENTS_IN_PROCESS = 100_000
 """Repeats among up to this many events are found in this process; beyond that Spark is as fast."""

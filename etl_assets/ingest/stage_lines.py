@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from etl_assets.contracts.envelope import Record
     from etl_assets.ingest.records import Records
-    from etl_assets.sources.landing import InputFile
+    from etl_assets.sources.source_files import InputFile
 
 TASK_BYTES = 8 << 20
 """Input of one task; a larger file that is not compressed is cut into blocks of that size."""
