@@ -11,7 +11,8 @@ from etl_assets.delta.log.cursor import advance, days_with_news, read_cursors
 from etl_assets.delta.read.footers import bounds_in
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.read.rows import files_with
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.commit import Transaction
 from etl_assets.delta.write.offsets import first_since_undo
 from etl_assets.ingest.pending_plan import settled_version

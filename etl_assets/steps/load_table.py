@@ -54,7 +54,8 @@ from etl_assets.transforms.typed_records import ERROR, REASON, RecordColumn, typ
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
 
 FILTERED = "filtered"
 """Rows that a filter left out."""

@@ -26,7 +26,8 @@ from etl_assets.steps.step import ReadMode, StepContext, StepReport, staging_fol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
     from etl_assets.delta.write.content import StoredFile
 
 
