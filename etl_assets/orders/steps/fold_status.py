@@ -17,7 +17,8 @@ from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
 from etl_assets.delta.write.upsert import UpsertSpec
-from etl_assets.orders.steps.fold_files import EventFile, FoldFiles, ViewFile
+from etl_assets.orders.steps.fold_files import FoldFiles
+from etl_assets.orders.steps.order_files import EventFile, ViewFile
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.orders.transforms.order_status import EVENT_COLUMNS
