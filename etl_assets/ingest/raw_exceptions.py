@@ -119,14 +119,15 @@ class RawExceptions:
         """Return the exceptions with the columns of their table, for a table that Delta writes."""
         import pyarrow as pa
 
+        # Not of `self`, which workers cannot get: it has the session.
+        make, names = self._maker(), self.contract.names
+
         def work(task: ExceptionsTask) -> Iterator[pa.RecordBatch]:
             for day, rows in make.rows_of(task):
                 days = pa.array([day] * rows.num_rows, pa.date32())
                 whole = rows.append_column(DAY_COLUMN, days).select(names)
                 yield from whole.combine_chunks().to_batches()
 
-        # Not of `self`, which workers cannot get: it has the session.
-        make, names = self._maker(), self.contract.names
         columns = ", ".join(f"{column.name} {column.type}" for column in self.contract.columns)
         return in_workers(self.spark, self.tasks, work, columns)
 
@@ -135,11 +136,11 @@ class RawExceptions:
 
         Exceptions that `known` files already have are left out. Returns their number.
         """
+        make = self._maker()
 
         def write(task: ExceptionsTask, attempts: Path) -> Iterator[Written]:
             return make.write(task, attempts, known)
 
-        make = self._maker()
         return write_in_workers(self.spark, self.tasks, write, folder)
 
     def _maker(self) -> _ExceptionMaker:

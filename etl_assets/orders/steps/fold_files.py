@@ -206,15 +206,6 @@ class FoldFiles:
             put = _put_apart(rows, apart, parts)
             yield _one_row(is_event=is_event, apart=put, written=maker.written)
 
-        def fold(part: int) -> Iterator[pa.RecordBatch]:
-            maker = _Maker(attempts, changed_only=changed_only)
-            events, stored = (
-                [rows for name in names[is_event] for rows in _of_part(apart / name, part, parts)]
-                for is_event in (True, False)
-            )
-            counts = maker.fold(events, stored)
-            yield _one_row(**asdict(counts), written=maker.written)
-
         # 1. Shuffle: write the rows to fold into files with one batch per partition. `moved` also writes the
         # unchanged rows of large files.
         moved = self._figures(
@@ -227,7 +218,17 @@ class FoldFiles:
             is_event: [name for row in moved if row["is_event"] is is_event for name in row["apart"]]
             for is_event in (True, False)
         }
+
         # 2. Fold each partition, which has all rows of its orders.
+        def fold(part: int) -> Iterator[pa.RecordBatch]:
+            maker = _Maker(attempts, changed_only=changed_only)
+            events, stored = (
+                [rows for name in names[is_event] for rows in _of_part(apart / name, part, parts)]
+                for is_event in (True, False)
+            )
+            counts = maker.fold(events, stored)
+            yield _one_row(**asdict(counts), written=maker.written)
+
         folded = self._figures(
             plan.rows,
             range(parts),
