@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema, struct_type
 from etl_assets.contracts.sql_text import identifier
-from etl_assets.delta.log.cursor import advance, read_cursors
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.commit import Commit, Transaction, Write, commit
@@ -33,6 +32,7 @@ from etl_assets.errors import ExpectationFailed, RowsRefused, SchemaMismatch
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.transform_specs import ExpectationsTransform, OnViolation
+from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.exceptions import Exceptions, commit_exceptions
 from etl_assets.steps.step import (
     IGNORED,
@@ -85,28 +85,20 @@ class LoadTable:
         source = self.context.table(self.tables.source.name)
         table = self.context.table(self.tables.table.name)
         seen = table.version()
-        version = source.version()
-        snapshot = source.snapshot(version) if version >= 0 else None
-        cursor = read_cursors(table, source.name, [None])[None] if self.mode is ReadMode.INCREMENTAL else -1
-        recreated = cursor > version
-        cursor = -1 if recreated else cursor
-        newest = None if snapshot is None else snapshot.maximum("batch_id")
-        # Compare batch ids, not versions: a compaction makes a version without new rows.
-        if snapshot is None or newest is None or newest <= cursor:
+        if (new := read_new_rows(source, table, self.mode)) is None:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
-        transaction, cursors = advance(source.name, [None], version)
         with staging_folder(table, base + 1) as folder:
             return _Load(
                 context=self.context,
                 tables=self.tables,
                 source=source,
-                snapshot=snapshot,
-                after=cursor,
+                snapshot=new.snapshot,
+                after=new.after,
                 table=table,
                 base=base,
-                transaction=None if recreated or self.mode is ReadMode.WHOLE else transaction,
-                cursors=cursors,
+                transaction=new.transaction,
+                cursors=new.cursors,
                 folder=folder,
             ).run()
 
