@@ -25,10 +25,11 @@ from etl_assets.delta.write.offsets import next_offset
 from etl_assets.error_policy import disk_is_full
 from etl_assets.errors import CommitConflict
 from etl_assets.failpoints import Failpoint, failpoint
+from etl_assets.ingest.exceptions_tasks import exceptions_tasks
 from etl_assets.ingest.located_blocks import LocatedBlock
 from etl_assets.ingest.original_offsets import offsets_of, write_offsets
 from etl_assets.ingest.pending_plan import FILES
-from etl_assets.ingest.raw_exceptions import RawExceptions, exceptions_tasks
+from etl_assets.ingest.raw_exceptions import RawExceptions
 from etl_assets.ingest.raw_rows import RawRows, rows_tasks
 from etl_assets.ingest.repeats import Repeats, RepeatSearch
 from etl_assets.ingest.stage_lines import Staged, stage_lines
