@@ -23,7 +23,7 @@ from benchmarks.measure import Load, empty_folder
 from benchmarks.options import Options
 from benchmarks.report import Figure, figure
 from etl_assets.delta.replicated.replication import Replication
-from etl_assets.delta.table import Snapshot
+from etl_assets.delta.snapshot import Snapshot
 from etl_assets.installed import built_in_catalog
 from etl_assets.mirroring.protocol.checkpoints import EVERY
 from etl_assets.mirroring.protocol.locator import Role

@@ -111,13 +111,14 @@ def write_in_workers(
     """
     import pyarrow as pa
 
+    attempts = folder.with_name(_ATTEMPTS)
+
     def work(task: Task) -> Iterator[pa.RecordBatch]:
         # With an explicit schema, because a column of only None would not be inferred as text.
         types = {"partition": pa.string(), "name": pa.string(), "left_out": pa.int64()}
         rows = [asdict(written) for written in write(task, attempts)]
         yield pa.RecordBatch.from_pylist(rows, schema=pa.schema(types.items()))
 
-    attempts = folder.with_name(_ATTEMPTS)
     attempts.mkdir(parents=True)
     folder.mkdir()
     left_out = 0

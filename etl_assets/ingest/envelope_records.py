@@ -12,7 +12,7 @@ from etl_assets.contracts.envelope import CutLine, Limits, Record, ValidatedLine
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from etl_assets.sources.landing import InputFile
+    from etl_assets.sources.source_files import InputFile
 
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _MICROS_PER_DAY = 86_400_000_000

@@ -24,7 +24,7 @@ from etl_assets.sources.landing import REPLAYS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from etl_assets.sources.landing import InputFile
+    from etl_assets.sources.source_files import InputFile
 
 MAX_ID_CHARACTERS = 512
 """A longer id is stood for by its SHA-256."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from etl_assets.sources.landing import InputFile
+    from etl_assets.sources.source_files import InputFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ staged lines, holds a bounded part of them, and checks that it yields as many ex
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -24,6 +24,7 @@ from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.read.data_files import new_data_file
 from etl_assets.delta.read.rows import DAY_COLUMN, KnownFiles, day_folder
 from etl_assets.delta.write.commit import DeferredRows
+from etl_assets.ingest.exceptions_tasks import ExceptionsTask
 from etl_assets.ingest.located_blocks import Lines, LocatedBlock, RowGroup, row_groups
 from etl_assets.ingest.original_offsets import read_offsets
 from etl_assets.ingest.source_lines import SourceLines
@@ -40,55 +41,11 @@ if TYPE_CHECKING:
     from etl_assets.contracts.columns import TableContract
     from etl_assets.ingest.records import Records
 
-LINES_PER_TASK = 100_000
-"""Lines in blocks with exceptions after which a task ends with its day.
-
-So there are few more files than days, and still several tasks to distribute.
-"""
-EXCEPTIONS_PER_FILE = 500_000
-"""About how many exceptions a task has, even within one day."""
 _ROWS_AT_ONCE = 100_000
 _BYTES_AT_ONCE = 16 << 20
 """About how many exceptions, or bytes, a worker holds before it writes them: records may be long."""
 _REPEATING = ("stage", "reason", "error", "record_encoding", "source", "domain", "failed_at", "batch_id")
 _OUTCOME = "outcome"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExceptionsTask:
-    """Blocks with exceptions, in source order."""
-
-    blocks: tuple[LocatedBlock, ...]
-
-    @property
-    def exceptions(self) -> int:
-        """Number of exceptions of the blocks."""
-        return sum(block.exceptions for block in self.blocks)
-
-
-def exceptions_tasks(
-    blocks: Iterable[LocatedBlock],
-    lines_a_task: int = LINES_PER_TASK,
-    exceptions_a_file: int = EXCEPTIONS_PER_FILE,
-) -> Iterator[ExceptionsTask]:
-    """Cut blocks, in source order, into tasks of whole days, or of parts of a day with very many exceptions.
-
-    Blocks without exceptions are left out.
-    """
-    held: list[LocatedBlock] = []
-    lines = exceptions = 0
-    for block in blocks:
-        if not block.exceptions:
-            continue
-        ends = bool(held) and block.day != held[-1].day and lines >= lines_a_task
-        if ends or (held and exceptions + block.exceptions > exceptions_a_file):
-            yield ExceptionsTask(blocks=tuple(held))
-            held, lines, exceptions = [], 0, 0
-        held.append(block)
-        lines += block.staged.lines
-        exceptions += block.exceptions
-    if held:
-        yield ExceptionsTask(blocks=tuple(held))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +79,15 @@ class RawExceptions:
         """Return the exceptions with the columns of their table, for a table that Delta writes."""
         import pyarrow as pa
 
+        # Not of `self`, which workers cannot get: it has the session.
+        make, names = self._maker(), self.contract.names
+
         def work(task: ExceptionsTask) -> Iterator[pa.RecordBatch]:
             for day, rows in make.rows_of(task):
                 days = pa.array([day] * rows.num_rows, pa.date32())
                 whole = rows.append_column(DAY_COLUMN, days).select(names)
                 yield from whole.combine_chunks().to_batches()
 
-        # Not of `self`, which workers cannot get: it has the session.
-        make, names = self._maker(), self.contract.names
         columns = ", ".join(f"{column.name} {column.type}" for column in self.contract.columns)
         return in_workers(self.session(), self.tasks, work, columns)
 
@@ -144,11 +102,11 @@ class RawExceptions:
 
         Exceptions that `known` files already have are left out. Returns their number.
         """
+        make = self._maker()
 
         def write(task: ExceptionsTask, attempts: Path) -> Iterator[Written]:
             return make.write(task, attempts, known)
 
-        make = self._maker()
         return write_in_workers(self.session, self.tasks, write, folder)
 
     def _maker(self) -> _ExceptionMaker:

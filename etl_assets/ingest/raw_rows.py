@@ -113,14 +113,15 @@ class RawRows:
         """Return the rows with the columns of the table."""
         import pyarrow as pa
 
+        # Not of `self`, which workers cannot get: it has the session.
+        make, names = self._maker(), self.contract.names
+
         def work(task: RowsTask) -> Iterator[pa.RecordBatch]:
             for rows in make.rows_of(task):
                 day = pa.array([task.day] * rows.num_rows, pa.date32())
                 whole = rows.append_column(DAY_COLUMN, day).select(names)
                 yield from whole.combine_chunks().to_batches()
 
-        # Not of `self`, which workers cannot get: it has the session.
-        make, names = self._maker(), self.contract.names
         columns = ", ".join(f"{column.name} {column.type}" for column in self.contract.columns)
         return in_workers(self.session(), self.tasks, work, columns)
 
@@ -138,10 +139,11 @@ class RawRows:
         """
         assert not known
 
+        make = self._maker()
+
         def write(task: RowsTask, attempts: Path) -> Iterator[Written]:
             yield Written(partition=day_folder(task.day), name=make.write(task, attempts))
 
-        make = self._maker()
         return write_in_workers(self.session, self.tasks, write, folder)
 
     def _maker(self) -> _RowMaker:

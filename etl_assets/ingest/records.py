@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from etl_assets.contracts.envelope import Record
-    from etl_assets.sources.landing import InputFile
+    from etl_assets.sources.source_files import InputFile
 
 
 class Records(Protocol):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from itertools import repeat
+from itertools import groupby, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from etl_assets.contracts.envelope import Record
     from etl_assets.ingest.records import Records
-    from etl_assets.sources.landing import InputFile
+    from etl_assets.sources.source_files import InputFile
 
 TASK_BYTES = 8 << 20
 """Input of one task; a larger file that is not compressed is cut into blocks of that size."""
@@ -123,6 +123,14 @@ class Staged:
     def parts(self) -> tuple[str, ...]:
         """Names of the parts that contain the batch."""
         return tuple(dict.fromkeys(each.part for each in self.blocks))
+
+    def lines_before(self) -> Iterator[tuple[StagedBlock, int]]:
+        """Yield each block with the number of lines before it in its file."""
+        for _, of_file in groupby(self.blocks, key=lambda block: block.file_index):
+            before = 0
+            for block in of_file:
+                yield block, before
+                before += block.lines
 
     def events(self, spark: SparkSession) -> DataFrame:
         """Return place, id, fingerprint and `id_hash` of the events as a frame."""

@@ -20,8 +20,9 @@ from etl_assets.delta.write.create import ensure_table
 from etl_assets.ingest.ingest_batch import IngestBatch
 from etl_assets.ingest.pending_plan import PendingPlan, pending_plan, take_back
 from etl_assets.sources.batch_plan import BatchPlan
-from etl_assets.sources.landing import Listing, SourceFile, verify
+from etl_assets.sources.landing import verify
 from etl_assets.sources.ledger import Ledger
+from etl_assets.sources.source_files import Listing, SourceFile
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, logger, staging_folder
 from etl_assets.steps.table_queue import give_way
 

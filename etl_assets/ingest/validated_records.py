@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from etl_assets.contracts.envelope import Record
     from etl_assets.ingest.records import Records
-    from etl_assets.sources.landing import InputFile
+    from etl_assets.sources.source_files import InputFile
 
 _EPOCH_DAY = dt.date(1970, 1, 1)
 REJECTED_COLUMNS = ("event_id", "reason", "error", "record", "record_encoding")

@@ -12,7 +12,8 @@ from etl_assets.contracts.sql_text import identifier
 from etl_assets.delta.asset_record import AssetRecord, put_record
 from etl_assets.delta.read.partition_filter import PartitionFilter
 from etl_assets.delta.session import frame_of, scoped_settings
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.checked_rows import CheckedRows
 from etl_assets.delta.write.commit import ALL_ROWS, Commit, Transaction, Write, commit
 from etl_assets.delta.write.create import create_like

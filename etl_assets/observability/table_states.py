@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.asset_record import record_in
 from etl_assets.delta.log.cursor import ALL_DAYS, cursor_name, read_cursors, taken_back
-from etl_assets.delta.table import Table, snapshot_in
+from etl_assets.delta.snapshot_cache import snapshot_in
+from etl_assets.delta.table import Table
 from etl_assets.ingest.pending_plan import FILES, committed_batch
 from etl_assets.steps.step import platform_table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets import environment
-from etl_assets.delta.table import snapshot_in
+from etl_assets.delta.snapshot_cache import snapshot_in
 from etl_assets.errors import NotFound, RuntimeMissing, StorageFailed
 from etl_assets.query.readers import Reader, expect_readable
 from etl_assets.settings import load_installation

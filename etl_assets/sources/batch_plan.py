@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from etl_assets.sources.landing import SourceFile
+from etl_assets.sources.source_files import SourceFile
 
 Marks = dict[str, list[int]]
 """Files of one day: `<source>/<name>` to size in bytes and modification time in nanoseconds."""

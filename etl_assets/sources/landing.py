@@ -23,50 +23,13 @@ from pathlib import Path
 from etl_assets.errors import SourceChanged, SourceUnreadable
 from etl_assets.sources.formats import JSON_LINES, RecordFormat
 from etl_assets.sources.lines import Block, is_compressed
+from etl_assets.sources.source_files import InputFile, Listing, SourceFile
 
 LANDING = "landing"
 REPLAYS = "dead_letters"
 _OPEN_SUFFIXES = (".tmp", ".part", ".inprogress")
 _OPEN_PREFIXES = (".", "_")
 _PIECE_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class SourceFile:
-    """A file as it was listed. Files sort in source order: day, source, name."""
-
-    day: dt.date
-    source: str
-    name: str
-    size: int
-    mtime_ns: int
-
-    @property
-    def key(self) -> str:
-        """Identifies the file within its day."""
-        return f"{self.source}/{self.name}"
-
-    @property
-    def position(self) -> str:
-        """Source position of the file's lines, without the line number."""
-        return f"{self.day.isoformat()}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputFile:
-    """A file to read.
-
-    Attributes:
-        file: The file as it was listed.
-        path: Its path.
-        format: How it is read.
-        identity: What identifies the file among all files of its source, whenever it is read.
-    """
-
-    file: SourceFile
-    path: str
-    format: RecordFormat = JSON_LINES
-    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,24 +49,6 @@ class _Entry:
     def day(self) -> dt.date:
         """The day (UTC) on which it was last changed."""
         return dt.datetime.fromtimestamp(self.mtime_ns // 1_000_000_000, dt.UTC).date()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """Entries of a day, by name.
-
-    Attributes:
-        files: Files to read.
-        unsettled: Files that are still being written.
-        ignored: Entries that are never read: folders and links; and without a pattern, names that are not of the
-            format.
-        set_aside: Entries whose name marks them as unfinished.
-    """
-
-    files: tuple[SourceFile, ...]
-    unsettled: tuple[str, ...]
-    ignored: tuple[str, ...]
-    set_aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.delta.log.durability import remove_durably, write_all_durably, write_durably
 from etl_assets.delta.log.entries import CommitNote, commit_notes
 from etl_assets.failpoints import Failpoint, failpoint
-from etl_assets.sources.landing import SourceFile
+from etl_assets.sources.source_files import SourceFile
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table

@@ -11,7 +11,8 @@ from etl_assets.delta.log.cursor import advance, days_with_news, read_cursors
 from etl_assets.delta.read.footers import bounds_in
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.read.rows import files_with
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.commit import Transaction
 from etl_assets.delta.write.offsets import first_since_undo
 from etl_assets.ingest.pending_plan import settled_version
@@ -122,6 +123,42 @@ class Changes:
         transaction, cursors = advance(self.source.name, self.days, self.version)
         again = self.mode is ReadMode.WHOLE or self.recreated
         return (None if again else transaction), cursors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRows:
+    """Rows of a table that a step reads with one cursor for all days.
+
+    Attributes:
+        snapshot: The version of the table that is read.
+        after: The batch id above which its rows are read; -1: all rows.
+        transaction: Identity of the commit of the rows; None as for `Changes.consumed`.
+        cursors: Cursors of the step's table after the commit.
+    """
+
+    snapshot: Snapshot
+    after: int
+    transaction: Transaction | None
+    cursors: Mapping[str, int]
+
+
+def read_new_rows(source: Table, consumer: Table, mode: ReadMode) -> NewRows | None:
+    """Return what `consumer` has to read of all days, None for nothing. Reads logs only, starts no Spark."""
+    version = source.version()
+    snapshot = source.snapshot(version) if version >= 0 else None
+    cursor = read_cursors(consumer, source.name, [None])[None] if mode is ReadMode.INCREMENTAL else -1
+    # A cursor beyond the source's newest version belongs to an earlier table of that name.
+    recreated = cursor > version
+    cursor = -1 if recreated else cursor
+    newest = None if snapshot is None else snapshot.maximum("batch_id")
+    # Compare batch ids, not versions: a compaction makes a version without new rows.
+    if snapshot is None or newest is None or newest <= cursor:
+        return None
+    transaction, cursors = advance(source.name, [None], version)
+    again = recreated or mode is ReadMode.WHOLE
+    return NewRows(
+        snapshot=snapshot, after=cursor, transaction=None if again else transaction, cursors=cursors
+    )
 
 
 def read_changes(source: Table, consumer: Table, days: Sequence[dt.date], mode: ReadMode) -> Changes:

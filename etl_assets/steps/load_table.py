@@ -21,7 +21,7 @@ from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema, struct_type
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
-from etl_assets.delta.log.cursor import advance, read_cursors
+from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
@@ -36,6 +36,7 @@ from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.transform_specs import ExpectationsTransform, OnViolation
 from etl_assets.steps.apply_changes import Tombstones
+from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.exceptions import Exceptions, commit_exceptions
 from etl_assets.steps.step import (
     DELETED,
@@ -61,7 +62,8 @@ from etl_assets.transforms.typed_records import ERROR, REASON, RecordColumn, typ
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
 
 FILTERED = "filtered"
 """Records that a filter left out, and no branch kept."""
@@ -94,30 +96,22 @@ class LoadTable:
         source = self.context.table(self.tables.source.name)
         table = self.context.table(self.tables.table.name)
         seen = table.version()
-        version = source.version()
-        snapshot = source.snapshot(version) if version >= 0 else None
         known = read_cursors(table, source.name, [None])[None]
-        cursor = known if self.mode is ReadMode.INCREMENTAL else -1
-        recreated = cursor > version
-        cursor = -1 if recreated else cursor
-        newest = None if snapshot is None else snapshot.maximum("batch_id")
-        # Compare batch ids, not versions: a compaction makes a version without new rows.
-        if snapshot is None or newest is None or newest <= cursor:
+        if (new := read_new_rows(source, table, self.mode)) is None:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         _expect_declared(table, base)
-        transaction, cursors = advance(source.name, [None], version)
         with staging_folder(table, base + 1) as folder:
             return _Load(
                 context=self.context,
                 tables=self.tables,
                 source=source,
-                snapshot=snapshot,
-                after=cursor,
+                snapshot=new.snapshot,
+                after=new.after,
                 table=table,
                 base=base,
-                transaction=None if recreated or self.mode is ReadMode.WHOLE else transaction,
-                cursors=cursors,
+                transaction=new.transaction,
+                cursors=new.cursors,
                 folder=folder,
                 tombstones=None
                 if tombstones is None
@@ -126,7 +120,7 @@ class LoadTable:
                     contract=tombstones,
                     seen=tombstones_seen,
                     columns=ChangeColumns(keys=self.tables.table.merge_key, order=self.tables.order),
-                    is_whole=cursor < 0,
+                    is_whole=new.after < 0,
                     is_first=known < 0,
                 ),
             ).run()

@@ -19,7 +19,8 @@ from etl_assets.delta.log.cursor import ALL_DAYS, cursor_name, read_cursors
 from etl_assets.delta.log.entries import commit_notes, read_entry
 from etl_assets.delta.log.gate import expect
 from etl_assets.delta.log.new_entry import missing_files
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.content import KeptRows, StoredFile, content_of, day_in, one_of, rows_kept
 from etl_assets.delta.write.offsets import DEALT, RETIRED, next_offset
 from etl_assets.delta.write.replacement import Replacement, undo_access

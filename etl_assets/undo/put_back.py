@@ -11,7 +11,8 @@ from typing import Any
 from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
 from etl_assets.delta.log.cursor import cursor_name, read_cursors
 from etl_assets.delta.log.entries import recent_user_metadata
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.content import StoredFile, content_of
 from etl_assets.steps.discard_dead_letters import DISCARDED
 from etl_assets.steps.step import platform_table

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from etl_assets.delta.maintenance.vacuum import find_unneeded
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.content import StoredFile, content_of
 from etl_assets.delta.write.lock import writer_lock
 from etl_assets.delta.write.replacement import Replacement, replace_contents

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 
 from etl_assets.delta.log.checkpoint import live_files, make_checkpoint, says_the_same
 from etl_assets.delta.log.entries import checkpoint_path, entry_path, last_checkpoint_path
-from etl_assets.delta.table import Snapshot
+from etl_assets.delta.snapshot import Snapshot
 from etl_assets.errors import ReplicaCorrupt
 from etl_assets.mirroring.protocol.chain import GENESIS, extend_all
 from etl_assets.mirroring.protocol.checkpoints import EVERY, Checkpoint, Checkpoints, checkpoint_replicas, due

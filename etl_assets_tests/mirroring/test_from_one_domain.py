@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from etl_assets.delta.log.entries import checkpoint_path, entry_path, last_checkpoint_path, newest_checkpoint
 from etl_assets.delta.replicated.replication import TABLE_PROPERTIES, Replication
-from etl_assets.delta.table import Snapshot
+from etl_assets.delta.snapshot import Snapshot
 from etl_assets.errors import MembershipRefused, QuorumUnavailable, ReplicaCorrupt
 from etl_assets.mirroring.protocol.checkpoints import EVERY
 from etl_assets.mirroring.protocol.lead import Lead

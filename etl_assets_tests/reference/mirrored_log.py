@@ -16,7 +16,7 @@ from typing import Any
 from etl_assets.delta.log.checkpoint import checkpoint_in_place
 from etl_assets.delta.log.entries import entry_path
 from etl_assets.delta.replicated.replication import TABLE_PROPERTIES, Replication
-from etl_assets.delta.table import Snapshot
+from etl_assets.delta.snapshot import Snapshot
 from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from etl_assets.delta.log.entries import entry_path, latest_version
 from etl_assets.sources.batch_plan import BatchPlan
-from etl_assets.sources.landing import SourceFile
 from etl_assets.sources.ledger import FILES, Ledger
+from etl_assets.sources.source_files import SourceFile
 
 
 class ReadFiles:

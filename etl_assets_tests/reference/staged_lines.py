@@ -16,7 +16,7 @@ from etl_assets.ingest import stage_lines
 from etl_assets.ingest.located_blocks import LocatedBlock
 from etl_assets.ingest.stage_lines import StagedBlock, _stage, _tasks
 from etl_assets.sources import lines
-from etl_assets.sources.landing import InputFile, SourceFile
+from etl_assets.sources.source_files import InputFile, SourceFile
 from etl_assets.transforms.line_positions import first_ordinal
 from etl_assets_tests.pipeline import DAY, RECORDS, event
 

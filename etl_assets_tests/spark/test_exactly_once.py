@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from etl_assets.delta.write.records import commit_rows
-from etl_assets.ingest import ingest_batch
+from etl_assets.ingest import repeats
 from etl_assets.ingest.ingest_batch import IngestBatch
 from etl_assets.io_managers.partition_split import run_partitions
 from etl_assets.steps.step import ReadMode
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize("most_events_here", [100, -1], ids=["found here", "found in Spark"])
 def test_repeats_are_found_across_batches_days_and_runs(pipeline, monkeypatch, most_events_here):
-    monkeypatch.setattr(ingest_batch, "MAX_EVENTS_IN_PROCESS", most_events_here)
+    monkeypatch.setattr(repeats, "MAX_EVENTS_IN_PROCESS", most_events_here)
     small = dataclasses.replace(pipeline, max_batch_bytes=1)
     small.land([event(1), event(2), event(1)], name="a.jsonl")
     small.land([event(2), event(3)], name="b.jsonl")
@@ -102,7 +102,7 @@ def test_a_batch_whose_rows_fail_and_whose_days_are_tried_apart_judges_each_line
 def test_a_line_that_was_changed_after_it_had_been_read_is_a_conflict_with_its_row(
     pipeline, monkeypatch, most_events_here
 ):
-    monkeypatch.setattr(ingest_batch, "MAX_EVENTS_IN_PROCESS", most_events_here)
+    monkeypatch.setattr(repeats, "MAX_EVENTS_IN_PROCESS", most_events_here)
     steps = ["raw_events", "dead_letters", "audit_log"]
     path = pipeline.land([event(1), event(2), event(3)])
     pipeline.run(only=steps)

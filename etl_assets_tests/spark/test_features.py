@@ -11,7 +11,8 @@ from etl_assets.contracts.arrow_types import arrow_schema
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.log.gate import Access, expect
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.commit import Write, commit
 from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.create import ensure_table

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from etl_assets.delta.log.checkpoint import checkpoint_in_place
 from etl_assets.delta.log.entries import entry_path, last_checkpoint_path, read_entry
-from etl_assets.delta.table import Snapshot
+from etl_assets.delta.snapshot import Snapshot
 from etl_assets.effects.store import EffectStore
 from etl_assets.effects.table import EffectsTable
 from etl_assets.errors import CommitConflict, Fenced, QuorumUnavailable

@@ -20,7 +20,8 @@ from etl_assets.delta.log.entries import read_entry
 from etl_assets.delta.log.partition_values import folder_of
 from etl_assets.delta.maintenance.compaction import Compaction, commit_compaction
 from etl_assets.delta.read.data_files import new_data_file, pieces_of
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write import commit as committing
 from etl_assets.delta.write.commit import Write, commit
 from etl_assets.delta.write.content import content_of, one_of, rows_kept

@@ -25,7 +25,8 @@ from etl_assets.delta.maintenance.compaction import (
     plan_compactions,
     plan_crowded,
 )
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.lock import POLL_SECONDS, writer_lock
 from etl_assets.delta.write.records import commit_rows

@@ -18,7 +18,8 @@ from etl_assets.delta.log.entries import entry_path
 from etl_assets.delta.log.gate import Access, allows, expect
 from etl_assets.delta.maintenance.vacuum import DEFAULT_RETENTION, find_unneeded
 from etl_assets.delta.read.key_index import KeyIndex, hashes_of
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.append import can_write_files
 from etl_assets.delta.write.records import commit_rows
 from etl_assets.delta.write.replacement import Replacement, replace_contents

@@ -22,7 +22,8 @@ from etl_assets.ingest.json_records import JsonRecords, ValidatedRecord
 from etl_assets.ingest.stage_lines import _stage, _tasks
 from etl_assets.sources import lines
 from etl_assets.sources.formats import Csv, JsonLines
-from etl_assets.sources.landing import REPLAYS, InputFile, SourceFile
+from etl_assets.sources.landing import REPLAYS
+from etl_assets.sources.source_files import InputFile, SourceFile
 
 DAY = dt.date(2026, 1, 5)
 

@@ -18,7 +18,8 @@ from etl_assets.ingest import step as ingest
 from etl_assets.ingest.step import batches_of
 from etl_assets.sources import ledger as ledgers
 from etl_assets.sources.batch_plan import BatchPlan, plan_of
-from etl_assets.sources.landing import LANDING, REPLAYS, SourceFile
+from etl_assets.sources.landing import LANDING, REPLAYS
+from etl_assets.sources.source_files import SourceFile
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
 from etl_assets_tests.reference.read_files import ReadFiles
 

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from etl_assets.orders.event_contracts import EVENT_CONTRACTS, EventType
 from etl_assets.orders.order_status import OrderStatus
-from etl_assets.orders.steps import fold_files
-from etl_assets.orders.steps.fold_files import Counts, EventFile, FoldFiles, ViewFile
+from etl_assets.orders.steps import fold_files, order_files
+from etl_assets.orders.steps.fold_files import Counts, FoldFiles
+from etl_assets.orders.steps.order_files import EventFile, ViewFile
 from etl_assets.orders.transforms.order_status import event_schema, fold_orders, view_schema
 
 AT = dt.datetime(2026, 1, 5, tzinfo=dt.UTC)
@@ -191,7 +192,7 @@ def test_files_have_each_order_once_however_they_are_cut(
 ):
     view, seen = View(tmp_path_factory.mktemp("view")), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_files, "ROWS_PER_FILE", large)
+        patch.setattr(order_files, "ROWS_PER_FILE", large)
         patch.setattr(fold_files, "ROWS_PER_PART", part)
         patch.setattr(fold_files, "MAX_EVENTS_LOOKED_FOR", looked_for)
         patch.setattr(fold_files, "MAX_ROWS_IN_PROCESS", here)
@@ -235,7 +236,7 @@ def event(order: str, offset: int) -> dict[str, Any]:
 
 
 def test_only_files_with_an_order_of_the_events_are_touched(tmp_path, monkeypatch):
-    monkeypatch.setattr(fold_files, "ROWS_PER_FILE", 3)
+    monkeypatch.setattr(order_files, "ROWS_PER_FILE", 3)
     view = View(tmp_path)
     view.fold([[event(order, number) for number, order in enumerate("abc")]])
     (large,) = view.files
@@ -261,7 +262,7 @@ def test_events_that_the_view_has_change_no_file(tmp_path, monkeypatch, part):
 
 
 def test_an_order_of_another_tenant_with_the_same_id_is_not_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(fold_files, "ROWS_PER_FILE", 1)
+    monkeypatch.setattr(order_files, "ROWS_PER_FILE", 1)
     view = View(tmp_path)
     view.fold([[event("1", 1) | {"tenant_id": tenant} for tenant in "abc"]])
     before = view.files
@@ -272,7 +273,7 @@ def test_an_order_of_another_tenant_with_the_same_id_is_not_looked_at(tmp_path, 
 def test_many_rows_that_stay_are_written_by_workers(tmp_path, monkeypatch):
     view = View(tmp_path)
     view.fold([[event(order, number) for number, order in enumerate("abcdef")]])
-    monkeypatch.setattr(fold_files, "ROWS_PER_FILE", 2)
+    monkeypatch.setattr(order_files, "ROWS_PER_FILE", 2)
     monkeypatch.setattr(fold_files, "MAX_ROWS_IN_PROCESS", 5)
     shared: list[int] = []
 

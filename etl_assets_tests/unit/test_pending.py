@@ -21,8 +21,8 @@ from etl_assets.observability.pending import Unfinished, days_behind, find_unfin
 from etl_assets.orders.invariants import all_committed, nothing_lost
 from etl_assets.settings import Settings, load_settings, platform_file
 from etl_assets.sources.batch_plan import BatchPlan
-from etl_assets.sources.landing import SourceFile
 from etl_assets.sources.replays import event_again, submit_replays
+from etl_assets.sources.source_files import SourceFile
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import write_table
 

@@ -18,7 +18,7 @@ from etl_assets.ingest.step import Ingest
 from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.sources.batch_plan import BatchPlan
-from etl_assets.sources.landing import SourceFile
+from etl_assets.sources.source_files import SourceFile
 from etl_assets.steps.changes import read_changes
 from etl_assets.steps.step import ReadMode
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, NOW, Pipeline, event

@@ -18,11 +18,12 @@ from etl_assets.contracts.reasons import DeadLetterReason, RecordEncoding
 from etl_assets.delta.read.rows import day_folder
 from etl_assets.delta.write.append import _Footer
 from etl_assets.ingest import raw_exceptions, stage_lines
-from etl_assets.ingest.ingest_batch import Repeats
+from etl_assets.ingest.exceptions_tasks import exceptions_tasks
 from etl_assets.ingest.located_blocks import LocatedBlock
 from etl_assets.ingest.original_offsets import offsets_of, read_offsets, write_offsets
-from etl_assets.ingest.raw_exceptions import _ExceptionMaker, exceptions_tasks
+from etl_assets.ingest.raw_exceptions import _ExceptionMaker
 from etl_assets.ingest.raw_rows import repeated_ordinals
+from etl_assets.ingest.repeats import Repeats
 from etl_assets.orders.tables.exceptions import RAW_EVENTS_EXCEPTIONS
 from etl_assets.sources import lines
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, RECORDS

@@ -138,4 +138,4 @@ def test_only_the_snapshot_asks_deltalake_for_a_dataset_and_nothing_reads_python
             r"to_pyarrow_(dataset|table)|ParquetFile\(BytesIO|read_table\(BytesIO", path.read_text("utf-8")
         )
     }
-    assert found == {"delta/table.py: to_pyarrow_dataset"}
+    assert found == {"delta/snapshot.py: to_pyarrow_dataset"}

@@ -12,7 +12,8 @@ from deltalake import write_deltalake
 from etl_assets.delta.log.cursor import days_with_news
 from etl_assets.delta.log.entries import entry_path
 from etl_assets.delta.read.partition_filter import PartitionFilter
-from etl_assets.delta.table import Snapshot, Table
+from etl_assets.delta.snapshot import Snapshot
+from etl_assets.delta.table import Table
 from etl_assets.delta.write.offsets import next_offset
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.pipeline import DAY, NEXT_DAY

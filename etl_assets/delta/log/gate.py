@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.errors import FeatureUnsupported
 
 if TYPE_CHECKING:
-    from etl_assets.delta.table import Snapshot
+    from etl_assets.delta.snapshot import Snapshot
 
 
 class Access(StrEnum):

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl_assets.delta.log.entries import LogEntry
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
     from etl_assets.delta.write.content import StoredFile
 
     _Together = Sequence[Sequence[StoredFile]]

@@ -1,15 +1,14 @@
 """A mirrored table as the steps use it: where to write, which version may be read, and when a commit counts.
 
 Belongs here: the mirroring protocol (`mirroring/`) applied to the tables of one process. Does not belong
-here: the protocol, the choice of the leader (`placement/`), the creation of a table (`registration.py`), and
-its status (`replication_status.py`).
+here: the protocol, the choice of the leader (`placement/`), the creation of a table (`registration.py`), its
+status (`replication_status.py`), and the rebuild of a replica (`rebuild.py`).
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from etl_assets.delta.log.checkpoint import live_files, make_checkpoint, says_the_same, sums_up
 from etl_assets.delta.replicated.closing import closing_entry
+from etl_assets.delta.replicated.rebuild import Rebuild
 from etl_assets.delta.replicated.registration import Registration
 from etl_assets.delta.replicated.replication_status import Holding, ReplicationStatus, holdings, standing
 from etl_assets.errors import (
-    MembershipRefused,
     MirrorError,
     Unanswered,
 )
@@ -39,7 +38,6 @@ from etl_assets.mirroring.protocol.mirror import Mirror
 from etl_assets.mirroring.protocol.reading import Binding, Reading
 from etl_assets.mirroring.protocol.table import MirroredTable
 from etl_assets.placement.access import opener
-from etl_assets.placement.domain_registry import MARKER, owner
 from etl_assets.placement.site import is_folder
 
 if TYPE_CHECKING:
@@ -61,7 +59,6 @@ TABLE_PROPERTIES = {
     "delta.enableInCommitTimestamps": "true",
 }
 WRITE_SETTINGS = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
-_JOIN_ATTEMPTS, _JOIN_PAUSE_SECONDS = 5, 0.2
 
 
 class Replication:
@@ -343,74 +340,13 @@ class Replication:
             ReplicaCorrupt: its register is that of another table.
             Unanswered: the domain does not answer.
         """
-        # 1. Lead, and refuse a rebuild that would not be safe.
-        self.lead()
-        locator = self.mirror.leading()[1].locator
-        agreed = locator.replica(domain)
-        self._expect_marked(domain, locator)
-        self._table.replica(domain, locator).register.expect_own()
-        self._expect_to_go_on_without(domain, locator)
-        # 2. Remove the replica and add it again, without a vote.
-        self.membership.remove(domain)
-        self._add_again(domain)
-        # 3. Give it its former role, or that of a voter if it had none.
-        if agreed is None or agreed.role is not Role.LEARNER:
-            self.membership.promote(domain, witness=agreed is not None and not agreed.has_data)
-        self.follow()
-
-    def _expect_marked(self, domain: str, locator: Locator) -> None:
-        """Refuse to build a replica under a root without its domain's mark.
-
-        The mount point of an absent disk has none.
-        """
-        store = self._table.replica(domain, locator).store
-        marker = store.get(MARKER)
-        if marker is not None and owner(marker.content) == domain:
-            return
-        why = "carries no mark" if marker is None else f"belongs to the domain {owner(marker.content)}"
-        raise MembershipRefused(
-            f"nothing is built under the root of {domain}, {store.name}: it {why}",
-            fix=f"mount its disk there; if that is lost for good, `etl-assets domains heal {domain} --new-root` with an empty root"
-            " in its place, then run this again",
-            table=self._table.name,
-            domain=domain,
-        )
-
-    def _expect_to_go_on_without(self, domain: str, locator: Locator) -> None:
-        """Refuse to remove a replica, however damaged, while the table could not work without its vote.
-
-        A membership change that is not settled stops the table until it is.
-        """
-        standing = self.standing()
-        without = locator.next(replicas=[each for each in locator.replicas if each.domain != domain])
-        answering = {
-            name for name, behind in (standing.behind if standing else {}).items() if behind is not None
-        }
-        with_data = set(standing.whole if standing else ())
-        votes = answering.intersection(with_data.union(without.domains(Role.WITNESS)))
-        if not without.has_quorum(votes):
-            missing = sorted(set(without.voters) - votes)
-            raise MembershipRefused(
-                f"the table {self._table.name} cannot go on without {domain} now: {', '.join(missing) or 'nobody else'}"
-                " does not answer, or has not caught up",
-                fix="bring it back, or wait until it has caught up",
-                table=self._table.name,
-            )
-
-    def _add_again(self, domain: str) -> None:
-        """Add a domain that was just removed.
-
-        Retried, because a request still on its way to the domain may change its register.
-        """
-        for attempt in range(1, _JOIN_ATTEMPTS + 1):
-            try:
-                self.membership.add(domain, remake=True)
-            except MembershipRefused:
-                if attempt == _JOIN_ATTEMPTS:
-                    raise
-                time.sleep(_JOIN_PAUSE_SECONDS)
-            else:
-                return
+        Rebuild(
+            table=self._table,
+            mirror=self.mirror,
+            leadership=self._leadership,
+            membership=self.membership,
+            standing=self.standing,
+        ).run(domain)
 
     def folder(self, lead: Lead) -> Path:
         """Return the folder of this domain's own replica."""

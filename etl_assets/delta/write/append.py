@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from etl_assets.contracts.columns import Column, TableContract
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
 
 STAGING = "_append"
 """Folder of a table for files that no entry names yet. Delta ignores it because of its underscore."""

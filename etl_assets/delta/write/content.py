@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from etl_assets.delta.table import Snapshot
+    from etl_assets.delta.snapshot import Snapshot
 
 _RESTORED = re.compile(r"\.restored-[0-9a-f]{16}(?=(\.parquet)?$)")
 """Suffix that an undo adds to the name of a restored file."""

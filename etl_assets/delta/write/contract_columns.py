@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from etl_assets.contracts.columns import TableContract
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
 
 
 def stored_columns(snapshot: Snapshot) -> StructType:

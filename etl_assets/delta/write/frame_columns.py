@@ -17,7 +17,8 @@ from etl_assets.errors import ContractError, SchemaMismatch
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
 
 _STORABLE = frozenset(
     [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from etl_assets.delta.table import Snapshot
+    from etl_assets.delta.snapshot import Snapshot
 
 DEALT, RETIRED = "offsets/dealt", "offsets/retired"
 """Transaction ids of an undo: the number of offsets assigned so far, and of those without a row any more."""

@@ -22,7 +22,7 @@ from etl_assets.delta.log.new_entry import FirstEntry, NewEntry
 from etl_assets.delta.log.partition_values import as_text
 from etl_assets.delta.read.times import with_utc_times
 from etl_assets.delta.replicated.replication import TABLE_PROPERTIES
-from etl_assets.delta.table import snapshot_in
+from etl_assets.delta.snapshot_cache import snapshot_in
 from etl_assets.delta.write.content import KeptRows, StoredFile
 from etl_assets.delta.write.write_version import Place, commit_metadata, write_version
 from etl_assets.errors import Fenced

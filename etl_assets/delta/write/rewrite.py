@@ -29,7 +29,8 @@ from etl_assets.delta.write.write_version import (
 from etl_assets.delta.write.writing import writing
 
 if TYPE_CHECKING:
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
 
 _WHOLE = ("byte", "short", "integer", "long")
 _FLOATING = ("float", "double")

@@ -34,7 +34,8 @@ from etl_assets.failpoints import Failpoint, failpoint, killed_while_writing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
 
 
 DEFAULT_LOCK_WAIT_SECONDS = 60.0

@@ -5,7 +5,8 @@ of their own; those of small files are written together with the new rows. So or
 in the newest file, and the others are not written again (docs/decisions/0033-a-fold-without-merge.md).
 
 A fold of many rows is partitioned by order: one pass shuffles the rows, a second one folds the partitions.
-This process does both, or Spark's workers for very many rows.
+This process does both, or Spark's workers for very many rows. Does not belong here: how the files are read
+and searched for orders (`order_files.py`).
 """
 
 from __future__ import annotations
@@ -23,10 +24,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etl_assets.compute.worker_tasks import attempt_name, figures_in_process, figures_of
-from etl_assets.delta.read.data_files import new_data_file, pieces_of
+from etl_assets.delta.read.data_files import new_data_file
 from etl_assets.delta.read.key_index import hashes_of
+from etl_assets.orders.steps.order_files import (
+    KEYS_AT_ONCE,
+    ORDER_ID,
+    ROWS_PER_FILE,
+    EventFile,
+    Orders,
+    ViewFile,
+)
 from etl_assets.orders.transforms.order_status import (
-    EVENT_COLUMNS,
     KEY,
     event_schema,
     fold_orders,
@@ -38,8 +46,6 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyspark.sql import SparkSession
 
-ROWS_PER_FILE = 100_000
-"""Files of the view with this many rows or more are large. Files are also read this many rows at a time."""
 ROWS_PER_PART = 250_000
 """About how many rows are folded at once, and written as one file."""
 MAX_ROWS_IN_PROCESS = 2_000_000
@@ -49,106 +55,9 @@ It rewrites them in some seconds, and looks for orders in less than one.
 """
 MAX_EVENTS_LOOKED_FOR = 5_000_000
 """With more events, their orders are not looked up: any file may have one."""
-_KEYS_AT_ONCE = 1_000_000
 _READERS = 2
 """Files that are searched at a time in this process; Arrow does so without holding Python's lock."""
 _REPEATING = ("tenant_id", "order_status", "currency")
-_ORDER_ID = KEY[-1]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventFile:
-    """A Parquet file of warehouse_rows. Its rows with a batch id above `after` are new; None: all are."""
-
-    path: str
-    after: int | None = None
-
-    def read(
-        self, columns: Sequence[str] = EVENT_COLUMNS, at_once: int = ROWS_PER_FILE
-    ) -> Iterator[pa.Table]:
-        """Yield some columns of the new rows, at most about `at_once` rows at a time."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        schema = pa.schema([event_schema().field(name) for name in columns])
-        if self.after is None:
-            yield from pieces_of(self.path, schema, at_once=at_once)
-            return
-        batch = pa.field("batch_id", pa.int64())
-        new = (batch.name, self.after + 1, np.iinfo(np.int64).max)
-        for rows in pieces_of(self.path, schema.append(batch), at_once=at_once, between=new):
-            yield rows.filter(pc.field(batch.name) > self.after).select(columns)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewFile:
-    """A Parquet file of the view, and the lowest and highest order id in it, if known."""
-
-    path: str
-    rows: int
-    lowest: str | None = None
-    highest: str | None = None
-
-    @property
-    def is_large(self) -> bool:
-        """Whether unchanged rows of the file get a file of their own."""
-        return self.rows >= ROWS_PER_FILE
-
-    def read(self) -> Iterator[pa.Table]:
-        """Yield the file's rows with the view's columns, some at a time."""
-        return pieces_of(self.path, view_schema(), at_once=ROWS_PER_FILE)
-
-    def may_have(self, orders: Orders) -> bool:
-        """Return whether the file may have one of some orders, by its bounds."""
-        low, high = orders.bounds
-        return (self.lowest is None or self.lowest <= high) and (self.highest is None or low <= self.highest)
-
-    def count(self, orders: Orders) -> int:
-        """Return how many of some orders the file has."""
-        import pyarrow as pa
-
-        schema = pa.schema([view_schema().field(name) for name in KEY])
-        pieces = pieces_of(self.path, schema, at_once=_KEYS_AT_ONCE, between=(_ORDER_ID, *orders.bounds))
-        return sum(int(orders.among(rows).sum()) for rows in pieces)
-
-
-class Orders:
-    """The keys of some orders, prepared to find these orders among rows."""
-
-    def __init__(self, keys: pa.Table) -> None:
-        import pyarrow.compute as pc
-
-        self.keys = keys
-        self._ids = keys.column(_ORDER_ID).unique()
-        self._hashes = np.sort(_hashes(keys))
-        self.bounds: tuple[str, str] = tuple(pc.call_function("min_max", [self._ids]).as_py().values())
-
-    def __len__(self) -> int:
-        return self.keys.num_rows
-
-    def among(self, rows: pa.Table) -> np.ndarray:
-        """Return a mask of the rows that belong to one of the orders, by a hash of tenant and order id.
-
-        Another order with the same hash matches as well, which costs only a needless read.
-        """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if len(self) > rows.num_rows:  # Building a lookup table of the ids for so few rows would take longer.
-            hashes = _hashes(rows)
-            places = np.searchsorted(self._hashes, hashes)
-            return self._hashes[np.minimum(places, len(self._hashes) - 1)] == hashes
-        options = pc.SetLookupOptions(value_set=self._ids)
-        found = pc.call_function("is_in", [rows.column(_ORDER_ID)], options).to_numpy()
-        (places,) = np.nonzero(found)
-        found[places] = np.isin(_hashes(rows.select(KEY).take(pa.array(places))), self._hashes)
-        return found
-
-
-def _hashes(keys: pa.Table) -> np.ndarray:
-    """Return a hash for each key, the same in every process. Two keys may have the same hash."""
-    tenants, orders = (hashes_of(keys.column(name)) for name in KEY)
-    return tenants * np.uint64(31) + orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +166,7 @@ class FoldFiles:
 
         events, found = 0, [event_schema().empty_table().select(KEY)]
         for file in self.events:
-            for rows in file.read(KEY, at_once=_KEYS_AT_ONCE):
+            for rows in file.read(KEY, at_once=KEYS_AT_ONCE):
                 if (events := events + rows.num_rows) > MAX_EVENTS_LOOKED_FOR:
                     return None
                 found.append(_distinct(rows))
@@ -297,15 +206,6 @@ class FoldFiles:
             put = _put_apart(rows, apart, parts)
             yield _one_row(is_event=is_event, apart=put, written=maker.written)
 
-        def fold(part: int) -> Iterator[pa.RecordBatch]:
-            maker = _Maker(attempts, changed_only=changed_only)
-            events, stored = (
-                [rows for name in names[is_event] for rows in _of_part(apart / name, part, parts)]
-                for is_event in (True, False)
-            )
-            counts = maker.fold(events, stored)
-            yield _one_row(**asdict(counts), written=maker.written)
-
         # 1. Shuffle: write the rows to fold into files with one batch per partition. `moved` also writes the
         # unchanged rows of large files.
         moved = self._figures(
@@ -318,7 +218,17 @@ class FoldFiles:
             is_event: [name for row in moved if row["is_event"] is is_event for name in row["apart"]]
             for is_event in (True, False)
         }
+
         # 2. Fold each partition, which has all rows of its orders.
+        def fold(part: int) -> Iterator[pa.RecordBatch]:
+            maker = _Maker(attempts, changed_only=changed_only)
+            events, stored = (
+                [rows for name in names[is_event] for rows in _of_part(apart / name, part, parts)]
+                for is_event in (True, False)
+            )
+            counts = maker.fold(events, stored)
+            yield _one_row(**asdict(counts), written=maker.written)
+
         folded = self._figures(
             plan.rows,
             range(parts),
@@ -384,7 +294,7 @@ class _Maker:
 
         news = pa.concat_tables([event_schema().empty_table(), *events])
         rows = pa.concat_tables([view_schema().empty_table(), *stored])
-        has_news = pc.field(_ORDER_ID).isin(news.column(_ORDER_ID).unique())
+        has_news = pc.field(ORDER_ID).isin(news.column(ORDER_ID).unique())
         folded = fold_orders(news, rows.filter(has_news))
         if self._changed_only:
             rows = folded.rows.filter(pa.array(folded.is_changed))
@@ -430,7 +340,7 @@ def _parts_of(rows: pa.Table, parts: int) -> np.ndarray:
     """Return the partition of each row, by its order."""
     import pyarrow as pa
 
-    orders = rows.column(_ORDER_ID).combine_chunks().dictionary_encode()
+    orders = rows.column(ORDER_ID).combine_chunks().dictionary_encode()
     hashes = hashes_of(pa.chunked_array([orders.dictionary]))
     return (hashes % np.uint64(parts)).astype(np.int64)[orders.indices.to_numpy()]
 

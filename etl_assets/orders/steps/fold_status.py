@@ -10,23 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
-from etl_assets.delta.log.cursor import advance, read_cursors
 from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.write.commit import Commit, Transaction, Write, commit
 from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
 from etl_assets.delta.write.upsert import UpsertSpec
-from etl_assets.orders.steps.fold_files import EventFile, FoldFiles, ViewFile
+from etl_assets.orders.steps.fold_files import FoldFiles
+from etl_assets.orders.steps.order_files import EventFile, ViewFile
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.orders.transforms.order_status import EVENT_COLUMNS
+from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, staging_folder, upsert_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from etl_assets.delta.table import Snapshot, Table
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
     from etl_assets.delta.write.content import StoredFile
 
 
@@ -41,27 +43,18 @@ class FoldStatus:
         """Fold the new rows into the view, in one commit; `days` are ignored."""
         source, table = self.context.table(WAREHOUSE_ROWS.name), self.context.table(ORDER_STATUS_VIEW.name)
         seen = table.version()
-        version = source.version()
-        snapshot = source.snapshot(version) if version >= 0 else None
-        cursor = read_cursors(table, source.name, [None])[None] if self.mode is ReadMode.INCREMENTAL else -1
-        recreated = cursor > version
-        cursor = -1 if recreated else cursor
-        newest = None if snapshot is None else snapshot.maximum("batch_id")
-        # Compare batch ids, not versions: a compaction makes a version without new rows.
-        if snapshot is None or newest is None or newest <= cursor:
+        if (new := read_new_rows(source, table, self.mode)) is None:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
-        transaction, cursors = advance(source.name, [None], version)
-        again = recreated or self.mode is ReadMode.WHOLE
         done = _Fold(
             context=self.context,
             source=source,
-            rows=snapshot,
-            after=cursor,
+            rows=new.snapshot,
+            after=new.after,
             table=table,
             base=base,
-            transaction=None if again else transaction,
-            cursors=cursors,
+            transaction=new.transaction,
+            cursors=new.cursors,
         ).commit()
         return StepReport(
             table=table.name,
