@@ -114,7 +114,7 @@ def _default(field: FieldInfo) -> str:
         return "must be given"
     if isinstance(value, Section):
         return "see below"
-    if value is None or value == {}:
+    if value is None or value in ({}, ()):
         return "none"
     if isinstance(value, tuple):
         return ", ".join(_entry(entry) for entry in value)

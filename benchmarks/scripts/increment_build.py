@@ -14,8 +14,9 @@ AFTER_RAW_EVENTS = ("normalized_orders", "warehouse_rows", "order_status_view")
 
 
 def main() -> None:
-    from etl_assets.delta.write.commit import Write, commit
+    from etl_assets.delta.write.commit import commit
     from etl_assets.delta.write.create import ensure_table
+    from etl_assets.delta.write.write import Write
     from etl_assets.resources.spark import SparkResource
     from etl_assets.steps.step import ReadMode, platform_table
 

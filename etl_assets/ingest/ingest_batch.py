@@ -19,8 +19,9 @@ import numpy as np
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Commit, Transaction, Write, commit
+from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.offsets import next_offset
+from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.error_policy import disk_is_full
 from etl_assets.errors import CommitConflict
 from etl_assets.failpoints import Failpoint, failpoint

@@ -23,7 +23,7 @@ from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.read.data_files import new_data_file
 from etl_assets.delta.read.rows import DAY_COLUMN, KnownFiles, day_folder
-from etl_assets.delta.write.commit import DeferredRows
+from etl_assets.delta.write.write import DeferredRows
 from etl_assets.ingest.exceptions_tasks import ExceptionsTask
 from etl_assets.ingest.located_blocks import Lines, LocatedBlock, RowGroup, row_groups
 from etl_assets.ingest.original_offsets import read_offsets

@@ -22,7 +22,7 @@ from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.read.data_files import new_data_file
 from etl_assets.delta.read.rows import DAY_COLUMN, KnownFiles, day_folder
-from etl_assets.delta.write.commit import DeferredRows
+from etl_assets.delta.write.write import DeferredRows
 from etl_assets.ingest.located_blocks import LocatedBlock, RowGroup, row_groups
 from etl_assets.ingest.stage_lines import Kind
 from etl_assets.transforms.line_positions import first_ordinal

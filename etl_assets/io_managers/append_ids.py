@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from etl_assets.delta.asset_record import APPEND_IDS
 from etl_assets.delta.snapshot import Snapshot
-from etl_assets.delta.write.commit import Transaction
+from etl_assets.delta.write.write import Transaction
 from etl_assets.io_managers.partition_split import halves
 
 _DIGEST_LENGTH = 16

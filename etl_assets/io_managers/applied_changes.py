@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE, tombstones_name
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns, tombstones_in, without_late
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import create_like
 from etl_assets.delta.write.frame_columns import columns_of
 from etl_assets.delta.write.schema_changes import change_columns, columns_after
 from etl_assets.delta.write.staged import STAGED_FILE, STAGED_ROW, StagedRows
+from etl_assets.delta.write.write import Write
 from etl_assets.delta.write.write_spec import SchemaChanges, WriteSpec
 from etl_assets.errors import ContractError
 from etl_assets.steps.step import staging_folder

@@ -15,10 +15,11 @@ from etl_assets.delta.session import frame_of, scoped_settings
 from etl_assets.delta.snapshot import Snapshot
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.checked_rows import CheckedRows
-from etl_assets.delta.write.commit import ALL_ROWS, Commit, Transaction, Write, commit
+from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.create import create_like
 from etl_assets.delta.write.frame_columns import check_fits, check_frame, columns_of
 from etl_assets.delta.write.schema_changes import change_columns, columns_after
+from etl_assets.delta.write.write import ALL_ROWS, Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode, WriteSpec
 from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS, moved_on
 from etl_assets.errors import CommitConflict, ContractError, TableBusy

@@ -19,11 +19,12 @@ from etl_assets.delta.write.changes import (
     truncated_rows,
     without_late,
 )
-from etl_assets.delta.write.commit import ALL_ROWS, Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.replacement import Replacement, replace_contents
+from etl_assets.delta.write.write import ALL_ROWS, Write
 from etl_assets.errors import ContractError
 from etl_assets.steps.step import StepContext
 

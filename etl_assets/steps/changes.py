@@ -13,8 +13,8 @@ from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.read.rows import files_with
 from etl_assets.delta.snapshot import Snapshot
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Transaction
 from etl_assets.delta.write.offsets import first_since_undo
+from etl_assets.delta.write.write import Transaction
 from etl_assets.ingest.pending_plan import settled_version
 from etl_assets.steps.step import ReadMode, platform_table
 

@@ -14,9 +14,10 @@ from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
 from etl_assets.delta.read.rows import After, whole_days
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write import Write
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.changes import Changes, read_changes
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, upsert_counts

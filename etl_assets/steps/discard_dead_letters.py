@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.reasons import DeadLetterState
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
-from etl_assets.delta.write.commit import Commit, Write, commit
+from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write import Write
 from etl_assets.errors import CommitConflict
 from etl_assets.steps.step import UPDATED, StepContext, StepReport
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.read.rows import KnownFiles
-from etl_assets.delta.write.commit import DeferredRows, Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write import DeferredRows, Write
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.steps.step import StepContext
 

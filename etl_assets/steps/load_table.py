@@ -4,8 +4,8 @@ Records that have no value a column requires, or break a rule, become exceptions
 cursor for all its days.
 
 The step reads records once: it stages every row as Parquet before each transform that sees all rows (`sql`,
-`python`) or that several transforms take, and at the end. What was rejected on the way is in the staged files too. Rejects are committed
-before the rows.
+`python`) or that several transforms take, and at the end. What was rejected on the way is in the staged files
+too. Rejects are committed before the rows.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
-from etl_assets.delta.write.commit import Commit, Transaction, Write, commit
+from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.staged import StagedRows
 from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
-from etl_assets.errors import ContractError, ExpectationFailed, RowsRefused, SchemaMismatch
+from etl_assets.errors import ContractError, RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
-from etl_assets.pipelines.transform_specs import ExpectationsTransform, OnViolation
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
-from etl_assets.steps.exceptions import Exceptions, commit_exceptions
+from etl_assets.steps.load_rejects import commit_rejects
 from etl_assets.steps.step import (
     DELETED,
     IGNORED,
@@ -50,14 +50,13 @@ from etl_assets.steps.step import (
     StepReport,
     staging_folder,
 )
-from etl_assets.transforms.analysis import place_of
+from etl_assets.steps.unmet_expectations import fail_if_declared, warnings_of
 from etl_assets.transforms.branches import apply_all, count_records
 from etl_assets.transforms.change_kinds import partial_records
-from etl_assets.transforms.declared_transforms import GOES_ON, LEFT_OUT, DeclaredTransforms, unmet
-from etl_assets.transforms.exceptions import rejected_records
+from etl_assets.transforms.declared_transforms import GOES_ON, LEFT_OUT, DeclaredTransforms
 from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
 from etl_assets.transforms.time_partition import with_time_partition
-from etl_assets.transforms.typed_records import ERROR, REASON, RecordColumn, typed_records
+from etl_assets.transforms.typed_records import REASON, RecordColumn, typed_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -185,7 +184,9 @@ class _Load:
         )
         # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.
         if any(stage.figures[REFUSED] for stage in stages):
-            self._commit_rejects(stages)
+            records = self.source.read(self.context.spark, self.snapshot.version, self.after)
+            frames = [stage.rows.frame for stage in stages]
+            commit_rejects(self.context, self.tables, frames, records, self.folder)
         # 4. Commit the rows.
         done, truncated = self._commit_rows(last, base)
         refused, filtered = self._records_without_rows(stages, read_from)
@@ -208,7 +209,7 @@ class _Load:
             version=done.version,
             counts={None: counts},
             commits=int(not done.repeated),
-            notes=tuple(self._warnings(stages)),
+            notes=warnings_of(self.tables.spec, [stage.figures for stage in stages]),
         )
 
     def _stage(self) -> tuple[list[_Staged], tuple[frozenset[int], ...]]:
@@ -268,7 +269,7 @@ class _Load:
             }
         counted = staged.frame.agg(*(value.alias(name) for name, value in figures.items())).collect()[0]
         done = _Staged(rows=staged, figures=counted.asDict())
-        self._fail_if_declared(done)
+        fail_if_declared(self.tables.spec, done.figures, table=self.table.name)
         return done
 
     def _records_without_rows(
@@ -279,35 +280,6 @@ class _Load:
         if self._may_repeat_records and refused + filtered:
             return count_records([stage.rows.frame for stage in stages], read_from)
         return refused, filtered
-
-    def _fail_if_declared(self, stage: _Staged) -> None:
-        for place, rule, on_violation, rows in self._unmet([stage]):
-            if on_violation is OnViolation.FAIL:
-                raise ExpectationFailed(
-                    f"{place}: {_rows(rows)} not meet the rule {rule}, whose violation fails the run",
-                    fix="correct the records at their source and load them, or set `on_violation` to drop or warn."
-                    " Nothing was written",
-                    table=self.table.name,
-                    rule=rule,
-                    rows=rows,
-                )
-
-    def _warnings(self, stages: Sequence[_Staged]) -> list[str]:
-        return [
-            f"{place}: rule {rule}: {_rows(rows)} not meet it" for place, rule, _, rows in self._unmet(stages)
-        ]
-
-    def _unmet(self, stages: Sequence[_Staged]) -> list[tuple[str, str, OnViolation, int]]:
-        """Return the expectations that rows of some stages do not meet, with the number of rows."""
-        found = []
-        for index, transform in enumerate(self.tables.spec.transforms):
-            if not isinstance(transform, ExpectationsTransform):
-                continue
-            for number, rule in enumerate(transform.rules):
-                rows = sum(stage.figures.get(unmet(index, number), 0) for stage in stages)
-                if rows:
-                    found.append((place_of(index, transform.type), rule.name, rule.on_violation, rows))
-        return found
 
     def _expect_one_row_per_record(self, last: _Staged) -> None:
         if self.tables.spec.table.write_mode is not WriteMode.APPEND or not self._may_repeat_records:
@@ -328,34 +300,6 @@ class _Load:
         several_inputs = any(len(inputs) > 1 for inputs in self.tables.inputs)
         return several_inputs or any(
             transform.type in ("sql", "python") for transform in self.tables.spec.transforms
-        )
-
-    def _commit_rejects(self, stages: Sequence[_Staged]) -> None:
-        spark, path = self.context.spark, str(self.folder / "rejects")
-        rejects = None
-        for stage in stages:
-            found = stage.rows.frame.where(f"{REASON} IS NOT NULL").select(OFFSET, REASON, ERROR)
-            rejects = found if rejects is None else rejects.unionByName(found)
-        assert rejects is not None
-        records = self.source.read(spark, self.snapshot.version, self.after)
-        made = rejected_records(rejects, records, stage=self.table.name)
-        made.write.parquet(path)
-        staged = StagedRows(spark, path, made.schema)
-        days = set(staged.here(["partition_date"]).column("partition_date").to_pylist())
-        if None in days:
-            raise SchemaMismatch(
-                f"the transforms of {self.tables.spec.name} make rows whose {OFFSET} is of no record that they got",
-                fix=f"keep `{OFFSET}` of the row of `input` that a row is made from",
-                table=self.table.name,
-                column=OFFSET,
-            )
-        rows = staged.frame.select(*made.columns)
-        commit_exceptions(
-            self.context,
-            self.tables.rejects,
-            lambda stamps: Exceptions(frame=stamps.on(rows)),
-            output=self.table.name,
-            days=days,
         )
 
     def _commit_rows(self, last: _Staged, base: int) -> tuple[Commit, int]:
@@ -457,7 +401,3 @@ def _expect_declared(table: Table, version: int) -> None:
             table=table.name,
             column=OFFSET,
         )
-
-
-def _rows(number: int) -> str:
-    return "1 row does" if number == 1 else f"{number} rows do"

@@ -14,8 +14,9 @@ from etl_assets.contracts import canonical_json
 from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.write import Write
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline import Pipeline

@@ -17,9 +17,10 @@ from etl_assets.delta.log.entries import checkpoint_path, read_entry
 from etl_assets.delta.table import Table
 from etl_assets.delta.write import commit as committing
 from etl_assets.delta.write.append import STAGING, rows_as_files
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write import Write
 from etl_assets.errors import NullRefused
 from etl_assets.placement.domains import FailureDomain
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, event

@@ -13,10 +13,11 @@ from etl_assets.contracts.sql_text import delta_table
 from etl_assets.delta.log.gate import Access, expect
 from etl_assets.delta.snapshot import Snapshot
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.replacement import Replacement, replace_contents
+from etl_assets.delta.write.write import Write
 from etl_assets.errors import FeatureUnsupported
 from etl_assets_tests.reference.tables import local_domain
 

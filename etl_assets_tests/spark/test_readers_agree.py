@@ -23,12 +23,13 @@ from etl_assets.delta.read.data_files import new_data_file, pieces_of
 from etl_assets.delta.snapshot import Snapshot
 from etl_assets.delta.table import Table
 from etl_assets.delta.write import commit as committing
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.content import content_of, one_of, rows_kept
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.records import commit_rows
 from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.delta.write.rewrite import Rewrite, Rewritten, commit_rewrite
+from etl_assets.delta.write.write import Write
 from etl_assets.query.sql import ENGINE_SETTINGS
 from etl_assets_tests.reference.tables import local_domain
 

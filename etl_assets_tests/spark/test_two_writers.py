@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 from deltalake import DeltaTable
 
-from etl_assets.delta.write.commit import Transaction, Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.error_policy import Decision, decide
 from etl_assets.errors import CommitConflict
 from etl_assets_tests.kill.dying_run import Gateway

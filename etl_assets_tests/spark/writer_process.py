@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.write import Write
 from etl_assets.errors import CommitConflict
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.tables import local_domain

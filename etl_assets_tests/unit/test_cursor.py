@@ -23,8 +23,8 @@ from etl_assets.delta.log.entries import entry_path, read_entry, read_transactio
 from etl_assets.delta.log.lasting_cursors import LASTING, REMEMBERED_COMMITS, lasting_cursors
 from etl_assets.delta.maintenance.compaction import Compaction, commit_compaction
 from etl_assets.delta.table import Table
-from etl_assets.delta.write.commit import Transaction
 from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.write import Transaction
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.pipeline import DAY, NEXT_DAY
 from etl_assets_tests.reference.tables import local_domain

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from etl_assets.delta.log.entries import read_entry
-from etl_assets.delta.write.commit import Transaction
 from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.lock import writer_lock
 from etl_assets.delta.write.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
+from etl_assets.delta.write.write import Transaction
 from etl_assets.errors import CommitConflict, NullRefused, TableBusy
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.orders.transforms.order_status import fold_orders, view_schema

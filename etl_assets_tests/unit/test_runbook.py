@@ -21,6 +21,7 @@ NOT_OF_RUNS = {
     "LandingFileDiffers",
     "LandingNotWritten",
     "NotFound",
+    "PipelinesBroken",
     "QueryRefused",
     "RunFailed",
 }

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.log.lasting_cursors import remembered_cursors
-from etl_assets.delta.write.commit import Transaction
+from etl_assets.delta.write.write import Transaction
 
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table

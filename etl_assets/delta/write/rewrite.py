@@ -16,8 +16,9 @@ from etl_assets.delta.log.gate import Access
 from etl_assets.delta.log.lasting_cursors import lasting_cursors
 from etl_assets.delta.log.new_entry import NewEntry
 from etl_assets.delta.write.append import can_write_files, write_files
-from etl_assets.delta.write.commit import Commit, Transaction, commit_report, committed_before
+from etl_assets.delta.write.commit import Commit, commit_report, committed_before
 from etl_assets.delta.write.content import StoredFile
+from etl_assets.delta.write.write import Transaction
 from etl_assets.delta.write.write_version import (
     DEFAULT_LOCK_WAIT_SECONDS,
     Place,

@@ -16,9 +16,10 @@ from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.read.range_predicate import Ranges, Within
 from etl_assets.delta.read.rows import whole_days
 from etl_assets.delta.session import frame_of
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write import Write
 from etl_assets.orders.tables.audit_log import AUDIT_LOG
 from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.read.rows import files_with
-from etl_assets.delta.write.commit import Commit, Transaction, Write, commit
+from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.content import content_of
 from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.rewrite import Rewrite, Rewritten, can_rewrite, commit_rewrite
 from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write import Transaction, Write
 from etl_assets.orders.steps.fold_files import FoldFiles
 from etl_assets.orders.steps.order_files import EventFile, ViewFile
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW

@@ -14,9 +14,10 @@ from etl_assets.contracts.envelope import CutLine
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.log.entries import recent_user_metadata
 from etl_assets.delta.log.lasting_cursors import REMEMBERED_COMMITS
-from etl_assets.delta.write.commit import Write, commit
+from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write import Write
 from etl_assets.errors import SourceUnreadable
 from etl_assets.orders.tables.customers import CUSTOMERS
 from etl_assets.sources.lines import Block, read_lines

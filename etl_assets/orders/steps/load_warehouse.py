@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
-from etl_assets.delta.write.commit import Commit, Write, commit
+from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.upsert import UpsertSpec
+from etl_assets.delta.write.write import Write
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.orders.transforms.warehouse_rows import warehouse_rows

@@ -15,7 +15,7 @@ from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema
 from etl_assets.delta.read.rows import files_with, whole_days
 from etl_assets.delta.session import frame_of, scoped_settings
-from etl_assets.delta.write.commit import Commit, Write, commit
+from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.create import base_of, ensure_table
 from etl_assets.delta.write.offsets import (
     ONE_PARTITION_PER_FILE,
@@ -26,6 +26,7 @@ from etl_assets.delta.write.offsets import (
     next_offset,
 )
 from etl_assets.delta.write.staged import StagedRows
+from etl_assets.delta.write.write import Write
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.orders.event_contracts import EVENT_CONTRACTS
 from etl_assets.orders.tables.customers import CUSTOMERS
