@@ -10,16 +10,16 @@ from pathlib import Path
 import dagster as dg
 
 from etl_assets import tags
-from etl_assets.follow.lease import following
 from etl_assets.steps.step import ReadMode
+from etl_assets.worker.lease import running_worker
 
 FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=48), warn_window=timedelta(hours=26))
 """Events arrive every day: a day without any is worth a look, two days are an alarm."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NobodyFollows(dg.AutomationCondition):
-    """True while no follower keeps the platform's tables up to date. A follower that hangs does not count.
+class NoWorkerRuns(dg.AutomationCondition):
+    """True while no worker keeps the platform's tables up to date. A worker that hangs does not count.
 
     The condition is evaluated in the code server, which can read the home folder.
     """
@@ -29,17 +29,17 @@ class NobodyFollows(dg.AutomationCondition):
     @property
     def name(self) -> str:
         """The condition's name in the UI."""
-        return "nobody follows"
+        return "no worker runs"
 
     def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
-        """Return all candidates if no follower is alive, else none."""
-        follower = following(Path(self.home))
-        free = follower is None or follower.is_silent
+        """Return all candidates if no worker is alive, else none."""
+        worker = running_worker(Path(self.home))
+        free = worker is None or worker.is_silent
         return dg.AutomationResult(context, context.candidate_subset if free else context.get_empty_subset())
 
 
 def after_inputs(home: Path, reference: Sequence[str]) -> dg.AutomationCondition:
-    """Materialize a day after any input of that day was updated, unless a follower does it.
+    """Materialize a day after any input of that day was updated, unless a worker does it.
 
     Unlike `AutomationCondition.eager`, this is not limited to the latest day. Reference data is left out: a
     new customer file would otherwise request every existing day.
@@ -54,7 +54,7 @@ def after_inputs(home: Path, reference: Sequence[str]) -> dg.AutomationCondition
         & ~condition.any_deps_missing().ignore(ignored)
         & ~condition.any_deps_in_progress()
         & ~condition.in_progress()
-        & NobodyFollows(home=str(home))
+        & NoWorkerRuns(home=str(home))
     ).with_label("after inputs, any day")
 
 

@@ -44,7 +44,7 @@ EtlAssetsError
 │   └── MembershipRefused    a change of the replicas would give up what they protect
 ├── Unanswered               a store did not answer: whether the operation was done is unknown
 ├── RunFailed                a run that a command started has failed
-├── FollowerRunning          another process follows already
+├── WorkerRunning            a worker runs already
 ├── DevRunning               another process runs the UI of this home folder already
 ├── AddressUnusable          a server cannot listen on an address
 ├── EngineLost               the Spark engine of this process is lost
@@ -282,8 +282,8 @@ class RunFailed(EtlAssetsError):
     materializations: Sequence[Any]
 
 
-class FollowerRunning(EtlAssetsError):
-    """Another process already follows the landing folder. Carries `holder`."""
+class WorkerRunning(EtlAssetsError):
+    """A worker runs already on this home folder. Carries `holder`."""
 
 
 class DevRunning(EtlAssetsError):

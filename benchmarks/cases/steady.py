@@ -1,7 +1,7 @@
-"""steady: a follower under a steady 1,000 events a second, everything on: how late warehouse rows are, and
+"""steady: a worker under a steady 1,000 events a second, everything on: how late warehouse rows are, and
 whether it stays so.
 
-A process of its own lands a file of new orders each second; the follower begins on a fresh home folder. What
+A process of its own lands a file of new orders each second; the worker begins on a fresh home folder. What
 comes in the first `WARM_SECONDS` is carried like the rest and told by itself: a process that starts, compiles
 its code and makes its tables is not in a steady state. Latency is an event's: from the moment its file had
 got its name to the moment the step that committed its warehouse row returned, that is, after fsync.
@@ -25,8 +25,8 @@ from deltalake import DeltaTable
 from benchmarks.measure import Measured, ScriptFailed, empty_folder, run_script
 from benchmarks.options import Options, script_environment
 from benchmarks.report import Figure, figure
-from benchmarks.scripts.steady_follow import ACKNOWLEDGED
 from benchmarks.scripts.steady_land import LANDED, file_of
+from benchmarks.scripts.steady_worker import ACKNOWLEDGED
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
@@ -86,7 +86,7 @@ def _run_once(options: Options) -> list[Figure]:
     )
     try:
         measured = run_script(
-            "steady_follow",
+            "steady_worker",
             {
                 "home": str(home),
                 "settings": settings,

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.scripts.arguments import arguments
 
 READY, LANDED = "ready", "landed.json"
-"""Files beside the landing folder: of the follower, when it can begin; of this script, when each file was
+"""Files beside the landing folder: of the worker, when it can begin; of this script, when each file was
 landed.
 """
 _ORDERS = 1_000_000

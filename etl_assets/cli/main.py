@@ -18,7 +18,7 @@ COMMANDS = {
     **built_in.COMMANDS,
     "dev": "etl_assets.cli.dev:dev",
     "run": "etl_assets.cli.run:run",
-    "follow": "etl_assets.cli.follow:follow",
+    "worker": "etl_assets.cli.worker:worker",
     "engine": "etl_assets.cli.engine:engine",
     "pipelines": "etl_assets.cli.pipelines:pipelines",
     "tables": "etl_assets.cli.tables:tables",
@@ -31,6 +31,8 @@ COMMANDS = {
     "doctor": "etl_assets.cli.doctor:doctor",
 }
 """Import path of each command. Imported on use, so that a quick command does not pay for Dagster or Spark."""
+RENAMED = {"follow": "worker"}
+"""Former names of commands, which work for one release."""
 
 
 class LazyGroup(click.Group):
@@ -42,6 +44,9 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command; None if there is none of that name."""
+        if cmd_name in RENAMED:
+            click.echo(f"`etl-assets {cmd_name}` is now `etl-assets {RENAMED[cmd_name]}`", err=True)
+            cmd_name = RENAMED[cmd_name]
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")

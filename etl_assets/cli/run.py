@@ -30,22 +30,22 @@ def run(as_json: bool, wait: bool) -> None:
     """Materialize what is unread, once, and what a run that was killed has left undone.
 
     The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark; so it does
-    where a follower lives, which reads new files as they come. Files that have just come are waited for. The exit code is 1
+    where a worker lives, which reads new files as they come. Files that have just come are waited for. The exit code is 1
     if a day cannot be read, a file is still being written (the other days are done all the same), or rows are missing
     that no run brings back.
     """
     from etl_assets.errors import RunFailed
-    from etl_assets.follow.lease import following
     from etl_assets.observability.pending import RUN_COMPLETES, find_unfinished, unread
     from etl_assets.settings import expect_landing_folder, load_installation
     from etl_assets.steps.placing import once_led
+    from etl_assets.worker.lease import running_worker
 
     settings = load_installation()
     if settings.catalog().reads_landing:
         expect_landing_folder(settings)
-    follower = following(settings.home)
-    if follower is not None and not follower.is_silent:
-        say(f"{follower} reads new files as they come: nothing to do here")
+    worker = running_worker(settings.home)
+    if worker is not None and not worker.is_silent:
+        say(f"{worker} reads new files as they come: nothing to do here")
         _print({}, as_json)
         return
     placement = settings.placement()

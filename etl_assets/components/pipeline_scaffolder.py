@@ -5,6 +5,7 @@ Belongs here: the file that is written. Does not belong here: its text (`pipelin
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 from typing import Annotated
@@ -60,6 +61,7 @@ def _component(request: dg.ScaffoldRequest[PipelineScaffolderParams], path: Path
     from etl_assets.pipelines.pipeline_file import parse_pipeline
     from etl_assets.pipelines.sample import read_sample
     from etl_assets.pipelines.starting_file import starting_file
+    from etl_assets.settings import load_settings
 
     home = Path(environment.HOME.read() or (request.project_root or Path.cwd()) / ".etl-assets")
     sample = request.params.sample
@@ -70,7 +72,8 @@ def _component(request: dg.ScaffoldRequest[PipelineScaffolderParams], path: Path
         home.expanduser().absolute(),
         component=path.relative_to(request.project_root or path.anchor),
     )
-    (file,) = checked([parse_pipeline(text.encode(), path)], built_in_catalog())
+    built_in = load_settings({**os.environ, environment.HOME.name: str(home)}).pipelines.built_in
+    (file,) = checked([parse_pipeline(text.encode(), path)], built_in_catalog(built_in))
     for problem in file.problems:
         raise SettingsError(
             f"no pipeline can be made: {problem.message}", fix=problem.fix, field=problem.field

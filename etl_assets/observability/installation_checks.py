@@ -99,7 +99,7 @@ def check_unfinished(settings: Settings) -> Iterator[Finding]:
     """Check that every table has consumed its inputs and has lost no rows since."""
     undone = tuple(find_unfinished(settings.placement().reader(), settings.start_date).sentences())
     for sentence, fix in undone:
-        yield warn(UNFINISHED, sentence, f"{fix}; a run or a follower that is at work does it by itself")
+        yield warn(UNFINISHED, sentence, f"{fix}; a run or a worker that is at work does it by itself")
     if not undone:
         yield ok(UNFINISHED, "none: every table is up to date with its inputs")
 

@@ -132,6 +132,14 @@ class DeclaredTables:
         """The positions of the transforms whose rows each transform takes; `OF_RECORDS` for the records."""
         return inputs_of(self.spec.transforms)
 
+    @property
+    def may_repeat_records(self) -> bool:
+        """Whether a record may have several rows."""
+        several_inputs = any(len(inputs) > 1 for inputs in self.inputs)
+        return several_inputs or any(
+            isinstance(each, SqlTransform | PythonTransform) for each in self.spec.transforms
+        )
+
     def columns_before(self, transform: int) -> tuple[Column, ...]:
         """Return the columns that a transform gets, by its position: of several inputs, all of them."""
         return self._before(transform, self._columns)

@@ -9,7 +9,6 @@ import dagster as dg
 from etl_assets import tags
 from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import EtlAssetsError
-from etl_assets.follow.lease import following, found_done, left_undone
 from etl_assets.ingest.pending_plan import committed_batch
 from etl_assets.observability.pending import days_behind, source_of, watch_source
 from etl_assets.partitions import ranges
@@ -21,6 +20,7 @@ from etl_assets.settings import Settings
 from etl_assets.sources.unread_days import WatchCursor
 from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
+from etl_assets.worker.lease import found_done, left_undone, running_worker
 
 MAX_DAYS_PER_TICK = 1_000
 MAX_ATTEMPTS_LOOKED_AT = 10
@@ -68,11 +68,11 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
         description=f"Starts a run for the days that have files unread by {stage.name}. On by default.",
     )
     def look_for_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        # 1. Leave the files to a follower that is alive.
-        follower = following(settings.home)
-        if follower is not None and not follower.is_silent:
-            return dg.SensorResult(skip_reason=f"{follower} reads new files as they come")
-        # 2. Find the days with unread files, and those that an ended follower left unfinished.
+        # 1. Leave the files to a worker that is alive.
+        worker = running_worker(settings.home)
+        if worker is not None and not worker.is_silent:
+            return dg.SensorResult(skip_reason=f"{worker} reads new files as they come")
+        # 2. Find the days with unread files, and those that an ended worker left unfinished.
         try:
             domain = place(settings.placement(), stage.name)
             source = source_of(stage, settings, domain)
@@ -89,8 +89,8 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
             return dg.SensorResult(skip_reason=str(error))
         remarks = found.remarks(first_day=settings.start_date, settle_seconds=source.settle_seconds)
         requests, reasons = [], list(remarks)
-        if follower is not None:
-            reasons.append(f"{follower} has given no sign of life for {follower.silent_seconds:.0f} s")
+        if worker is not None:
+            reasons.append(f"{worker} has given no sign of life for {worker.silent_seconds:.0f} s")
         # 3. Request a run per range of days, unless one is under way or has failed too recently.
         for first, last in ranges({*found.ready, *undone}, settings.runs.max_days_per_run):
             request = f"{stage.name}:{first}..{last}@{batch_id}"
@@ -110,7 +110,7 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
 
 
 def _left_undone(settings: Settings, domain: FailureDomain, tables: Collection[str]) -> set[dt.date]:
-    """Return the days of some tables that an ended follower read but did not finish; empty once all are finished.
+    """Return the days of some tables that an ended worker read but did not finish; empty once all are finished.
 
     A run for a day does nothing for the tables of other pipelines: one that fails must not start runs of all.
     """

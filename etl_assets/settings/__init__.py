@@ -17,14 +17,13 @@ from etl_assets.settings.file import (
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
 from etl_assets.settings.platform import Settings
-from etl_assets.settings.runs import MIN_KEPT_VERSIONS, FollowSettings, RunSettings, UpkeepSettings
+from etl_assets.settings.runs import MIN_KEPT_VERSIONS, RunSettings, UpkeepSettings, WorkerSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.spark import JvmStart, SparkSettings
 
 __all__ = [
     "MIN_KEPT_VERSIONS",
     "DomainSettings",
-    "FollowSettings",
     "HealthSettings",
     "JvmStart",
     "LandingSettings",
@@ -35,6 +34,7 @@ __all__ = [
     "Settings",
     "SparkSettings",
     "UpkeepSettings",
+    "WorkerSettings",
     "expect_landing_folder",
     "home_folder",
     "load_installation",

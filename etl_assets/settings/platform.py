@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, field_validator, model_validator
 
 from etl_assets.installed import Installed, built_in_catalog, installed
 from etl_assets.mirroring.protocol.locator import Role
@@ -24,7 +24,7 @@ from etl_assets.placement.undeclared_tables import TablesUnderRoots
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
-from etl_assets.settings.runs import FollowSettings, RunSettings, UpkeepSettings
+from etl_assets.settings.runs import RunSettings, UpkeepSettings, WorkerSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.spark import SparkSettings
 
@@ -65,7 +65,11 @@ class Settings(Section):
     ] = {}  # noqa: RUF012 - pydantic gives each instance its own
     spark: SparkSettings = SparkSettings()
     runs: RunSettings = RunSettings()
-    follow: FollowSettings = FollowSettings()
+    worker: Annotated[
+        WorkerSettings,
+        # `follow` is the section's former name, which is read for one release.
+        Field(validation_alias=AliasChoices("worker", "follow")),
+    ] = WorkerSettings()
     pipelines: PipelineSettings = PipelineSettings()
 
     @field_validator("reference")

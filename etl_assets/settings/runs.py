@@ -1,4 +1,4 @@
-"""Settings of the work: runs, the resident follower, and maintenance."""
+"""Settings of the work: runs, the resident worker, and maintenance."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RunSettings(Section):
     ] = ()
 
 
-class FollowSettings(Section):
-    """The resident process that carries new events through (`etl-assets follow`)."""
+class WorkerSettings(Section):
+    """The resident process that carries new events through (`etl-assets worker`)."""
 
     batch_interval_seconds: Annotated[
         float,

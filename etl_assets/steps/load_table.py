@@ -90,8 +90,8 @@ class LoadTable:
                 written.
         """
         # Before the version of the source; see `Tombstones.seen`.
-        tombstones = self.tables.tombstones
-        tombstones_seen = -1 if tombstones is None else self.context.table(tombstones.name).version()
+        contract = self.tables.tombstones
+        tombstones_seen = -1 if contract is None else self.context.table(contract.name).version()
         source = self.context.table(self.tables.source.name)
         table = self.context.table(self.tables.table.name)
         seen = table.version()
@@ -100,6 +100,17 @@ class LoadTable:
             return StepReport(table=table.name, version=table.version(), counts={None: Counter()})
         base = base_of(table, seen, wait_seconds=self.context.lock_wait_seconds)
         _expect_declared(table, base)
+        tombstones = None
+        if contract is not None:
+            columns = ChangeColumns(keys=self.tables.table.merge_key, order=self.tables.order)
+            tombstones = Tombstones(
+                context=self.context,
+                contract=contract,
+                seen=tombstones_seen,
+                columns=columns,
+                is_whole=new.after < 0,
+                is_first=known < 0,
+            )
         with staging_folder(table, base + 1) as folder:
             return _Load(
                 context=self.context,
@@ -112,16 +123,7 @@ class LoadTable:
                 transaction=new.transaction,
                 cursors=new.cursors,
                 folder=folder,
-                tombstones=None
-                if tombstones is None
-                else Tombstones(
-                    context=self.context,
-                    contract=tombstones,
-                    seen=tombstones_seen,
-                    columns=ChangeColumns(keys=self.tables.table.merge_key, order=self.tables.order),
-                    is_whole=new.after < 0,
-                    is_first=known < 0,
-                ),
+                tombstones=tombstones,
             ).run()
 
 
@@ -277,12 +279,12 @@ class _Load:
     ) -> tuple[int, int]:
         """Return the numbers of rejected and of filtered records."""
         refused, filtered = (sum(stage.figures[name] for stage in stages) for name in (REFUSED, FILTERED))
-        if self._may_repeat_records and refused + filtered:
+        if self.tables.may_repeat_records and refused + filtered:
             return count_records([stage.rows.frame for stage in stages], read_from)
         return refused, filtered
 
     def _expect_one_row_per_record(self, last: _Staged) -> None:
-        if self.tables.spec.table.write_mode is not WriteMode.APPEND or not self._may_repeat_records:
+        if self.tables.spec.table.write_mode is not WriteMode.APPEND or not self.tables.may_repeat_records:
             return
         rows = last.rows.frame.where(GOES_ON)
         if not rows.groupBy(OFFSET).count().where("count > 1").isEmpty():
@@ -293,14 +295,6 @@ class _Load:
                 table=self.table.name,
                 column=OFFSET,
             )
-
-    @property
-    def _may_repeat_records(self) -> bool:
-        """Whether a record may have several rows."""
-        several_inputs = any(len(inputs) > 1 for inputs in self.tables.inputs)
-        return several_inputs or any(
-            transform.type in ("sql", "python") for transform in self.tables.spec.transforms
-        )
 
     def _commit_rows(self, last: _Staged, base: int) -> tuple[Commit, int]:
         """Commit the rows, and return how many stored rows truncates remove among those that are deleted."""
@@ -315,7 +309,7 @@ class _Load:
             rows, truncated = self._changes(rows, last, self.tombstones, base)
             flags = (IS_DELETED,)
         elif self.tables.spec.table.write_mode.by_key:
-            rows = newest_of_each_key(rows, self.tables.spec.table, ties=self._may_repeat_records)
+            rows = newest_of_each_key(rows, self.tables.spec.table, ties=self.tables.may_repeat_records)
         rows = with_time_partition(rows, self.tables.spec.table.partition_by)
         rows = rows.withColumn(BATCH_ID, F.lit(base + 1).cast("bigint")).select(*contract.names, *flags)
         check_schema(contract, rows.drop(*flags).schema)
@@ -347,7 +341,7 @@ class _Load:
         truncates = last.figures["truncates"]
         kept = tombstones.keep(rows, are_there=bool(last.figures["deletes"] or truncates))
         live = rows if kept is None else tombstones.live(rows, kept)
-        newest = newest_of_each_key(live, self.tables.spec.table, ties=self._may_repeat_records)
+        newest = newest_of_each_key(live, self.tables.spec.table, ties=self.tables.may_repeat_records)
         if kept is None or not truncates:
             return newest, 0
         gone = tombstones.truncated(newest, kept, self.table.read(self.context.spark, base))

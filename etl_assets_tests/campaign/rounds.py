@@ -159,11 +159,11 @@ class Life:
             self._ended(running.ended(MAX_SECONDS))
             running.sweep()
 
-    def _follow(self) -> None:
+    def _work(self) -> None:
         """Follow while files come; it is ended as a supervisor does, or befallen."""
         self._drop()
         self._settled = False
-        running = self.home.start("follow")
+        running = self.home.start("worker")
         try:
             at_some_moment(self.home, running, self._dice, self._usual_seconds)
             self._drop(2)
@@ -185,7 +185,7 @@ class Life:
             if wanted <= {row["source_position"] for row in rows}:
                 return
             time.sleep(0.5)
-        raise DeviatedError(f"the follower has not read all that was there:\n{running.err[-3000:]}")
+        raise DeviatedError(f"the worker has not read all that was there:\n{running.err[-3000:]}")
 
     # Undo
 
@@ -398,7 +398,7 @@ class Life:
 
 
 def befall_or_end(home: Home, running: Running, dice: random.Random, usual_seconds: float) -> StepOutcome:
-    """A follower to which something happens; it is ended if it lives on."""
+    """A worker to which something happens; it is ended if it lives on."""
     victim = dice.random()
     if victim < 0.5:
         running.send(signal.SIGKILL)
@@ -416,7 +416,7 @@ ACTIONS: dict[str, Callable[[Life], None]] = {
     "killed run": Life._killed_run,
     "killed run again": Life._killed_run,
     "two runs": Life._two_runs,
-    "follow": Life._follow,
+    "worker": Life._work,
     "reprocess": Life._reprocess,
     "restore": Life._restore,
     "replay": Life._replay,

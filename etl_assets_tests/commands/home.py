@@ -36,7 +36,7 @@ SPARK = {
 SETTINGS: dict[str, Any] = {
     "landing": {"settle_seconds": 0},
     "spark": SPARK,
-    "follow": {"batch_interval_seconds": 0.2, "derived_interval_seconds": 0.5, "report_interval_seconds": 2},
+    "worker": {"batch_interval_seconds": 0.2, "derived_interval_seconds": 0.5, "report_interval_seconds": 2},
 }
 """Settings for small data; a platform file in JSON is YAML too."""
 

@@ -117,16 +117,16 @@ def test_a_run_killed_behind_raw_events_is_finished_by_a_run(homes, before_norma
     nothing_is_left(home)
 
 
-def test_a_follower_finishes_what_a_killed_run_left_and_ends_by_sigterm(homes, before_normalize):
+def test_a_worker_finishes_what_a_killed_run_left_and_ends_by_sigterm(homes, before_normalize):
     home = homes(before_normalize)
-    follower = home.start("follow")
+    worker = home.start("worker")
     try:
         home.land(NEXT_DAY, "b.jsonl", lines(event(9, NEXT_DAY)))
-        until(lambda: len(home.rows("warehouse_rows")) == 5, "the new event is in the warehouse", follower)
-        os.kill(follower.process.pid, signal.SIGTERM)
-        succeeded(follower.ended(60))
+        until(lambda: len(home.rows("warehouse_rows")) == 5, "the new event is in the warehouse", worker)
+        os.kill(worker.process.pid, signal.SIGTERM)
+        succeeded(worker.ended(60))
     finally:
-        follower.sweep()
+        worker.sweep()
     succeeded(home.call("run"))  # what is made of warehouse_rows may not have been its turn yet
     assert sum(row["event_id"] == "event-9" for row in home.rows("audit_log")) == 3
     nothing_is_left(home)

@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 
 from etl_assets.build import build_definitions
-from etl_assets.follow.lease import lease
 from etl_assets.settings import load_settings
+from etl_assets.worker.lease import lease
 
 OLD_DAY = "2026-01-05"
 NEXT_DAY = "2026-01-06"

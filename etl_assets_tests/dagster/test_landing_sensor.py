@@ -14,10 +14,10 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from etl_assets import tags
-from etl_assets.follow.lease import lease
 from etl_assets.placement.domain_registry import AdminState
 from etl_assets.sensors.sources import MAX_ATTEMPTS_LOOKED_AT, source_sensors
 from etl_assets.settings import LandingSettings, RunSettings, Settings
+from etl_assets.worker.lease import lease
 
 TODAY = dt.datetime.now(dt.UTC).date()
 START = TODAY - dt.timedelta(days=1_200)
@@ -214,16 +214,16 @@ def test_a_long_history_costs_a_tick_one_look_a_day_and_its_cursor_stays_small(s
     assert len(listed) < 10
 
 
-def test_it_stands_back_for_a_follower_and_takes_over_when_it_is_gone(settings, tick):
+def test_it_stands_back_for_a_worker_and_takes_over_when_it_is_gone(settings, tick):
     land(settings, TODAY)
     with lease(settings.home):
         skipped = tick()
         assert keys(skipped) == []
-        assert f"the follower on {socket.gethostname()} (process {os.getpid()}" in reason(skipped)
+        assert f"the worker on {socket.gethostname()} (process {os.getpid()}" in reason(skipped)
     assert keys(tick()) == [f"raw_events:{TODAY}..{TODAY}@-1#0"]
 
 
-def test_a_follower_without_a_sign_of_life_is_not_waited_for(settings, tick):
+def test_a_worker_without_a_sign_of_life_is_not_waited_for(settings, tick):
     land(settings, TODAY)
     with lease(settings.home):
         os.utime(settings.home / "follower.lock", (LONG_AGO, LONG_AGO))

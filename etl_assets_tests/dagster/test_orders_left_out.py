@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 from etl_assets.build import build_definitions
 from etl_assets.cli.main import cli
 from etl_assets.errors import SettingsError
-from etl_assets.follow.follower import Follower
 from etl_assets.io_managers import DeltaUpsertIOManager
 from etl_assets.observability.diagnosis import diagnose
 from etl_assets.orders.pipeline import ORDERS
 from etl_assets.settings import Settings, load_settings
+from etl_assets.worker.worker import Worker
 
 RATINGS = """\
 name: film_ratings
@@ -76,9 +76,9 @@ def test_the_io_manager_knows_the_tables_of_the_installation_alone(settings):
     assert manager.table_of(dg.AssetKey("raw_events")).contract is None
 
 
-def test_the_follower_feeds_the_declared_pipelines_alone(settings):
-    follower = Follower(settings, lambda event: None)
-    assert [feed.pipeline.name for feed in follower._feeds] == ["film_ratings"]
+def test_the_worker_feeds_the_declared_pipelines_alone(settings):
+    worker = Worker(settings, lambda event: None)
+    assert [feed.pipeline.name for feed in worker._feeds] == ["film_ratings"]
 
 
 def test_the_doctor_looks_at_no_landing_folder(settings):

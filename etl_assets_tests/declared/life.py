@@ -238,10 +238,10 @@ class Life:
             self._ended(running.ended(MAX_SECONDS))
             running.sweep()
 
-    def _follow(self) -> None:
+    def _work(self) -> None:
         self.drop()
         self._settled = False
-        running = self.home.start("follow")
+        running = self.home.start("worker")
         try:
             running.wait(self._dice.uniform(0.2, 1.0) * self._usual_seconds)
             self.drop()
@@ -270,7 +270,7 @@ class Life:
             ):
                 return
             time.sleep(0.5)
-        raise DeviatedError(f"the follower has not read all that was there:\n{running.err[-3000:]}")
+        raise DeviatedError(f"the worker has not read all that was there:\n{running.err[-3000:]}")
 
     # Undo and upkeep
 
@@ -456,7 +456,7 @@ ACTIONS: dict[str, Callable[[Life], None]] = {
     "failpoint": Life._failpoint,
     "failpoint again": Life._failpoint,
     "two runs": Life._two_runs,
-    "follow": Life._follow,
+    "worker": Life._work,
     "reprocess": Life._reprocess,
     "restore": Life._restore,
     "replay": Life._replay,

@@ -74,22 +74,22 @@ def until(running: Running, reached: Callable[[], bool], what: str) -> None:
 
 
 def follows_beside_one_that_fails(home: Home) -> None:
-    """A follower: the bad pipeline backs off and is reported, the others are current."""
-    follower = home.start("follow")
+    """A worker: the bad pipeline backs off and is reported, the others are current."""
+    worker = home.start("worker")
     try:
-        until(follower, lambda: ids(home, "good") == {"g1"} and len(home.rows("dead_letters")) == 3, "read")
-        until(follower, lambda: any("is_small" in each["error"] for each in home.alerts()), "reported")
+        until(worker, lambda: ids(home, "good") == {"g1"} and len(home.rows("dead_letters")) == 3, "read")
+        until(worker, lambda: any("is_small" in each["error"] for each in home.alerts()), "reported")
         land(home, "good", "2.csv", "g3,3")
         order(home, 2)
         until(
-            follower,
+            worker,
             lambda: ids(home, "good") == {"g1", "g3"} and len(home.rows("warehouse_rows")) == 2,
             "read beside a pipeline that fails",
         )
-        os.kill(follower.process.pid, signal.SIGTERM)
-        ended(follower.ended(90), 0)
+        os.kill(worker.process.pid, signal.SIGTERM)
+        ended(worker.ended(90), 0)
     finally:
-        follower.sweep()
+        worker.sweep()
     failures = [each for each in home.alerts() if "is_small" in each["error"]]
     assert len(failures) < 10, "it waits between attempts"
     assert ids(home, "bad_source", "record_id") == {"b1"}

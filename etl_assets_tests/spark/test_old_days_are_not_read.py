@@ -1,4 +1,4 @@
-"""A follower's steps behind a backlog of 31 days: a new batch opens no data file of an earlier day.
+"""A worker's steps behind a backlog of 31 days: a new batch opens no data file of an earlier day.
 
 The first batch after the backlog does, once: it makes the index of ids that all later ones look records up in. A table with keys
 has no days: an upsert searches all of its files that may have one of the keys, and with random ids all may.
@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from etl_assets.follow.crew import StepRunner
 from etl_assets.settings import Settings, load_settings
+from etl_assets.worker.step_runner import StepRunner
 from etl_assets_tests.commands.home import Home
 from etl_assets_tests.pipeline import event
 from etl_assets_tests.reference.opened_files import OpenedFiles
@@ -43,7 +43,7 @@ VISITS = {
 
 
 class Worker:
-    """An installation, what lands in it, and the steps of a follower."""
+    """An installation, what lands in it, and the steps of a worker."""
 
     def __init__(self, home: Path, session: Any) -> None:
         self._dice = random.Random(17)

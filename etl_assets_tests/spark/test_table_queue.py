@@ -1,4 +1,4 @@
-"""A run by hand beside somebody who commits to the same table all the time, as the follower does."""
+"""A run by hand beside somebody who commits to the same table all the time, as the worker does."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_platform_file_a_landing_folder_or_tables_make_an_installation(home):
     assert load_installation() == load_settings()
 
 
-@pytest.mark.parametrize("command", ["run", "dev --port 0", "follow"])
+@pytest.mark.parametrize("command", ["run", "dev --port 0", "worker"])
 def test_a_landing_path_that_is_a_file_is_named_with_its_field(home, command):
     (home / "in").write_text("")
     (home / "platform.yaml").write_text("landing: {path: in}")

@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 
 from etl_assets.cli import run as command
 from etl_assets.delta.write.records import commit_rows
-from etl_assets.follow.lease import lease
 from etl_assets.observability.pending import Unfinished, days_behind, find_unfinished
 from etl_assets.orders.invariants import all_committed, nothing_lost
 from etl_assets.settings import Settings, load_settings, platform_file
@@ -24,6 +23,7 @@ from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.replays import event_again, submit_replays
 from etl_assets.sources.source_files import SourceFile
 from etl_assets.steps.step import platform_table
+from etl_assets.worker.lease import lease
 from etl_assets_tests.reference.written_tables import write_table
 
 DAY, OTHER_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
@@ -186,12 +186,12 @@ def test_a_day_that_cannot_be_read_is_the_exit_code_and_the_others_are_materiali
     assert str(OTHER_DAY) in result.output
 
 
-def test_beside_a_follower_a_run_leaves_everything_to_it(settings, monkeypatch):
+def test_beside_a_worker_a_run_leaves_everything_to_it(settings, monkeypatch):
     land(settings, DAY)
     with lease(settings.home):
         result, days = ran(monkeypatch)
         assert (days, result.exit_code) == ([], 0)
-        assert f"the follower on {socket.gethostname()} (process {os.getpid()}" in result.output
+        assert f"the worker on {socket.gethostname()} (process {os.getpid()}" in result.output
         os.utime(settings.home / "follower.lock", (0, 0))
         assert ran(monkeypatch)[1] == [DAY], "one that hangs is not waited for"
 

@@ -18,7 +18,6 @@ from etl_assets.build import platform_resources
 from etl_assets.cli.tables import tables
 from etl_assets.delta.replicated.replication import Replication
 from etl_assets.errors import DomainUnavailable, Leaderless, MembershipRefused, QuorumUnavailable
-from etl_assets.follow.crew import StepRunner
 from etl_assets.mirroring.protocol.ballot import Ballot
 from etl_assets.mirroring.protocol.epochs import Epoch
 from etl_assets.mirroring.protocol.leadership import Leadership
@@ -29,6 +28,7 @@ from etl_assets.replicas.reconcile import reconcile_replicas
 from etl_assets.settings import load_settings
 from etl_assets.steps.placing import leader, once_led, place
 from etl_assets.steps.step import StepReport, platform_table
+from etl_assets.worker.step_runner import StepRunner
 from etl_assets_tests.reference.mirrored_log import commit_entries
 from etl_assets_tests.reference.three_domains import TABLE, A, B, C, named_domains, root_of, three_domains
 
@@ -189,7 +189,7 @@ def run_of_dagster(placement: Placement) -> bool:
     return dg.materialize([asset], resources=platform_resources(settings)).success
 
 
-def run_of_the_follower(placement: Placement) -> bool:
+def run_of_the_worker(placement: Placement) -> bool:
     crew = StepRunner(
         settings=load_settings(),
         session=killed,
@@ -204,7 +204,7 @@ def run_of_the_follower(placement: Placement) -> bool:
 
 # Dagster calls its own deprecated property when it sets up any ConfigurableIOManager.
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
-@pytest.mark.parametrize("run", [run_of_dagster, run_of_the_follower])
+@pytest.mark.parametrize("run", [run_of_dagster, run_of_the_worker])
 def test_a_run_that_meets_it_leads_by_itself(
     placement, monkeypatch, run: Callable[[Placement], bool], tmp_path
 ):

@@ -1,7 +1,7 @@
-"""Run steps for the follower: place each run, retry where that can help, split where a day's data is bad.
+"""Run steps for the worker: place each run, retry where that can help, split where a day's data is bad.
 
 Belongs here: one step for some days, from its placement to its outcome. Does not belong here: which step
-runs, and when (`follower.py`).
+runs, and when (`worker.py`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class StepRunner:
             written = platform_table(table, domain)
             snapshot = written.snapshot()
             crowded = (
-                None if snapshot is None else plan_crowded(snapshot, self.settings.follow.most_small_files)
+                None if snapshot is None else plan_crowded(snapshot, self.settings.worker.most_small_files)
             )
             if snapshot is None or crowded is None:
                 return
@@ -145,7 +145,7 @@ class StepRunner:
                 settings=self.settings,
                 context=context,
                 mode=ReadMode.INCREMENTAL,
-                max_batch_bytes=self.settings.follow.max_batch_bytes,
+                max_batch_bytes=self.settings.worker.max_batch_bytes,
                 max_batches=1,
             ),
         )
@@ -183,7 +183,7 @@ class StepRunner:
         if (driver := lost_driver_pid()) is not None:
             raise EngineLost(
                 f"the Spark engine of this process (process {driver}) is gone",
-                fix="start the follower again, as a supervisor does by itself: nothing acknowledged was"
+                fix="start the worker again, as a supervisor does by itself: nothing acknowledged was"
                 " lost; if it goes"
                 " on, look for the kernel's out-of-memory killer and raise `spark.driver_memory`",
                 driver=driver,

@@ -1,4 +1,4 @@
-"""What a follower does next, and what it leaves alone: its loop on real files, with steps that only say how
+"""What a worker does next, and what it leaves alone: its loop on real files, with steps that only say how
 they ended.
 """
 
@@ -21,15 +21,15 @@ from typing import Any, NoReturn
 import pytest
 
 from etl_assets.errors import CommitConflict, DomainUnavailable, EngineLost, InputError, SourceUnreadable
-from etl_assets.follow import crew as crews
-from etl_assets.follow import pauses
-from etl_assets.follow.crew import StepOutcome, StepRunner
-from etl_assets.follow.follower import Feed, Follower, Session
-from etl_assets.follow.lease import Lease
 from etl_assets.resources.cancellation import cancel_on_interrupt
-from etl_assets.settings import FollowSettings, LandingSettings, RunSettings, Settings
+from etl_assets.settings import LandingSettings, RunSettings, Settings, WorkerSettings
 from etl_assets.steps.step import StepReport
 from etl_assets.steps.table_queue import TableQueue
+from etl_assets.worker import pauses
+from etl_assets.worker import step_runner as crews
+from etl_assets.worker.lease import Lease
+from etl_assets.worker.step_runner import StepOutcome, StepRunner
+from etl_assets.worker.worker import Feed, Session, Worker
 from etl_assets_tests.reference.written_tables import write_table
 
 DAY, BAD_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
@@ -42,7 +42,7 @@ def settings(tmp_path: Path) -> Settings:
         home=tmp_path,
         landing=LandingSettings(settle_seconds=0),
         runs=RunSettings(retry_delay_seconds=0, max_retries=2),
-        follow=FollowSettings(batch_interval_seconds=0.05, derived_interval_seconds=3_600),
+        worker=WorkerSettings(batch_interval_seconds=0.05, derived_interval_seconds=3_600),
     )
 
 
@@ -66,18 +66,18 @@ def follow(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
             report = StepReport(table=table, version=1, counts={day: Counter() for day in days}, commits=1)
             return StepOutcome(began=0.0, report=None if None in failed else report, failed=failed)
 
-        def look(follower: Follower, feed: Feed) -> tuple[dt.date, ...]:
-            failures.update({thing: pause.failures for thing, pause in follower._pauses.by_thing.items()})
+        def look(worker: Worker, feed: Feed) -> tuple[dt.date, ...]:
+            failures.update({thing: pause.failures for thing, pause in worker._pauses.by_thing.items()})
             if left[0] == 0:
                 raise KeyboardInterrupt
             left[0] -= 1
-            return days_to_carry(follower, feed)
+            return days_to_carry(worker, feed)
 
-        days_to_carry = Follower._days_to_carry
+        days_to_carry = Worker._days_to_carry
         monkeypatch.setattr(StepRunner, "run", run)
-        monkeypatch.setattr(Follower, "_days_to_carry", look)
+        monkeypatch.setattr(Worker, "_days_to_carry", look)
         monkeypatch.setattr(Session, "__call__", lambda session: None)
-        Follower(settings, lambda event: None).follow()
+        Worker(settings, lambda event: None).run()
         return ran
 
     return follow
@@ -123,14 +123,14 @@ def test_a_pipeline_that_is_declared_while_it_follows_is_followed(follow, settin
     (settings.home / "in").mkdir()
     (settings.home / "in" / "a.jsonl").write_text('{"id": 1}\n')
     day = dt.datetime.now(dt.UTC).date()
-    take_up = Follower._take_up_declarations
+    take_up = Worker._take_up_declarations
 
-    def declared_later(follower: Follower) -> None:
+    def declared_later(worker: Worker) -> None:
         (settings.home / "pipelines").mkdir(exist_ok=True)
         (settings.home / "pipelines" / "suppliers.yaml").write_text(SUPPLIERS)
-        take_up(follower)
+        take_up(worker)
 
-    monkeypatch.setattr(Follower, "_take_up_declarations", declared_later)
+    monkeypatch.setattr(Worker, "_take_up_declarations", declared_later)
     ran = follow({}, looks=2)
     assert ("suppliers_source", (day,)) in ran
     assert ("suppliers", (day,)) in ran
@@ -151,7 +151,7 @@ def test_a_day_whose_data_is_bad_is_told_of_and_left_alone_while_the_others_go_o
     assert ran[4:6] == [("customers", (DAY,)), ("raw_events", (DAY,))]
     (alert,) = alerts(settings)
     assert alert["kind"] == "RunFailed"
-    assert (alert["job"], alert["step"]) == ("follow", "raw_events")
+    assert (alert["job"], alert["step"]) == ("worker", "raw_events")
     assert alert["partition"] == f"{BAD_DAY}..{BAD_DAY}"
     assert alert["error"] == "SourceUnreadable: b.jsonl cannot be read\n  fix: write it again"
 
@@ -205,18 +205,18 @@ def normalize_one_of_two(settings: Settings, cursors: Mapping[str, int]) -> None
 def test_a_day_that_has_not_come_all_the_way_breaks_no_invariant(settings):
     normalize_one_of_two(settings, cursors={})
     told: list = []
-    follower = Follower(settings, told.append)
+    worker = Worker(settings, told.append)
     for minute in range(3):
-        follower._check(60.0 * minute)
-    follower._reports.tell()
+        worker._check(60.0 * minute)
+    worker._reports.tell()
     assert (told, alerts(settings)) == ([], [])
 
 
 def test_an_invariant_that_stays_broken_is_one_alert(settings):
     normalize_one_of_two(settings, cursors={f"raw_events/{DAY}": 0})
-    follower, seen = Follower(settings, lambda event: None), []
+    worker, seen = Worker(settings, lambda event: None), []
     for minute in range(4):
-        follower._check(60.0 * minute)
+        worker._check(60.0 * minute)
         seen.append([alert["step"] for alert in alerts(settings) if "nothing_lost" in alert["error"]])
     assert seen == [[], ["normalized_orders"], ["normalized_orders"], ["normalized_orders"]]
 
@@ -231,10 +231,10 @@ def test_a_pipeline_that_is_behind_keeps_no_invariant_of_another_from_being_eval
     (settings.home / "pipelines").mkdir(parents=True)
     (settings.home / "pipelines" / "visits.yaml").write_text(json.dumps(declared), "utf-8")
     normalize_one_of_two(settings, cursors={f"raw_events/{DAY}": 0})
-    follower = Follower(settings, lambda event: None)
-    monkeypatch.setattr(follower, "_behind", lambda: {"visits": (DAY,)})
+    worker = Worker(settings, lambda event: None)
+    monkeypatch.setattr(worker, "_behind", lambda: {"visits": (DAY,)})
     for minute in range(2):
-        follower._check(60.0 * minute)
+        worker._check(60.0 * minute)
     assert {alert["step"] for alert in alerts(settings)} == {"normalized_orders"}
 
 
@@ -244,7 +244,7 @@ def test_an_error_of_the_disk_where_it_only_looks_does_not_end_it(follow, settin
         raise OSError(errno.EIO, "Input/output error")
 
     land(settings, DAY)
-    monkeypatch.setattr(f"etl_assets.follow.follower.{looking}", fail)
+    monkeypatch.setattr(f"etl_assets.worker.worker.{looking}", fail)
     carried = (
         []
         if looking == "watch_source"
@@ -292,7 +292,7 @@ def test_told_to_leave_while_spark_works_it_blames_no_day_and_begins_nothing_mor
 
     monkeypatch.setattr(crews, "step_of", step_of)
     monkeypatch.setattr(Session, "__call__", lambda session: cancel_on_interrupt(spark))
-    Follower(settings, lambda event: None).follow()
+    Worker(settings, lambda event: None).run()
     assert began == [("customers", ()), ("raw_events", days)]
     assert alerts(settings) == []
 
@@ -315,7 +315,7 @@ def test_while_another_run_is_at_a_table_it_gives_signs_of_life_and_can_leave(se
     monkeypatch.setattr(Session, "__call__", lambda session: None)
     monkeypatch.setattr(Lease, "alive", alive)
     with held_elsewhere(settings, "raw_events"):
-        Follower(settings, lambda event: None).follow()
+        Worker(settings, lambda event: None).run()
     assert ran == ["customers"]
     assert len(signs) == 5
     assert alerts(settings) == []

@@ -1,4 +1,4 @@
-"""A follower on a fresh platform with everything on, until all that is landed has become warehouse rows.
+"""A worker on a fresh platform with everything on, until all that is landed has become warehouse rows.
 
 Notes when each commit of warehouse_rows was acknowledged: when its step had returned, after fsync.
 """
@@ -22,11 +22,11 @@ _POLL_SECONDS = 0.1
 
 
 def main() -> None:
-    from etl_assets.follow.follower import Follower
-    from etl_assets.follow.reports import Dagster
     from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
     from etl_assets.settings import Settings
     from etl_assets.steps.step import INSERTED, StepReport
+    from etl_assets.worker.reports import Dagster
+    from etl_assets.worker.worker import Worker
 
     told = arguments()
     home = Path(told["home"])
@@ -49,7 +49,7 @@ def main() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
-    Follower(settings, Dagster(settings).take, heard=heard).follow()
+    Worker(settings, Dagster(settings).take, heard=heard).run()
     (home / ACKNOWLEDGED).write_text(json.dumps(acknowledged))
     mark("left")
 

@@ -1,4 +1,4 @@
-"""The follower's lease: a kernel lock on a file of the home folder that also names the holder.
+"""The worker's lease: a kernel lock on a file of the home folder that also names the holder.
 
 The kernel releases the lock with the process, however the process ends. The file's content stays. It shows
 later processes that work may be unfinished, until one of them finds none.
@@ -19,22 +19,22 @@ from pathlib import Path
 from typing import IO
 
 from etl_assets.delta.write.lock import locked
-from etl_assets.errors import FollowerRunning
+from etl_assets.errors import WorkerRunning
 
 SILENT_AFTER_SECONDS = 900.0
-"""Timeout of the heartbeat, which the follower sends with each step.
+"""Timeout of the heartbeat, which the worker sends with each step.
 
-After it, other processes stop deferring to the follower.
+After it, other processes stop deferring to the worker.
 """
-_FILE = "follower.lock"
+_FILE = "follower.lock"  # from when the worker was called follower: an older one must be noticed
 _TRY_SECONDS = 2.0
-"""How long to retry the lock: a process that only checks for a follower holds it for a moment."""
+"""How long to retry the lock: a process that only checks for a worker holds it for a moment."""
 _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
-    """A process that follows, or followed.
+class WorkerProcess:
+    """A worker that runs, or ran.
 
     Attributes:
         host: Its machine.
@@ -54,11 +54,11 @@ class Following:
         return self.silent_seconds > SILENT_AFTER_SECONDS
 
     def __str__(self) -> str:
-        return f"the follower on {self.host} (process {self.pid}, since {self.since})"
+        return f"the worker on {self.host} (process {self.pid}, since {self.since})"
 
 
 class Lease:
-    """The right to follow, while it is held."""
+    """The right to work on the sources, while it is held."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,10 +71,10 @@ class Lease:
 
 @contextmanager
 def lease(home: Path) -> Generator[Lease]:
-    """Hold the right to follow on this home folder.
+    """Hold the right to be the worker of this home folder.
 
     Raises:
-        FollowerRunning: another process holds it; the message names that process.
+        WorkerRunning: another process holds it; the message names that process.
     """
     home.mkdir(parents=True, exist_ok=True)
     path = home / _FILE
@@ -91,26 +91,26 @@ def lease(home: Path) -> Generator[Lease]:
         yield Lease(path)
 
 
-def following(home: Path) -> Following | None:
-    """Return the current follower; None if no process follows."""
+def running_worker(home: Path) -> WorkerProcess | None:
+    """Return the running worker; None if there is none."""
     held, found = _look(home)
     return found if held else None
 
 
-def left_undone(home: Path) -> Following | None:
-    """Return the last follower, if it ended and no process has found all its work finished since."""
+def left_undone(home: Path) -> WorkerProcess | None:
+    """Return the last worker, if it ended and no process has found all its work finished since."""
     held, found = _look(home)
     return None if held else found
 
 
 def found_done(home: Path) -> None:
-    """Record that the last follower left no unfinished work, unless a process follows again."""
+    """Record that the last worker left no unfinished work, unless a worker runs again."""
     with suppress(FileNotFoundError), (home / _FILE).open("r+", encoding="utf-8") as file:
         if locked(file, fcntl.LOCK_EX):
             file.truncate(0)
 
 
-def _look(home: Path) -> tuple[bool, Following | None]:
+def _look(home: Path) -> tuple[bool, WorkerProcess | None]:
     """Return whether the lock is held, and the file's content."""
     try:
         with (home / _FILE).open(encoding="utf-8") as file:
@@ -120,11 +120,11 @@ def _look(home: Path) -> tuple[bool, Following | None]:
         return False, None
 
 
-def _read(file: IO[str]) -> Following | None:
+def _read(file: IO[str]) -> WorkerProcess | None:
     file.seek(0)
     try:
         content = json.loads(file.read())
-        return Following(
+        return WorkerProcess(
             host=str(content["host"]),
             pid=int(content["pid"]),
             since=str(content["since"]),
@@ -134,10 +134,10 @@ def _read(file: IO[str]) -> Following | None:
         return None
 
 
-def _refused(other: Following | None) -> FollowerRunning:
+def _refused(other: WorkerProcess | None) -> WorkerRunning:
     who = str(other or "another process")
-    return FollowerRunning(
-        f"{who} follows already, and one is enough",
+    return WorkerRunning(
+        f"{who} runs already, and one is enough",
         fix="let it go on, or end it first: `kill` sends the signal on which it leaves",
         holder=who,
     )

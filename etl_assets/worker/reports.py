@@ -1,7 +1,7 @@
-"""Reports of the follower to Dagster: materializations without a run, with the metadata of a run, and checks.
+"""Reports of the worker to Dagster: materializations without a run, with the metadata of a run, and checks.
 
 Many micro-batches become one report: numbers are summed by asset and day until they are reported. While
-Dagster's database is unavailable, reports are kept for the next attempt. A killed follower loses numbers,
+Dagster's database is unavailable, reports are kept for the next attempt. A killed worker loses numbers,
 never rows. At most one event is reported twice: the one whose acknowledgement was lost.
 """
 
@@ -81,11 +81,11 @@ class Reports:
     Args:
         settings: The platform file.
         tell: Reports an event to Dagster; an error keeps the event for the next time.
-        follower: Name of the follower in the metadata.
+        worker: Name of the worker in the metadata.
     """
 
-    def __init__(self, settings: Settings, tell: Callable[[Event], None], *, follower: str) -> None:
-        self._settings, self._tell, self._follower = settings, tell, follower
+    def __init__(self, settings: Settings, tell: Callable[[Event], None], *, worker: str) -> None:
+        self._settings, self._tell, self._worker = settings, tell, worker
         self._unreported: dict[str, Unreported] = {}
         self._checks: dict[tuple[str, str], dg.AssetCheckEvaluation] = {}
         self._lock = threading.Lock()
@@ -165,7 +165,7 @@ class Reports:
         written = platform_table(table, self._settings.placement().reader())
         is_daily = self._settings.catalog().table(table).is_daily
         keys = [day.isoformat() for day in sorted(news.days)] if is_daily else []
-        whole = run_metadata(written, news.report, of=max(1, len(keys))) | {"follower": self._follower}
+        whole = run_metadata(written, news.report, of=max(1, len(keys))) | {"worker": self._worker}
         if not keys:
             yield None, dg.AssetMaterialization(table, metadata=whole)
         for key, figures in partitions_metadata(written, news.report, keys).items():

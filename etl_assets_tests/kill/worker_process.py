@@ -1,4 +1,4 @@
-"""A follower in a process of its own, on the engine of the test: a JVM for each would cost more than
+"""A worker in a process of its own, on the engine of the test: a JVM for each would cost more than
 everything else.
 """
 
@@ -18,9 +18,9 @@ def follow(environment: Mapping[str, str], log: Path, gateway: Gateway) -> None:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     attached_session(gateway)
-    from etl_assets.follow.follower import Follower
-    from etl_assets.follow.reports import Dagster
     from etl_assets.settings import load_settings
+    from etl_assets.worker.reports import Dagster
+    from etl_assets.worker.worker import Worker
 
     settings = load_settings()
-    Follower(settings, Dagster(settings).take).follow()
+    Worker(settings, Dagster(settings).take).run()

@@ -26,10 +26,6 @@ from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
 from etl_assets.errors import EtlAssetsError
-from etl_assets.follow.crew import StepOutcome, StepRunner
-from etl_assets.follow.lease import Lease, lease
-from etl_assets.follow.pauses import Backoffs, WorkItem
-from etl_assets.follow.reports import Reports
 from etl_assets.observability.pending import days_behind, watch_source
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
@@ -37,13 +33,17 @@ from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.unread_days import WatchCursor
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import StepReport, logger
+from etl_assets.worker.lease import Lease, lease
+from etl_assets.worker.pauses import Backoffs, WorkItem
+from etl_assets.worker.reports import Reports
+from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from etl_assets.follow.reports import Event
     from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
+    from etl_assets.worker.reports import Event
 
 MAX_DAYS_PER_LOOK = 1_000
 JOIN_SECONDS = 10.0
@@ -96,7 +96,7 @@ class Feed:
         return tuple(stage.name for stage in self.pipeline.path)
 
 
-class Follower:
+class Worker:
     """Follow the sources of all pipelines until the process gets a signal to leave.
 
     Args:
@@ -112,11 +112,11 @@ class Follower:
         *,
         heard: Callable[[str, StepReport], None] = lambda table, report: None,
     ) -> None:
-        self._settings, self._pace = settings, settings.follow
+        self._settings, self._pace = settings, settings.worker
         self._catalog = settings.catalog()
         self._feeds = tuple(Feed(pipeline) for pipeline in self._catalog.pipelines if pipeline.path)
         self._heard = heard
-        self._reports = Reports(settings, tell, follower=f"{socket.gethostname()}:{os.getpid()}")
+        self._reports = Reports(settings, tell, worker=f"{socket.gethostname()}:{os.getpid()}")
         config = spark_config(settings.spark)
         if "spark.remote" not in config:  # a Spark server has its own
             config = LONG_LIVED | config
@@ -128,25 +128,25 @@ class Follower:
         self._check_at = 0.0
         self._broken: dict[tuple[str, str], int] = {}
 
-    def follow(self) -> None:
-        """Follow until SIGTERM or SIGINT.
+    def run(self) -> None:
+        """Follow the sources until SIGTERM or SIGINT.
 
         Raises:
-            FollowerRunning: another process follows on this home folder.
+            WorkerRunning: a worker runs on this home folder already.
             EngineLost: the Spark engine is lost. A supervisor starts the process again.
         """
         with lease(self._settings.home) as held, _interrupted_by(signal.SIGTERM, signal.SIGINT):
             threads: list[threading.Thread] = []
             try:
                 self._sessions["path"]()
-                logger.warning("following the sources of %s", self._followed())
+                logger.warning("working on the sources of %s", self._followed())
                 threads = [
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._carry_on(held)
             except KeyboardInterrupt:
-                logger.warning("leaving: what has begun is cancelled, and done by the next run or follower")
+                logger.warning("leaving: what has begun is cancelled, and done by the next run or worker")
             finally:
                 self._leave(threads)
 
@@ -175,7 +175,7 @@ class Follower:
             for pipeline in catalog.pipelines
             if pipeline.path
         )
-        logger.warning("following the sources of %s", self._followed())
+        logger.warning("working on the sources of %s", self._followed())
         self._behind()
 
     def _followed(self) -> str:
@@ -316,7 +316,7 @@ class Follower:
 
     def _alert(self, alert: Mapping[str, str]) -> None:
         with suppress(OSError):  # the disk may be what failed
-            write_alert(self._settings.home, AlertKind.RUN_FAILED, {"run_id": "", "job": "follow", **alert})
+            write_alert(self._settings.home, AlertKind.RUN_FAILED, {"run_id": "", "job": "worker", **alert})
 
     def _succeeded(self, things: Collection[WorkItem]) -> None:
         with self._pauses_lock:

@@ -1,4 +1,4 @@
-"""What a follower tells Dagster: figures summed for each asset and day, in the order of what has what,
+"""What a worker tells Dagster: figures summed for each asset and day, in the order of what has what,
 nothing lost.
 """
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from etl_assets.follow.reports import Reports
 from etl_assets.settings import Settings
 from etl_assets.steps.step import StepReport
+from etl_assets.worker.reports import Reports
 
 DAY, NEXT_DAY = dt.date(2026, 1, 5), dt.date(2026, 1, 6)
 
@@ -50,7 +50,7 @@ def dagster() -> Dagster:
 
 @pytest.fixture
 def reports(dagster, tmp_path: Path) -> Reports:
-    return Reports(Settings(home=tmp_path), dagster.take, follower="host:1")
+    return Reports(Settings(home=tmp_path), dagster.take, worker="host:1")
 
 
 def done(table: str, inserted: dict[dt.date | None, int], version: int = 1) -> StepReport:
@@ -72,7 +72,7 @@ def test_many_micro_batches_are_one_event_for_each_asset_and_day(reports, dagste
     (of_day, *_) = dagster.events
     assert of_day.metadata["table_version"].value == "50"
     assert of_day.metadata["commits"].value == "51"
-    assert of_day.metadata["follower"].value == "host:1"
+    assert of_day.metadata["worker"].value == "host:1"
     assert reports.tell()
     assert len(dagster.events) == 3, "what was told is not told again"
 

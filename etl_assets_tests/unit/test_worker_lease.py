@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from etl_assets.errors import FollowerRunning
-from etl_assets.follow.lease import (
+from etl_assets.errors import WorkerRunning
+from etl_assets.worker.lease import (
     SILENT_AFTER_SECONDS,
-    following,
     found_done,
     lease,
     left_undone,
+    running_worker,
 )
 
 
@@ -40,17 +40,17 @@ def other(tmp_path: Path):
 
 
 def test_nobody_follows_where_nobody_ever_did(tmp_path):
-    assert following(tmp_path) is None
+    assert running_worker(tmp_path) is None
     assert left_undone(tmp_path) is None
     found_done(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_follower_is_refused_with_the_name_of_the_first(tmp_path, other):
+def test_a_second_worker_is_refused_with_the_name_of_the_first(tmp_path, other):
     process, _ = other
-    with pytest.raises(FollowerRunning, match=f"process {process.pid}"), lease(tmp_path):
+    with pytest.raises(WorkerRunning, match=f"process {process.pid}"), lease(tmp_path):
         pass
-    found = following(tmp_path)
+    found = running_worker(tmp_path)
     assert found is not None
     assert found.pid == process.pid
     assert not found.is_silent
@@ -62,7 +62,7 @@ def test_one_that_was_killed_follows_no_more_and_may_have_left_things_undone(tmp
     found_done(tmp_path)
     process.kill()
     process.join()
-    assert following(tmp_path) is None
+    assert running_worker(tmp_path) is None
     undone = left_undone(tmp_path)
     assert undone is not None
     assert undone.pid == process.pid
@@ -77,10 +77,10 @@ def test_one_that_gives_no_sign_of_life_is_silent_until_it_does(tmp_path):
         (file,) = tmp_path.iterdir()
         long_ago = time.time() - SILENT_AFTER_SECONDS - 1
         os.utime(file, (long_ago, long_ago))
-        found = following(tmp_path)
+        found = running_worker(tmp_path)
         assert found is not None
         assert found.is_silent
         held.alive()
-        found = following(tmp_path)
+        found = running_worker(tmp_path)
         assert found is not None
         assert not found.is_silent

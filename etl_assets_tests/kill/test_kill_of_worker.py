@@ -1,4 +1,4 @@
-"""A follower killed by SIGKILL: the sensor takes over, another follower finishes, and the tables are those of a run."""
+"""A worker killed by SIGKILL: the sensor takes over, another worker finishes, and the tables are those of a run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from etl_assets.failpoints import Failpoint
-from etl_assets.follow.lease import following
 from etl_assets.instance import open_instance
 from etl_assets.observability.pending import days_behind
 from etl_assets.observability.pending import unread as find_unread
 from etl_assets.sensors.sources import source_sensors
 from etl_assets.settings import Settings, load_settings
+from etl_assets.worker.lease import running_worker
 from etl_assets_tests.kill.dying_run import Gateway
-from etl_assets_tests.kill.follower_process import follow
+from etl_assets_tests.kill.worker_process import follow
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.reference.tables import ALL_TABLES
 
@@ -41,7 +41,7 @@ def settings(tmp_path: Path) -> Settings:
         "start_date": DAY,
         "landing": {"path": str(tmp_path / "landing"), "settle_seconds": 0},
         "spark": {"master": "local[2]"},
-        "follow": {
+        "worker": {
             "batch_interval_seconds": 0.05,
             "derived_interval_seconds": 0.1,
             "report_interval_seconds": 1,
@@ -53,7 +53,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def start(settings: Settings, spark, tmp_path: Path):
-    """Starts a follower, which dies at a failpoint if one is given."""
+    """Starts a worker, which dies at a failpoint if one is given."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pyspark.sql.functions", "deltalake", "pyarrow", "dagster"])
     started = []
@@ -71,7 +71,7 @@ def start(settings: Settings, spark, tmp_path: Path):
         process.join()
 
 
-def test_whatever_becomes_of_followers_the_tables_are_those_of_a_run(settings, start, pipeline, tmp_path):
+def test_whatever_becomes_of_workers_the_tables_are_those_of_a_run(settings, start, pipeline, tmp_path):
     first = [event(1), event(1), event(2, tenant_id="other"), "not json", event(2)]
     second = [event(1), event(3, day=NEXT_DAY), event(4, day=NEXT_DAY, payload={"amount": "-1"})]
     third = [event(5, day=NEXT_DAY), event(3, day=NEXT_DAY)]
@@ -81,19 +81,19 @@ def test_whatever_becomes_of_followers_the_tables_are_those_of_a_run(settings, s
     killed = start(f"{Failpoint.TABLE_BEFORE_COMMIT}@warehouse_rows")
     killed.join(120)
     assert killed.exitcode == -9, (tmp_path / "log").read_text()
-    assert following(settings.home) is None
+    assert running_worker(settings.home) is None
     assert find_unread(settings, now=dt.datetime.now(dt.UTC), settle_seconds=0).ready == ()
     assert asked(settings) == {(DAY, NEXT_DAY)}, "the sensor goes on where it was, though every file is read"
 
-    follower = start()
-    until(lambda: following(settings.home) is not None, "it follows")
+    worker = start()
+    until(lambda: running_worker(settings.home) is not None, "it follows")
     assert "reads new files as they come" in str(skipped(settings))
     pipeline.land(third, day=NEXT_DAY, name="b.jsonl")
     until(lambda: not waiting(settings), "everything is up to date")
     until(lambda: reported(settings) >= 5, "Dagster knows")
-    os.kill(follower.pid, signal.SIGTERM)
-    follower.join(30)
-    assert follower.exitcode == 0, (tmp_path / "log").read_text()
+    os.kill(worker.pid, signal.SIGTERM)
+    worker.join(30)
+    assert worker.exitcode == 0, (tmp_path / "log").read_text()
     assert not (settings.home / "alerts.jsonl").exists()
 
     run = Pipeline(root=tmp_path / "run", landing=tmp_path / "run_landing", session=pipeline.session)

@@ -1,4 +1,4 @@
-"""Backoffs of the follower after failures: pure decisions, with the time passed in.
+"""Backoffs of the worker after failures: pure decisions, with the time passed in.
 
 Belongs here: for how long. Does not belong here: how errors are classified (`error_policy.py`).
 """

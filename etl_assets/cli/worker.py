@@ -1,4 +1,4 @@
-"""`etl-assets follow`: the resident process that carries new records through as they arrive."""
+"""`etl-assets worker`: the resident process that carries new records through as they arrive."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import sys
 import click
 
 
-@click.command(epilog="\b\nExamples:\n  etl-assets follow\n  etl-assets follow --verbose\n")
+@click.command(epilog="\b\nExamples:\n  etl-assets worker\n  etl-assets worker --verbose\n")
 @click.option("--verbose", is_flag=True, help="Say what each step does, also when all is well.")
-def follow(verbose: bool) -> None:
+def worker(verbose: bool) -> None:
     """Carry new records through as soon as they arrive, until SIGTERM or SIGINT.
 
     One process with a warm Spark session; the sensors of sources start no runs while it lives. What it does is
     reported to Dagster. Errors are retried and written to alerts.jsonl; the process ends when it cannot go on
     by itself, to be started again by its supervisor.
     """
-    from etl_assets.follow.follower import Follower
-    from etl_assets.follow.reports import Dagster
     from etl_assets.settings import expect_landing_folder, load_settings
+    from etl_assets.worker.reports import Dagster
+    from etl_assets.worker.worker import Worker
 
     logging.basicConfig(
         stream=sys.stderr,
@@ -31,4 +31,4 @@ def follow(verbose: bool) -> None:
     if settings.catalog().reads_landing:
         expect_landing_folder(settings)
         settings.landing_path.mkdir(parents=True, exist_ok=True)
-    Follower(settings, Dagster(settings).take).follow()
+    Worker(settings, Dagster(settings).take).run()

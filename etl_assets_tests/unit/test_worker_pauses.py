@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from etl_assets.errors import DomainUnavailable, SettingsError, SourceUnreadable
-from etl_assets.follow.pauses import (
+from etl_assets.worker.pauses import (
     FIRST_SECONDS,
     MAX_PASSING_SECONDS,
     MAX_SECONDS,
