@@ -1,12 +1,13 @@
-"""The tables that an earlier commit and this checkout make of the same landing files, compared value by value.
+"""The tables that an earlier commit and this checkout make of the same landing files, compared value by
+value.
 
-Belongs here: both sides, each with `etl-assets run` in a home folder of its own, and every deviation between their tables.
-Does not belong here: figures of time and space (`cases/`).
+Belongs here: both sides, each with `etl-assets run` in a home folder of its own, and every deviation between
+their tables. Does not belong here: figures of time and space (`cases/`).
 
 `python -m benchmarks.same_tables --base COMMIT [--olist FOLDER] [--events 1000000]`
 
-The files come in two halves, with a run after each, so that the second run meets what the first one left. What both sides have is
-compared by `table_comparison.py`.
+The files come in two halves, with a run after each, so that the second run meets what the first one left.
+What both sides have is compared by `table_comparison.py`.
 """
 
 from __future__ import annotations
@@ -146,7 +147,9 @@ def _compare_runs(sides: tuple[Side, ...], landing: Path) -> Iterator[str]:
 
 
 def _halves(files: list[Path]) -> tuple[list[Path], list[Path]]:
-    """Every other file of each day, and the others; of days with one file the first half, so that runs span many days."""
+    """Every other file of each day, and the others; of days with one file the first half, so that runs
+    span many days.
+    """
     days = len({file.parent for file in files})
     if days < len(files):
         return files[::2], files[1::2]

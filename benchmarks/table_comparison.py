@@ -3,12 +3,13 @@
 Belongs here: what is compared, and every deviation in words. Does not belong here: how the tables were made
 (`same_tables.py`).
 
-Compared are columns, the number of versions, and all rows in the order of their keys. `CLOCKS` are left out: they say when
-something was done.
+Compared are columns, the number of versions, and all rows in the order of their keys. `CLOCKS` are left out:
+they say when something was done.
 
-Offsets of normalized_orders are dealt in the order in which Spark reads the files of a commit: by size, which differs by some
-bytes with the clock, between two runs of one commit as well. So each commit must have dealt the same offsets, every column that
-holds one must lead to the same event, and the view must name the event with the order's highest one.
+Offsets of normalized_orders are dealt in the order in which Spark reads the files of a commit: by size, which
+differs by some bytes with the clock, between two runs of one commit as well. So each commit must have dealt
+the same offsets, every column that holds one must lead to the same event, and the view must name the event
+with the order's highest one.
 """
 
 from __future__ import annotations
@@ -64,9 +65,13 @@ def table_differences(table: str, before: Path, after: Path) -> Iterator[str]:
     for name in differing:
         pairs = zip(one.column(name).to_pylist(), other.column(name).to_pylist(), strict=True)
         number, (its, theirs) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
-        yield f"{name}: {its!r:.200} before, {theirs!r:.200} after, in {one.slice(number, 1).to_pylist()!r:.600}"
+        yield (
+            f"{name}: {its!r:.200} before, {theirs!r:.200} after, in"
+            f" {one.slice(number, 1).to_pylist()!r:.600}"
+        )
     click.echo(
-        f"  {table}: {one.num_rows:,} rows, {len(columns)} columns, {versions[0] + 1} versions, {len(differing)} differ",
+        f"  {table}: {one.num_rows:,} rows, {len(columns)} columns, {versions[0] + 1} versions,"
+        f" {len(differing)} differ",
         err=True,
     )
 
@@ -75,7 +80,8 @@ def _with_raw_offsets(table: str, rows: pa.Table, path: Path) -> pa.Table:
     """The rows with raw_events' offset of the same event for each offset of normalized_orders.
 
     Raises:
-        ClickException: An offset is not that of the row's event, or an order's last event is not the one with the highest offset.
+        ClickException: An offset is not that of the row's event, or an order's last event is not the one with
+            the highest offset.
     """
     if table not in ("normalized_orders", "warehouse_rows", "order_status_view", "audit_log"):
         return rows
@@ -105,7 +111,9 @@ def _with_raw_offsets(table: str, rows: pa.Table, path: Path) -> pa.Table:
 
 
 def _audit_with_raw_offsets(events: pa.Table, rows: pa.Table, path: Path) -> pa.Table:
-    """Lines of what normalize accepted and what was committed name such offsets; the latter in their position as well."""
+    """Lines of what normalize accepted and what was committed name such offsets; the latter in their
+    position as well.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -17,7 +17,9 @@ COMMANDS = {
     "demo": "etl_assets.orders.cli.demo:demo",
     "events": "etl_assets.orders.cli.events:events",
 }
-"""Import paths of the commands that built-in pipelines contribute, also where an installation leaves them out."""
+"""Import paths of the commands that built-in pipelines contribute, also where an installation leaves them
+out.
+"""
 
 
 def built_in_pipelines() -> tuple[Pipeline, ...]:

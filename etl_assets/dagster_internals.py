@@ -16,8 +16,8 @@ that imports a `dagster._…`.
   which is otherwise available only as a new process.
 - `_core.instance.InstanceRef`, for the instance of such a run. `DagsterInstance.from_ref` takes it; it is not
   exported.
-- `_core.storage.event_log.sqlite.sqlite_event_log`: `SqliteEventLogStorage` and `INDEX_SHARD_NAME`, for the files
-  that events are stored in. The storage opens and closes a connection for each event.
+- `_core.storage.event_log.sqlite.sqlite_event_log`: `SqliteEventLogStorage` and `INDEX_SHARD_NAME`, for the
+  files that events are stored in. The storage opens and closes a connection for each event.
 - `_utils.interrupts.capture_interrupts`, for the end of such a run when it is interrupted. The command does
   the same.
 
@@ -109,8 +109,8 @@ def load_run_command() -> None:
 def event_databases_open(instance: DagsterInstance, run_id: str) -> Generator[None]:
     """Keep the SQLite files open in which a run's events are stored; nothing with another storage.
 
-    Dagster opens a connection for each event. When the last connection to a file closes, SQLite moves its log into
-    the file, flushes both and removes the log: about half of all flushes of a run over many days.
+    Dagster opens a connection for each event. When the last connection to a file closes, SQLite moves its log
+    into the file, flushes both and removes the log: about half of all flushes of a run over many days.
     """
     import sqlite3
 

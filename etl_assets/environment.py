@@ -1,7 +1,7 @@
 """All environment variables of the platform, with meaning and default. No other module reads `os.environ`.
 
-Exceptions are `PATH`, `JAVA_HOME` and the locale, as for Java itself, and the variables that the declaration of
-a pipeline names. Settings that belong to a platform (domains, folders, limits) are in the platform file
+Exceptions are `PATH`, `JAVA_HOME` and the locale, as for Java itself, and the variables that the declaration
+of a pipeline names. Settings that belong to a platform (domains, folders, limits) are in the platform file
 (`settings/`). Variables hold only what differs between machines or is secret.
 """
 
@@ -30,7 +30,9 @@ class Variable:
 
 
 def value_of(name: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the value of a variable that a declaration of the user's names; None when it is unset or empty."""
+    """Return the value of a variable that a declaration of the user's names; None when it is unset or
+    empty.
+    """
     return (os.environ if environ is None else environ).get(name) or None
 
 
@@ -75,12 +77,14 @@ CACHE_HOME = Variable(
 )
 POSTGRES_URL = Variable(
     name="ETL_ASSETS_POSTGRES_URL",
-    meaning="When set, Dagster keeps runs, events and schedules in this PostgreSQL database instead of SQLite.",
+    meaning="When set, Dagster keeps runs, events and schedules in this PostgreSQL database instead of"
+    " SQLite.",
     default="unset: SQLite in the home folder",
 )
 SPARK_MASTER = Variable(
     name="ETL_ASSETS_SPARK_MASTER",
-    meaning="Overrides `spark.master` of the platform file (`local[4]`, `spark://host:7077`, `sc://host:15002`).",
+    meaning="Overrides `spark.master` of the platform file (`local[4]`, `spark://host:7077`,"
+    " `sc://host:15002`).",
     default="unset: the platform file's",
 )
 FAILPOINT = Variable(

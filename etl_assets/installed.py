@@ -36,7 +36,8 @@ class Installed:
     Attributes:
         catalog: All pipelines that can run.
         files: The pipeline files, those with problems included.
-        unlisted: Which folders of files cannot be listed, and why; None if all can. No pipeline of theirs runs.
+        unlisted: Which folders of files cannot be listed, and why; None if all can. No pipeline of theirs
+            runs.
     """
 
     catalog: Catalog

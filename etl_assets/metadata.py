@@ -142,6 +142,8 @@ def _counts_of(report: StepReport, key: str) -> Mapping[str, int]:
 
 
 def _figures(counts: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
-    """Return the metrics to show of some names, with `inserted` = 0 if something was read and nothing was inserted."""
+    """Return the metrics to show of some names, with `inserted` = 0 if something was read and nothing was
+    inserted.
+    """
     told = {INSERTED: 0, **counts} if counts else counts
     return {name: told[name] for name in names if name in told}

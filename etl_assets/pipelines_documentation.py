@@ -3,7 +3,8 @@
 Belongs here: the form of a block in Markdown, and the page's examples. Does not belong here: the meaning of a
 field, which stands in the model.
 
-`python -m etl_assets.pipelines_documentation > docs/pipelines.md` writes the page; a test fails when it is stale.
+`python -m etl_assets.pipelines_documentation > docs/pipelines.md` writes the page; a test fails when it is
+stale.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""sparse: 40,000 events over 600 days, beside the same events over 6 days, through all steps and with Dagster around them.
+"""sparse: 40,000 events over 600 days, beside the same events over 6 days, through all steps and with Dagster
+around them.
 
-Each day is a file of each table, so that this measures what a day costs apart from its rows. The 6 days are each the last of
-100, and have the files of all of them, so that their events are the same and none is later than it may be. The steps are cut
-as runs are. Dagster's share is what its runs take more than the steps alone; of that, what its event storage takes is measured.
+Each day is a file of each table, so that this measures what a day costs apart from its rows. The 6 days are
+each the last of 100, and have the files of all of them, so that their events are the same and none is later
+than it may be. The steps are cut as runs are. Dagster's share is what its runs take more than the steps
+alone; of that, what its event storage takes is measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Two platforms for the history case: one with a long history, one with a single small day, made by the steps."""
+"""Two platforms for the history case: one with a long history, one with a single small day, made by the
+steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Pipeline files that cannot be used, as assets that show what is wrong with them and cannot be materialized."""
+"""Pipeline files that cannot be used, as assets that show what is wrong with them and cannot be
+materialized.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

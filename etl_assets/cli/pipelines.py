@@ -35,7 +35,8 @@ def pipelines() -> None:
     "--from",
     "sample",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A .csv, .tsv, .jsonl or .ndjson (also .gz) or .parquet file: its first 1,000 records suggest the columns.",
+    help="A .csv, .tsv, .jsonl or .ndjson (also .gz) or .parquet file: its first 1,000 records suggest the"
+    " columns.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print an object with the file, for machines.")
 def new(name: str, sample: Path | None, as_json: bool) -> None:
@@ -150,9 +151,9 @@ def show(name: str, as_json: bool) -> None:
 def validate(named: tuple[str, ...], no_import: bool, no_spark: bool, as_json: bool) -> None:
     """Validate pipeline files, by default all: fields, columns, names, lookups, SQL and Python functions.
 
-    Imports the modules of Python functions and calls those of whole frames with a frame without rows, which runs their code. If a
-    file has transforms, Spark starts and analyzes them, which takes some seconds. Every problem comes with its line, field and fix.
-    Exit code 1 if a file has problems.
+    Imports the modules of Python functions and calls those of whole frames with a frame without rows, which
+    runs their code. If a file has transforms, Spark starts and analyzes them, which takes some seconds. Every
+    problem comes with its line, field and fix. Exit code 1 if a file has problems.
     """
     files = _checked_files(outside=[Path(each) for each in named if _is_path(each)])
     chosen = [file for each in dict.fromkeys(named) for file in _named(each, files)] if named else files
@@ -184,7 +185,8 @@ def schema() -> None:
 def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     """Return the files of the installation and others, each with its problems.
 
-    A file from outside stands for the one of the same name in the folder. An installation is not needed for it.
+    A file from outside stands for the one of the same name in the folder. An installation is not needed for
+    it.
     """
     from etl_assets.installed import built_in_catalog
     from etl_assets.pipelines.cross_checks import checked
@@ -256,7 +258,9 @@ def _named(named: str, files: list[PipelineFile]) -> list[PipelineFile]:
 
 
 def _one(named: str, files: list[PipelineFile]) -> PipelineFile:
-    """Return the first pipeline that an argument names. One without problems goes before others of its name."""
+    """Return the first pipeline that an argument names. One without problems goes before others of its
+    name.
+    """
     from etl_assets.pipelines.problem import near
 
     of_name = _named(named, files) if _is_path(named) else [file for file in files if file.name == named]

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     "names",
     multiple=True,
     metavar="TABLE",
-    help="Begin with this table, with what follows it; may be repeated. Needed where no built-in pipeline has a default.",
+    help="Begin with this table, with what follows it; may be repeated. Needed where no built-in pipeline"
+    " has a default.",
 )
 @click.option("--yes", is_flag=True, help="Do it; without, nothing is changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")
@@ -51,9 +52,10 @@ def reprocess(
 ) -> None:
     """Run a range of days through the current code, though they were read already.
 
-    Rows that older code made of these days are removed, and rebuilt from the records that the source accepted. If that fails, the
-    tables get back the rows they had. Without --yes it says what would be done. Killed at any moment, run it
-    again. Without --from and --to, which only tables without days allow, it is all days.
+    Rows that older code made of these days are removed, and rebuilt from the records that the source
+    accepted. If that fails, the tables get back the rows they had. Without --yes it says what would be done.
+    Killed at any moment, run it again. Without --from and --to, which only tables without days allow, it is
+    all days.
     """
     from etl_assets.cli import undo_preview
     from etl_assets.settings import load_installation
@@ -65,7 +67,8 @@ def reprocess(
     begin = _checked(catalog, names) or catalog.reprocess_from
     if not begin:
         raise click.UsageError(
-            f"--tables is needed: name one of {', '.join(catalog.made_again) or 'those of a pipeline: there is none yet'}"
+            "--tables is needed: name one of"
+            f" {', '.join(catalog.made_again) or 'those of a pipeline: there is none yet'}"
         )
     for option, given in (("--from", first), ("--to", last)):
         if given is None and any(catalog.table(name).is_daily for name in begin):
@@ -122,7 +125,8 @@ def _checked(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
         catalog.table(name)
         if name not in catalog.made_again:
             raise InputError(
-                f"{name} is not made again: it is not made from other tables of the platform, or not by itself",
+                f"{name} is not made again: it is not made from other tables of the platform, or not by"
+                " itself",
                 fix=f"name one of {', '.join(catalog.made_again)}",
                 table=name,
             )
@@ -147,7 +151,8 @@ def _days_with_records(
     if not days:
         raise NotFound(
             f"no record arrived from {first} to {last}",
-            fix=f"name days of arrival that `{'`, `'.join(sources)}` {'has' if len(sources) == 1 else 'have'}",
+            fix=f"name days of arrival that `{'`, `'.join(sources)}`"
+            f" {'has' if len(sources) == 1 else 'have'}",
         )
     if days[0] < settings.start_date:
         raise InputError(

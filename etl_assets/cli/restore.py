@@ -124,7 +124,8 @@ def _next_of_own(table: Table, version: int, *, done: bool) -> str:
             f"  etl-assets tables restore {table.name} --to-version {version} --yes"
         )
     return (
-        f"to have rows again that went, {materialize_again(table)}; a run that had appended rows which went adds them"
+        f"to have rows again that went, {materialize_again(table)}; a run that had appended rows which went"
+        " adds them"
         " when it is executed again"
     )
 
@@ -134,13 +135,18 @@ def _next(undo: Undo, table: str, version: int, *, done: bool, can_be_made_again
 
     if not done:
         return (
-            "nothing was changed. The tables after it are made again with the code that is installed: install the right one"
+            "nothing was changed. The tables after it are made again with the code that is installed:"
+            " install the right one"
             f" first. To do it:\n  etl-assets tables restore {table} --to-version {version} --yes"
         )
     if not can_be_made_again:
-        return "rows that were made with its content keep what they have: `etl-assets reprocess` makes days again"
+        return (
+            "rows that were made with its content keep what they have: `etl-assets reprocess` makes days"
+            " again"
+        )
     days = f" for {span(undo.days)}" if undo.days else ""
     return (
-        f"the next run brings {table} up to date with its inputs again{days}, with the code that is installed then:\n"
+        f"the next run brings {table} up to date with its inputs again{days}, with the code that is"
+        " installed then:\n"
         "  etl-assets run"
     )

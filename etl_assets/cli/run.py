@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 def run(as_json: bool, wait: bool) -> None:
     """Materialize what is unread, once, and what a run that was killed has left undone.
 
-    The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark; so it does
-    where a worker lives, which reads new files as they come. Files that have just come are waited for. The exit code is 1
-    if a day cannot be read, a file is still being written (the other days are done all the same), or rows are missing
-    that no run brings back.
+    The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark;
+    so it does where a worker lives, which reads new files as they come. Files that have just come are waited
+    for. The exit code is 1 if a day cannot be read, a file is still being written (the other days are done
+    all the same), or rows are missing that no run brings back.
     """
     from etl_assets.errors import RunFailed
     from etl_assets.observability.pending import RUN_COMPLETES, find_unfinished, unread
@@ -91,7 +91,8 @@ def _materialize(
 ) -> dict[str, dict[str, int]]:
     """Return the metrics by table and name.
 
-    Days of `replays` are first read as a whole by the tables that take replays, as `dead-letters replay` does.
+    Days of `replays` are first read as a whole by the tables that take replays, as `dead-letters replay`
+    does.
     """
     from etl_assets.cli.run_figures import run_figures
     from etl_assets.instance import open_instance

@@ -39,8 +39,9 @@ _MAX_ROWS_OF_A_TABLE = 100
 def sql(statement: str, chosen: str | None, as_json: bool, limit: int | None) -> None:
     """Run one SQL query over the tables; `-` reads it from stdin.
 
-    Each table that the query names is read at its newest acknowledged version, by its name alone. Starts no Spark. Nothing can be
-    written, and no other file be read. The grammar is PostgreSQL's, the functions are those of Apache DataFusion.
+    Each table that the query names is read at its newest acknowledged version, by its name alone. Starts no
+    Spark. Nothing can be written, and no other file be read. The grammar is PostgreSQL's, the functions are
+    those of Apache DataFusion.
     """
     from etl_assets.cli.result_formats import WRITERS
     from etl_assets.query.sql import run_query

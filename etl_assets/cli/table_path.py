@@ -22,8 +22,8 @@ import click
 def path(name: str, as_json: bool) -> None:
     """Print the uri of the folder at which a table can be read now.
 
-    With several failure domains it is that of a replica which has the newest acknowledged version. Its log may have newer versions
-    that are not acknowledged: read the version that --json tells.
+    With several failure domains it is that of a replica which has the newest acknowledged version. Its log
+    may have newer versions that are not acknowledged: read the version that --json tells.
     """
     from etl_assets.query.opened_table import open_table
 

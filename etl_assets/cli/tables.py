@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 def tables(context: click.Context, as_json: bool) -> None:
     """Show every table: version, rows, and what it has consumed of its inputs.
 
-    Other readers open a table by its uri at that version. A table that does not exist yet has no version. The cursor of a
-    table that is made from files is its last batch of them; those of the others are versions of their inputs, for each day.
+    Other readers open a table by its uri at that version. A table that does not exist yet has no version. The
+    cursor of a table that is made from files is its last batch of them; those of the others are versions of
+    their inputs, for each day.
     """
     if context.invoked_subcommand is not None:
         return
@@ -104,7 +105,8 @@ def relocate(table: str, domain: str) -> None:
     if locator is not None and (problem := lead_there.problem(locator, state)) is not None:
         raise MembershipRefused(
             f"{domain} cannot lead {table}: {problem}",
-            fix="let it join first: the next look at the failure domains sees to it, if the platform file makes it a voter"
+            fix="let it join first: the next look at the failure domains sees to it, if the platform file"
+            " makes it a voter"
             " and its root is in order (`etl-assets domains list`, `heal`)",
             table=table,
             domain=domain,

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 def trace(record_id: str, pipeline: str | None, as_json: bool) -> None:
     """Show where a record came from, and what every stage made of it and when.
 
-    ID is its id: an event's, or the value of the declared `id` of a pipeline; of several fields, their values as a JSON list. File,
-    line and offset, duplicates and conflicts seen of it, its dead letters and replays, and its present state. Read from the stages'
-    own tables, in every pipeline that has the id.
+    ID is its id: an event's, or the value of the declared `id` of a pipeline; of several fields, their values
+    as a JSON list. File, line and offset, duplicates and conflicts seen of it, its dead letters and replays,
+    and its present state. Read from the stages' own tables, in every pipeline that has the id.
     """
     from etl_assets.settings import load_installation
 
@@ -69,7 +69,8 @@ def _found(settings: Settings, record_id: str, pipeline: str | None) -> dict[str
     if not found:
         raise NotFound(
             f"no record {record_id!r} has been read",
-            fix="check the id, and that the day it arrived on has been materialized; a record that is no JSON has no"
+            fix="check the id, and that the day it arrived on has been materialized; a record that is no"
+            " JSON has no"
             " id: look for it with `etl-assets dead-letters list`",
             record_id=record_id,
         )

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def with_transform_problems(
     settings: Settings, files: Sequence[PipelineFile], contract_of: Callable[[str], TableContract]
 ) -> list[PipelineFile]:
-    """Return files with the problems that Spark finds in their transforms, on the declared columns and without rows.
+    """Return files with the problems that Spark finds in their transforms, on the declared columns and
+    without rows.
 
     Starts Spark if a file has transforms, or says which rows are deletes.
     """

@@ -13,9 +13,9 @@ import click
 def worker(verbose: bool) -> None:
     """Carry new records through as soon as they arrive, until SIGTERM or SIGINT.
 
-    One process with a warm Spark session; the sensors of sources start no runs while it lives. What it does is
-    reported to Dagster. Errors are retried and written to alerts.jsonl; the process ends when it cannot go on
-    by itself, to be started again by its supervisor.
+    One process with a warm Spark session; the sensors of sources start no runs while it lives. What it does
+    is reported to Dagster. Errors are retried and written to alerts.jsonl; the process ends when it cannot go
+    on by itself, to be started again by its supervisor.
     """
     from etl_assets.settings import expect_landing_folder, load_settings
     from etl_assets.worker.reports import Dagster

@@ -34,8 +34,8 @@ class PipelineAttributes(BaseModel):
 class PipelineComponent(dg.Component):
     """Records of a source become the rows of a Delta table: typed, checked, each counted once.
 
-    The records are kept as they came in the asset `<name>_source`; records that are not accepted become dead letters. The
-    attributes are those of a pipeline file.
+    The records are kept as they came in the asset `<name>_source`; records that are not accepted become dead
+    letters. The attributes are those of a pipeline file.
     """
 
     def __init__(self, folder: Path | None = None, document: int | None = None) -> None:
@@ -59,12 +59,15 @@ class PipelineComponent(dg.Component):
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        """Return the component of a YAML document. Its attributes are read with those of all other pipelines."""
+        """Return the component of a YAML document. Its attributes are read with those of all other
+        pipelines.
+        """
         key = context.component_path.instance_key
         return cls(context.path, key if isinstance(key, int) else None)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the pipeline's assets, checks and sensor; of a declaration with problems, an asset that shows them.
+        """Build the pipeline's assets, checks and sensor; of a declaration with problems, an asset that shows
+        them.
 
         Raises:
             SettingsError: the platform file is wrong, or does not name the project.

@@ -22,17 +22,19 @@ class PlatformAttributes(BaseModel):
     executor: Annotated[
         Literal["in_process", "project"],
         Field(
-            description="what runs the steps of the project's runs: one process per run, or the executor that the project"
+            description="what runs the steps of the project's runs: one process per run, or the executor"
+            " that the project"
             " itself defines"
         ),
     ] = "in_process"
 
 
 class PlatformComponent(dg.Component):
-    """What all pipelines of a project share: resources, dead letters, upkeep, automation, and the pipelines of the home folder.
+    """What all pipelines of a project share: resources, dead letters, upkeep, automation, and the pipelines
+    of the home folder.
 
-    A project needs it only to change an attribute, or if it has no component of type `etl_assets.Pipeline`: the first of
-    them brings it along.
+    A project needs it only to change an attribute, or if it has no component of type `etl_assets.Pipeline`:
+    the first of them brings it along.
     """
 
     def __init__(self, executor: Literal["in_process", "project"] = "in_process") -> None:

@@ -1,9 +1,10 @@
 """A Dagster project with pipelines: which component contributes which definitions.
 
-A pipeline's component contributes what is its own. What all share is contributed once: by the component `Platform`, or
-without one by the first pipeline.
+A pipeline's component contributes what is its own. What all share is contributed once: by the component
+`Platform`, or without one by the first pipeline.
 
-Belongs here: reading the project, and dividing up the definitions. Does not belong here: building them (`build.py`).
+Belongs here: reading the project, and dividing up the definitions. Does not belong here: building them
+(`build.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.settings import Settings, load_settings, platform_file
 
 VALIDATING = "DAGSTER_IS_DEFS_VALIDATION_CLI"
-"""The variable that Dagster sets while it validates definitions: `dg check defs` and `dagster definitions validate`."""
+"""The variable that Dagster sets while it validates definitions: `dg check defs` and `dagster definitions
+validate`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,8 @@ class Project:
             return found
         raise SettingsError(
             f"the component in {component.folder} is not known to the installation in {self.settings.home}",
-            fix=f"declare it as `type: {PIPELINE}` in a defs.yaml of a folder that is no link; Python cannot make it",
+            fix=f"declare it as `type: {PIPELINE}` in a defs.yaml of a folder that is no link; Python cannot"
+            " make it",
         )
 
     @cached_property
@@ -144,7 +148,8 @@ def _settings(context: dg.ComponentLoadContext) -> tuple[Settings, Path]:
     """Return the platform file of the project's installation, and the project's defs folder as it names it.
 
     Raises:
-        SettingsError: the installation does not know the project, so that commands would not run its pipelines.
+        SettingsError: the installation does not know the project, so that commands would not run its
+            pipelines.
     """
     environ = environment.with_default(environment.HOME, str(context.project_root / ".etl-assets"))
     settings = load_settings(environ)

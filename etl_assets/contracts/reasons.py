@@ -79,7 +79,8 @@ OUTCOME_MEANINGS: Mapping[Outcome, str] = MappingProxyType(
 REASON_MEANINGS: Mapping[DeadLetterReason, str] = MappingProxyType(
     {
         DeadLetterReason.MALFORMED_JSON: "The line is not JSON: cut off, NaN, or something else altogether.",
-        DeadLetterReason.MALFORMED_CSV: "A row of a CSV file does not have the fields of its header, or a quote is not closed.",
+        DeadLetterReason.MALFORMED_CSV: "A row of a CSV file does not have the fields of its header, or a"
+        " quote is not closed.",
         DeadLetterReason.DUPLICATE_KEY: "An object of the record has one key twice: it has no one meaning.",
         DeadLetterReason.INVALID_UTF8: "The line is not UTF-8; its bytes are kept in base64.",
         DeadLetterReason.RECORD_TOO_LARGE: "The line is longer than the platform takes.",
@@ -94,6 +95,7 @@ REASON_MEANINGS: Mapping[DeadLetterReason, str] = MappingProxyType(
         DeadLetterReason.UNSUPPORTED_SCHEMA_VERSION: "Newer than any known version; replay it once known.",
         DeadLetterReason.INVALID_PAYLOAD: "The payload is not what its event type and version demand.",
         DeadLetterReason.CONTRACT_VIOLATION: "A value breaks a rule of the contract; the error names it.",
-        DeadLetterReason.EXPECTATION_FAILED: "A row does not meet an expectation of its pipeline; the error names it.",
+        DeadLetterReason.EXPECTATION_FAILED: "A row does not meet an expectation of its pipeline; the error"
+        " names it.",
     }
 )

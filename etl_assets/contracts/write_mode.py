@@ -12,7 +12,8 @@ class WriteMode(StrEnum):
     INSERT: the table keeps the first row of each key.
     APPEND: every row is added, once for each run.
     REPLACE: afterwards the run's partitions hold exactly the run's rows.
-    APPLY_CHANGES: the table keeps the newest row of each key, without the keys whose newest change is a delete.
+    APPLY_CHANGES: the table keeps the newest row of each key, without the keys whose newest change is a
+        delete.
     """
 
     UPSERT = "upsert"

@@ -1,7 +1,7 @@
 """What a table of a user's asset says of itself: its asset, and how rows are written to it.
 
-Kept as table properties, which every writer of Delta leaves as they are. Belongs here: the properties, and the commit
-that sets them. Does not belong here: which tables there are (`placement/undeclared_tables.py`).
+Kept as table properties, which every writer of Delta leaves as they are. Belongs here: the properties, and
+the commit that sets them. Does not belong here: which tables there are (`placement/undeclared_tables.py`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class AssetRecord:
 
 
 def record_in(snapshot: Snapshot) -> AssetRecord | None:
-    """Return what a table says of its asset; None if it says nothing, as before its first write by this release."""
+    """Return what a table says of its asset; None if it says nothing, as before its first write by this
+    release.
+    """
     asset = snapshot.properties.get(ASSET_KEY)
     if asset is None:
         return None
@@ -69,7 +71,9 @@ def record_in(snapshot: Snapshot) -> AssetRecord | None:
 
 
 def is_of_a_pipeline(snapshot: Snapshot) -> bool:
-    """Return whether a table without contract was made by a pipeline, which is not declared any more or is broken."""
+    """Return whether a table without contract was made by a pipeline, which is not declared any more or is
+    broken.
+    """
     listed = snapshot.statistics_columns() or ()
     return record_in(snapshot) is None and not _OF_PIPELINES.isdisjoint(listed)
 
@@ -92,8 +96,10 @@ def expect_same_asset(table: Table, asset: str) -> None:
     known = record_in(snapshot)
     if known is not None and known.asset != asset:
         raise ContractError(
-            f"the table {table.name} is that of the asset {known.asset}, and the asset {asset} would write it, too",
-            fix=f"give one of them another key; if {known.asset} was renamed to {asset}, run once with Spark: ALTER TABLE"
+            f"the table {table.name} is that of the asset {known.asset}, and the asset {asset} would write"
+            " it, too",
+            fix=f"give one of them another key; if {known.asset} was renamed to {asset}, run once with"
+            " Spark: ALTER TABLE"
             f" delta.`<folder>` SET TBLPROPERTIES ('{ASSET_KEY}' = '{asset}')",
             table=table.name,
             asset=asset,
@@ -107,7 +113,8 @@ def put_record(
     base_version: int,
     wait_seconds: float = DEFAULT_LOCK_WAIT_SECONDS,
 ) -> int:
-    """Commit what a table says of its asset, unless it says so already. No row changes, and no Spark is needed.
+    """Commit what a table says of its asset, unless it says so already. No row changes, and no Spark is
+    needed.
 
     Returns:
         The version to write on: the base, or the one after it.

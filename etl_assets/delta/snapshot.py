@@ -1,4 +1,5 @@
-"""The log of a table as of one version, read without Spark: its columns, properties, files and their statistics.
+"""The log of a table as of one version, read without Spark: its columns, properties, files and their
+statistics.
 
 delta-rs reads the log in milliseconds and needs no JVM. Does not belong here: which versions are kept
 in memory (`snapshot_cache.py`), which may be read, and where (`table.py`).

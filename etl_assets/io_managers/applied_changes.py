@@ -1,7 +1,7 @@
 """A returned frame as changes of the asset's table: staged once, its tombstones kept, then the rows to merge.
 
-Belongs here: what a run does with the tombstones of an own asset. Does not belong here: which changes are late
-(`delta/write/changes.py`), and the tombstones of declared pipelines (`steps/apply_changes.py`).
+Belongs here: what a run does with the tombstones of an own asset. Does not belong here: which changes are
+late (`delta/write/changes.py`), and the tombstones of declared pipelines (`steps/apply_changes.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def with_deletes(rows: DataFrame, spec: WriteSpec, *, table: str) -> DataFrame:
     """Return a frame with `_is_deleted` and `_is_truncate`, and without the columns that are not stored.
 
     Raises:
-        ContractError: `apply_as_deletes` is no condition on the frame's columns, or a column has one of these names.
+        ContractError: `apply_as_deletes` is no condition on the frame's columns, or a column has one of these
+            names.
     """
     from pyspark.sql import functions as F
 
@@ -126,9 +127,11 @@ class AppliedChanges:
         stored = columns_of(snapshot)
         if missing := [name for name in made.columns if name not in stored.names]:
             raise ContractError(
-                f"the table {table.name} has no column {missing[0]}: it does not hold the tombstones of the present"
+                f"the table {table.name} has no column {missing[0]}: it does not hold the tombstones of the"
+                " present"
                 f" `keys` and `sequence_by` of {self.table.name}",
-                fix=f"give the asset another name, or take {table.path} away if {self.table.name} is made again from the beginning",
+                fix=f"give the asset another name, or take {table.path} away if {self.table.name} is made"
+                " again from the beginning",
                 table=table.name,
                 column=missing[0],
             )

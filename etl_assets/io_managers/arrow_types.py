@@ -33,7 +33,8 @@ def storable(table: pa.Table, *, asset: str) -> pa.Table:
             columns.append(column if column.type == type_ else column.cast(type_))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatch(
-                f"the column {field.name} that the asset {asset} returned is {field.type} and has a value which {type_}, its type"
+                f"the column {field.name} that the asset {asset} returned is {field.type} and has a value"
+                f" which {type_}, its type"
                 " as stored, cannot hold",
                 fix="round or cast it in the asset; Delta keeps microseconds",
                 asset=asset,
@@ -49,7 +50,8 @@ def _stored_type(column: str, type_: pa.DataType, *, asset: str) -> pa.DataType:
     found = _nested_type(column, type_, asset=asset) or _plain_type(type_)
     if found is None:
         raise SchemaMismatch(
-            f"the column {column} that the asset {asset} returned has the type {type_}, which cannot be stored",
+            f"the column {column} that the asset {asset} returned has the type {type_}, which cannot be"
+            " stored",
             fix=f"cast {column} to another type: a number, a text, a date or a timestamp",
             asset=asset,
             column=column,

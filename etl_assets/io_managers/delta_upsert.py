@@ -200,7 +200,9 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         return as_requested(context, rows_of_partitions(context, rows, column))
 
     def _placed(self, table: Table, key: dg.AssetKey) -> tuple[Table, StepContext | None]:
-        """Return the table in the domain that is to write it, and the context of the write in an installation."""
+        """Return the table in the domain that is to write it, and the context of the write in an
+        installation.
+        """
         asset = key.to_user_string()
         if (settings := settings_of(self.home, table.domain)) is None:
             expect_same_asset(table, asset)
@@ -219,7 +221,8 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         spec = WriteSpec.from_metadata(context.definition_metadata, asset=asset)
         if spec.write_mode is WriteMode.REPLACE and keys and spec.delta_partition is None:
             raise ContractError(
-                f"the asset {asset} has partitions, and nothing says which rows of its table `write_mode` replace replaces",
+                f"the asset {asset} has partitions, and nothing says which rows of its table `write_mode`"
+                " replace replaces",
                 fix="name the column of the asset's partition in `delta_partition`",
                 asset=asset,
             )

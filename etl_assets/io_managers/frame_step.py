@@ -174,7 +174,9 @@ class FrameStep:
         return StepReport(table=self.table.name, version=done.version, counts=counts, commits=1)
 
     def _put_record(self, version: int) -> None:
-        """Let the table say whose it is, after its rows are stored. If another writer is faster, it does so."""
+        """Let the table say whose it is, after its rows are stored. If another writer is faster, it does
+        so.
+        """
         if self.record is None:
             return
         with suppress(CommitConflict, TableBusy):
@@ -264,7 +266,8 @@ class FrameStep:
         others = self._values_of([key for key in self.all_keys if key not in keys])
         if others is None or self.spec.delta_partition is None:
             raise ContractError(
-                f"the rows of {self.table.name} cannot be told apart by partition, so that the good ones cannot be"
+                f"the rows of {self.table.name} cannot be told apart by partition, so that the good ones"
+                " cannot be"
                 " committed without the bad ones",
                 fix="name the column of the asset's partition in the spec's `delta_partition`",
                 table=self.table.name,

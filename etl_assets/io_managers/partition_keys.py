@@ -26,7 +26,8 @@ _INTEGERS = frozenset({"byte", "short", "integer", "long"})
 _DAY = dt.timedelta(days=1)
 _CLOCK_CHANGE = dt.timedelta(hours=2)
 _AS_TEXT = (
-    "make {column} a STRING column that holds the partition key, for example F.lit(context.partition_key), and store the asset"
+    "make {column} a STRING column that holds the partition key, for example F.lit(context.partition_key),"
+    " and store the asset"
     " under a new name or remove its table first"
 )
 
@@ -48,7 +49,8 @@ def values_by_key(
     if value_of is None:
         kind = type(definition).__name__
         raise ContractError(
-            f"the column {column} of the asset {asset} is {type_.simpleString().upper()}, which cannot tell the partitions of a"
+            f"the column {column} of the asset {asset} is {type_.simpleString().upper()}, which cannot tell"
+            " the partitions of a"
             f" {kind} apart",
             fix=_AS_TEXT.format(column=column),
             asset=asset,

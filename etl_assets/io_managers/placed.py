@@ -1,7 +1,8 @@
 """Where the table of a user's asset is written and read: placed like the stages of the platform.
 
-Applies to the resource that `platform_resources` makes for an installation. An IO manager that was given a folder by
-hand writes there. Belongs here: the placement, and names that are taken. Does not belong here: the write (`frame_step.py`).
+Applies to the resource that `platform_resources` makes for an installation. An IO manager that was given a
+folder by hand writes there. Belongs here: the placement, and names that are taken. Does not belong here: the
+write (`frame_step.py`).
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def settings_of(home: str, domain: FailureDomain) -> Settings | None:
 
     Args:
         home: The installation's home folder; empty for none.
-        domain: The domain that the IO manager was given. If the installation does not have it, the IO manager was
-            given a folder by hand.
+        domain: The domain that the IO manager was given. If the installation does not have it, the IO manager
+            was given a folder by hand.
     """
     if not home:
         return None

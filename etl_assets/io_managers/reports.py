@@ -55,7 +55,8 @@ def fail_with_the_others(
     failed = {key: _first_line(error) for key, error in result.failed.items()}
     raise as_failure(
         DaysFailed(
-            f"{len(failed)} of {len(failed) + len(stored)} partitions of {context.asset_key.to_user_string()} failed: "
+            f"{len(failed)} of {len(failed) + len(stored)} partitions of"
+            f" {context.asset_key.to_user_string()} failed: "
             + "; ".join(f"{key}: {text}" for key, text in failed.items()),
             fix=_fixes(result.failed),
             days=failed,

@@ -92,7 +92,8 @@ def _of_pandas(frame: Any, known: StructType | None, *, asset: str) -> pa.Table:
 
     if named := [str(name) for name in frame.index.names if name is not None]:
         raise SchemaMismatch(
-            f"the frame that the asset {asset} returned has the index {', '.join(named)}, and an index is not stored",
+            f"the frame that the asset {asset} returned has the index {', '.join(named)}, and an index is"
+            " not stored",
             fix="make it a column: frame.reset_index(); or leave it out: frame.reset_index(drop=True)",
             asset=asset,
             column=named[0],

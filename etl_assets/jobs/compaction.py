@@ -39,7 +39,8 @@ def compaction_job(settings: Settings) -> dg.JobDefinition:
     shown = {stage.name for stage in settings.catalog().stages}
 
     @dg.op(
-        description="Rewrites the small files of each table as few larger ones. Without any it starts no Spark.",
+        description="Rewrites the small files of each table as few larger ones. Without any it starts no"
+        " Spark.",
         retry_policy=dg.RetryPolicy(
             max_retries=settings.runs.max_retries,
             delay=settings.runs.retry_delay_seconds,
@@ -80,7 +81,8 @@ def compaction_job(settings: Settings) -> dg.JobDefinition:
 
     @dg.job(
         name=JOB,
-        description="Few larger files in place of many small ones, in every table that needs it. No row changes.",
+        description="Few larger files in place of many small ones, in every table that needs it. No row"
+        " changes.",
     )
     def compact_tables() -> None:
         compact()

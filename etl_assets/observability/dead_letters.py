@@ -146,7 +146,8 @@ def _resolve(domain: FailureDomain, start: str) -> str:
     if not matches:
         raise NotFound(
             f"there is no dead letter {start!r}",
-            fix="`etl-assets dead-letters list --state all` shows them; one that was refused just now is there after"
+            fix="`etl-assets dead-letters list --state all` shows them; one that was refused just now is"
+            " there after"
             " the next run of dead_letters",
             dead_letter_id=start,
         )

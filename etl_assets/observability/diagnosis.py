@@ -61,7 +61,10 @@ def _settings(environ: Mapping[str, str] | None) -> tuple[Settings | None, Findi
         for variable in environment.VARIABLES
         if (value := variable.read(environ)) is not None
     )
-    where = f"{file}{'' if os.access(file, os.F_OK) else ' (not there: defaults)'}; environment: {variables or 'nothing set'}"
+    where = (
+        f"{file}{'' if os.access(file, os.F_OK) else ' (not there: defaults)'}; environment:"
+        f" {variables or 'nothing set'}"
+    )
     try:
         return load_settings(environ), ok(SETTINGS, where)
     except SettingsError as error:

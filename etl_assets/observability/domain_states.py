@@ -159,5 +159,8 @@ def one_loss(states: Sequence[DomainState]) -> str | None:
         if not whole:
             return f"The newest version of {name} is in no domain that answers: nothing can be told of it."
         if len(whole) == 1:
-            return f"The newest version of {name} is whole only in {whole[0]}: losing that domain would lose data."
+            return (
+                f"The newest version of {name} is whole only in {whole[0]}: losing that domain would lose"
+                " data."
+            )
     return None

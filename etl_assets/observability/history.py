@@ -1,7 +1,7 @@
 """The history of a record, and its entries, which any pipeline has. Pure: rows in, entries out.
 
-Belongs here: what every history can be asked, and entries built from the tables that pipelines have in common. Does
-not belong here: finding the rows (`record_history.py`, and the pipelines' own modules).
+Belongs here: what every history can be asked, and entries built from the tables that pipelines have in
+common. Does not belong here: finding the rows (`record_history.py`, and the pipelines' own modules).
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def check_stores(placement: Placement) -> Iterator[Finding]:
             yield fail(
                 STORES,
                 f"domain {site.name}: {problem}",
-                "see that the bucket is there, and that this process has the store's credentials and endpoint in its environment",
+                "see that the bucket is there, and that this process has the store's credentials and"
+                " endpoint in its environment",
             )
 
 
@@ -86,7 +87,8 @@ def check_replicas(placement: Placement) -> Iterator[Finding]:
             yield fail(
                 REPLICAS,
                 f"{table} in {domain} {problem}",
-                f"find out which history counts (docs/operations.md, A fork), then `etl-assets tables repair {table}`",
+                "find out which history counts (docs/operations.md, A fork), then `etl-assets tables repair"
+                f" {table}`",
             )
     for why in placement.catalog.unlisted():
         problems += 1

@@ -93,7 +93,8 @@ def check_packages() -> Iterator[Finding]:
         yield fail(
             PACKAGES,
             "; ".join(wrong),
-            "install the package again with its dependencies: `make setup` in a checkout, or its wheel by pip",
+            "install the package again with its dependencies: `make setup` in a checkout, or its wheel by"
+            " pip",
         )
     else:
         yield ok(PACKAGES, ", ".join(seen))

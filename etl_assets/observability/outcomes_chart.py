@@ -66,7 +66,8 @@ def _svg(counts: Mapping[str, Mapping[str, int]]) -> str:
         if index % max(1, len(counts) // 10) == 0:
             parts.append(_text(left + width / 2, _HEIGHT - _BOTTOM + 14, day[5:], anchor="middle"))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}"'
+        ' font-family="sans-serif"'
         f' font-size="11"><rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>'
     )
 

@@ -138,8 +138,8 @@ class Unfinished:
 
     Attributes:
         behind: Days of its inputs that each table has not consumed, from the first partition on.
-        replays: Days of dead letters submitted to a stage that takes them itself, and has not processed them since, by
-            the stage's table.
+        replays: Days of dead letters submitted to a stage that takes them itself, and has not processed them
+            since, by the stage's table.
         before_start: Days not consumed that have no partition, because they precede the platform file's
             `start_date`.
         missing: Rows that each table lacks by day although it has consumed its input: another program removed
@@ -177,8 +177,10 @@ class Unfinished:
             wrong = ", ".join(f"{day}: {rows[day]:,}" for day in days[:_SHOWN_DAYS])
             more = "" if len(days) <= _SHOWN_DAYS else f" and {len(days) - _SHOWN_DAYS} days more"
             yield (
-                f"{table} lacks rows that it had (by day {wrong}{more}): another program removed or added some",
-                f"stop it, then `etl-assets reprocess --from {days[0]} --to {days[-1]} --tables {table} --yes`",
+                f"{table} lacks rows that it had (by day {wrong}{more}): another program removed or added"
+                " some",
+                f"stop it, then `etl-assets reprocess --from {days[0]} --to {days[-1]} --tables {table}"
+                " --yes`",
             )
 
 
@@ -211,7 +213,9 @@ def _not_before(
 
 
 def _days_with_replays(domain: FailureDomain) -> dict[str, tuple[dt.date, ...]]:
-    """Return the days of dead letters submitted to a stage more often than it has processed them, by its table."""
+    """Return the days of dead letters submitted to a stage more often than it has processed them, by its
+    table.
+    """
     found = {}
     for stage in domain.catalog.stages:
         attempts = replay_attempts(domain, stage.name_in_rejects) if stage.takes_replays else {}

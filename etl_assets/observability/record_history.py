@@ -1,7 +1,7 @@
 """The history of a record of a declared pipeline, assembled from its tables. No JVM.
 
-Belongs here: finding a record by its id, and what its tables say of it. Does not belong here: the form of a history
-(`history.py`).
+Belongs here: finding a record by its id, and what its tables say of it. Does not belong here: the form of a
+history (`history.py`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class RecordHistory:
         record_id: Its id.
         source_table: The table of accepted records.
         table: The pipeline's table.
-        record: The accepted record that came last, with the source table's columns; None if it was never accepted.
+        record: The accepted record that came last, with the source table's columns; None if it was never
+            accepted.
         file: File of that record.
         line: Line in that file.
         rows: Rows of the pipeline's table that are from it now.
@@ -140,7 +141,9 @@ def find_record(
 
 
 def _stored_ids(record_id: str) -> Iterator[str]:
-    """Yield how an id may be stored: as it is, a list as canonical JSON, or one of texts, as in a CSV file."""
+    """Yield how an id may be stored: as it is, a list as canonical JSON, or one of texts, as in a CSV
+    file.
+    """
     yield record_id if len(record_id) <= MAX_ID_CHARACTERS else sha256(record_id.encode()).hexdigest()
     with suppress(ValueError, TypeError):  # not JSON, or a text that is not Unicode
         values = json.loads(record_id, parse_float=Decimal)

@@ -53,7 +53,8 @@ class HandedIn:
         letter: The dead letter.
         attempt: Number of the attempt.
         is_new: False if a stage had already processed that attempt and only dead_letters lacked it.
-        target: The stage that validates it: the one that rejected the record, or the one that reads its source.
+        target: The stage that validates it: the one that rejected the record, or the one that reads its
+            source.
     """
 
     letter: DeadLetter
@@ -116,8 +117,10 @@ def target_of(letter: DeadLetter, catalog: Catalog) -> Stage:
     short = letter.dead_letter_id[:12]
     if stage is None:
         raise InputError(
-            f"the dead letter {short} is of the stage {letter.stage}, and no pipeline of this installation has that",
-            fix="bring the file of its pipeline back, or correct it (`etl-assets pipelines validate`), or discard the letter",
+            f"the dead letter {short} is of the stage {letter.stage}, and no pipeline of this installation"
+            " has that",
+            fix="bring the file of its pipeline back, or correct it (`etl-assets pipelines validate`), or"
+            " discard the letter",
             dead_letter_id=letter.dead_letter_id,
         )
     pipeline = catalog.pipeline_of(stage.name)

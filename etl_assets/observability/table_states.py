@@ -33,8 +33,8 @@ class TableState:
             has `files`, its last batch of files.
         last_commit_at: Time of that version's commit.
         taken_back: Days of its first input that an undo removed and no run has rebuilt (`*`: all).
-        asset: Key of the user's asset whose table it is; None for a table of the platform, and for one that does
-            not say.
+        asset: Key of the user's asset whose table it is; None for a table of the platform, and for one that
+            does not say.
     """
 
     name: str
@@ -65,7 +65,9 @@ class TableState:
 
 
 def table_states(domain: FailureDomain) -> list[TableState]:
-    """Return the state of every table in a domain: in the order of the data path, then those of users' assets."""
+    """Return the state of every table in a domain: in the order of the data path, then those of users'
+    assets.
+    """
     return [_state(platform_table(name, domain)) for name in domain.catalog.every_name()]
 
 

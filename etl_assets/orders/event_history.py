@@ -74,7 +74,9 @@ class EventHistory:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the history as one object, with `file`, `line` and `offset` of the accepted event at the top."""
+        """Return the history as one object, with `file`, `line` and `offset` of the accepted event at the
+        top.
+        """
         return {
             "event_id": self.event_id,
             "file": self.file,

@@ -1,4 +1,6 @@
-"""History entries of an event, each built from one row of a table of the orders pipeline. Pure: rows in, entries out."""
+"""History entries of an event, each built from one row of a table of the orders pipeline. Pure: rows in,
+entries out.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,9 @@ class Catalog:
 
     @cached_property
     def tables(self) -> tuple[TableContract, ...]:
-        """All tables: those of stages, data path first, of rejected rows, of tombstones, and the platform's own."""
+        """All tables: those of stages, data path first, of rejected rows, of tombstones, and the
+        platform's own.
+        """
         rejects = (stage.rejects for stage in self.stages)
         tombstones = (stage.tombstones for stage in self.stages)
         return (
@@ -108,8 +110,8 @@ class Catalog:
     def figures(self) -> tuple[str, ...]:
         """Names of the figures that steps report, in the order in which they are shown.
 
-        Their values are numbers, which Dagster plots. Refused records are not a figure of their own: they are the
-        sum of `conflict` and `rejected`.
+        Their values are numbers, which Dagster plots. Refused records are not a figure of their own: they are
+        the sum of `conflict` and `rejected`.
         """
         of_stages = dict.fromkeys(name for stage in self.stages for name in stage.figures)
         return (*_FIGURES_OF_READING, *of_stages, *_FIGURES_OF_WRITING)
@@ -246,7 +248,8 @@ class Catalog:
         return (name,) if stage is None else (name, stage.name)
 
     def made_again_from(self, names: Collection[str]) -> tuple[str, ...]:
-        """Names of the tables to make again if rows of some tables change, in the order in which they are made.
+        """Names of the tables to make again if rows of some tables change, in the order in which they are
+        made.
 
         Those among `names` that can be made again are included.
         """

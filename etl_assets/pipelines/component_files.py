@@ -1,7 +1,8 @@
-"""Pipelines of a Dagster project: the documents of type `etl_assets.Pipeline` in the `defs.yaml` files of its defs folder.
+"""Pipelines of a Dagster project: the documents of type `etl_assets.Pipeline` in the `defs.yaml` files of its
+defs folder.
 
-Belongs here: which of these files Dagster loads, and reading them. Does not belong here: Dagster's side of a component
-(`etl_assets/components/`), and where a project has its defs folder (`dagster_project.py`).
+Belongs here: which of these files Dagster loads, and reading them. Does not belong here: Dagster's side of a
+component (`etl_assets/components/`), and where a project has its defs folder (`dagster_project.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def component_paths(folder: Path) -> Iterator[Path]:
     Raises:
         OSError: a folder cannot be listed.
     """
-    # Often asked for, and of projects with many folders: an entry knows its kind without another look at the disk.
+    # Often asked for, and of projects with many folders: an entry knows its kind without another look at the
+    # disk.
     with os.scandir(folder) as entries:
         found = {entry.name: entry for entry in entries}
     name = next((name for name in FILE_NAMES if name in found), None)
@@ -103,7 +105,8 @@ def _pipeline(tree: YamlTree, path: Path, number: int, environ: Mapping[str, str
             tree.line(("attributes",)),
             "attributes",
             "`attributes` holds no mapping of fields",
-            "write the declaration below `attributes:`, indented; `dg scaffold defs etl_assets.Pipeline NAME` makes one",
+            "write the declaration below `attributes:`, indented; `dg scaffold defs etl_assets.Pipeline"
+            " NAME` makes one",
         )
         return _broken(path, number, *tree.problems, *problems, missing)
     declaration = tree.below("attributes")
@@ -118,7 +121,8 @@ def _component_problems(tree: YamlTree) -> Iterator[Problem]:
                 tree.line((name,)),
                 dotted((name,)),
                 f"there is no field `{name}` beside `type`",
-                f"{near(name, _FIELDS)}fields: {', '.join(_FIELDS)}; those of the declaration stand below `attributes`",
+                f"{near(name, _FIELDS)}fields: {', '.join(_FIELDS)}; those of the declaration stand below"
+                " `attributes`",
             )
     if tree.value.get("template_vars_module") is not None:
         yield Problem(

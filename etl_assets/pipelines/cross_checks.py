@@ -175,7 +175,10 @@ class _Check:
                         self.broken, index, file.problem(place, message, "take one of these lookups out")
                     )
                 else:
-                    message = f"the table `{name}` is of the pipeline {declared.get(name) or maker}, which has problems"
+                    message = (
+                        f"the table `{name}` is of the pipeline {declared.get(name) or maker}, which has"
+                        " problems"
+                    )
                     self._add(
                         self.waiting, index, file.problem(place, message, "correct that pipeline first")
                     )

@@ -1,7 +1,7 @@
 """Where a Dagster project (`dg`) keeps its definitions.
 
-Belongs here: reading `dg.toml` or `pyproject.toml` as Dagster does, without importing Dagster or the project. Does not
-belong here: the files in the folder (`component_files.py`).
+Belongs here: reading `dg.toml` or `pyproject.toml` as Dagster does, without importing Dagster or the project.
+Does not belong here: the files in the folder (`component_files.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 
 
 def defs_folder(root: Path) -> Path | None:
-    """Return the defs folder of the Dagster project in a folder; None if it has none, or there is no project."""
+    """Return the defs folder of the Dagster project in a folder; None if it has none, or there is no
+    project.
+    """
     for name in ("dg.toml", "pyproject.toml"):
         file = root / name
         try:

@@ -1,7 +1,7 @@
 """From the declaration of a pipeline to its tables: their contracts, and the columns at each point.
 
-Belongs here: what follows from a declaration and the catalog, without I/O and Spark. Does not belong here: the
-declaration (`spec.py`), its file (`pipeline_file.py`), and what the stages do with rows (`steps/`).
+Belongs here: what follows from a declaration and the catalog, without I/O and Spark. Does not belong here:
+the declaration (`spec.py`), its file (`pipeline_file.py`), and what the stages do with rows (`steps/`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class DeclaredTables:
     """The tables of a declared pipeline.
 
     Raises:
-        ContractError: parts of the declaration contradict each other: a key that is no column, a rule that does
-            not fit its type. Carries `field`, the place in the declaration, such as `table.keys`.
+        ContractError: parts of the declaration contradict each other: a key that is no column, a rule that
+            does not fit its type. Carries `field`, the place in the declaration, such as `table.keys`.
     """
 
     spec: PipelineSpec
@@ -65,7 +65,8 @@ class DeclaredTables:
         return TableContract(
             name=name,
             description=(
-                f"Every accepted record of the source of {self.spec.name}, once, in order of acceptance, as it came:"
+                f"Every accepted record of the source of {self.spec.name}, once, in order of acceptance, as"
+                " it came:"
                 " the columns are taken from `record` when the rows of"
                 f" {self.spec.table_name} are made."
             ),

@@ -1,8 +1,8 @@
 """Invariants of pipelines: conditions that hold after every run.
 
-They are evaluated from file statistics, cost milliseconds, and may block. Belongs here: the declaration. Does not
-belong here: how one is evaluated (`steps/invariants.py`, and the pipelines' own modules), and its asset check
-(`checks/invariants.py`).
+They are evaluated from file statistics, cost milliseconds, and may block. Belongs here: the declaration. Does
+not belong here: how one is evaluated (`steps/invariants.py`, and the pipelines' own modules), and its asset
+check (`checks/invariants.py`).
 """
 
 from __future__ import annotations

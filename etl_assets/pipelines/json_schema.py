@@ -1,7 +1,7 @@
 """The JSON Schema of a pipeline file, for editors and other programs.
 
-`python -m etl_assets.pipelines.json_schema > docs/pipeline.schema.json` writes the published copy; a test fails
-when it is stale.
+`python -m etl_assets.pipelines.json_schema > docs/pipeline.schema.json` writes the published copy; a test
+fails when it is stale.
 
 Belongs here: what the model's own schema does not say. Does not belong here: validation (`spec.py`).
 """

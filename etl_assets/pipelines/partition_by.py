@@ -1,4 +1,5 @@
-"""The column by which a declared table's files are laid out: one of its own, or the hour, day or month of one.
+"""The column by which a declared table's files are laid out: one of its own, or the hour, day or month of
+one.
 
 Belongs here: the block of the declaration, and the column that follows from it. Does not belong here: the
 values of that column (`transforms/time_partition.py`).
@@ -42,8 +43,9 @@ _FORMS = {TimeUnit.HOUR: "2026-01-31T05", TimeUnit.DAY: "2026-01-31", TimeUnit.M
 class PartitionBy(Spec):
     """The column by which files are laid out; with `by`, the hour, day or month of a time.
 
-    The table has it as another column, `<column>_<by>`, such as `ordered_at_hour`. It is null where the time is. A
-    query that compares it reads only the files of these hours, days or months. A row whose time changes moves.
+    The table has it as another column, `<column>_<by>`, such as `ordered_at_hour`. It is null where the time
+    is. A query that compares it reads only the files of these hours, days or months. A row whose time changes
+    moves.
     """
 
     column: Annotated[Name, Field(description="a column of the table")]
@@ -51,7 +53,8 @@ class PartitionBy(Spec):
         TimeUnit | None,
         Field(
             description=(
-                "the part of a time in UTC: `hour` is a text such as `2026-01-31T05`, `day` a date, `month` a text such as"
+                "the part of a time in UTC: `hour` is a text such as `2026-01-31T05`, `day` a date, `month`"
+                " a text such as"
                 " `2026-01`; without it the column itself lays out the files"
             )
         ),
@@ -104,8 +107,10 @@ def time_column(spec: PartitionBy, columns: Sequence[Column]) -> Column | None:
         )
     if spec.name in [column.name for column in columns]:
         raise ContractError(
-            f"the files would be laid out by `{spec.name}`, the {spec.by} of `{spec.column}`, and another column has that name",
-            fix=f"name the other column otherwise; if it is that {spec.by}, write `partition_by: {spec.name}`",
+            f"the files would be laid out by `{spec.name}`, the {spec.by} of `{spec.column}`, and another"
+            " column has that name",
+            fix=f"name the other column otherwise; if it is that {spec.by}, write `partition_by:"
+            f" {spec.name}`",
             field="table.partition_by",
         )
     return Column(

@@ -36,12 +36,13 @@ class Pipeline:
         derived: Stages that read tables of the data path and run beside it, at their own interval.
         counted: Names of the tables whose rows are counted for the plots of the failure domains.
         sensor: Name of the sensor of its source. Empty: `<name>_files`.
-        missing_rows: Returns the rows that tables lack by table and day although they have read their input. None:
-            nothing is compared.
+        missing_rows: Returns the rows that tables lack by table and day although they have read their input.
+            None: nothing is compared.
         invariants: Conditions that hold after every run.
         history: Finds the history of a record. None: records have no ids.
         made_up_input: Writes input for a rehearsal. None: the pipeline is not rehearsed.
-        reprocess_from: Name of the table that a reprocess begins with if none is named. Empty: one has to be named.
+        reprocess_from: Name of the table that a reprocess begins with if none is named. Empty: one has to be
+            named.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """A declaration with all its defaults, and the tables that follow from it, as JSON has them.
 
-Belongs here: what `etl-assets pipelines show` prints. Texts that name environment variables are as the file has
-them, so that no value of one is shown.
+Belongs here: what `etl-assets pipelines show` prints. Texts that name environment variables are as the file
+has them, so that no value of one is shown.
 """
 
 from __future__ import annotations

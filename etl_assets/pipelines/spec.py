@@ -50,8 +50,8 @@ def _id(value: tuple[str, ...]) -> tuple[str, ...]:
 class FilesSource(Spec):
     """Records from files of a folder.
 
-    A file is read once it has not changed for a while. If it changes later it is read again, and what it had before is
-    known by the ids of its records.
+    A file is read once it has not changed for a while. If it changes later it is read again, and what it had
+    before is known by the ids of its records.
     """
 
     type: Literal["files"]
@@ -62,9 +62,12 @@ class FilesSource(Spec):
             min_length=1,
             examples=["landing/suppliers/*.csv", "/data/sales/{day}/*.jsonl.gz"],
             description=(
-                "Folder and file name pattern (`*`, `?`, `[…]`), relative to the home folder. `{day}` just before the file"
-                " name stands for a folder for each day, named YYYY-MM-DD; without it a file belongs to the day on"
-                " which it was last changed (UTC). Files that end with .gz are decompressed. Names that begin with `.` or `_`,"
+                "Folder and file name pattern (`*`, `?`, `[…]`), relative to the home folder. `{day}` just"
+                " before the file"
+                " name stands for a folder for each day, named YYYY-MM-DD; without it a file belongs to the"
+                " day on"
+                " which it was last changed (UTC). Files that end with .gz are decompressed. Names that"
+                " begin with `.` or `_`,"
                 " or end with .tmp, .part or .inprogress, are those of unfinished files."
             ),
         ),
@@ -75,8 +78,10 @@ class FilesSource(Spec):
         AfterValidator(_id),
         Field(
             description=(
-                "Fields that identify a record. A record with a known id is a duplicate if it is the same, and"
-                " otherwise a dead letter. Without them each place of a file has a record of its own: one that has changed when"
+                "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
+                " and"
+                " otherwise a dead letter. Without them each place of a file has a record of its own: one"
+                " that has changed when"
                 " the file is read again is a new record."
             ),
         ),
@@ -114,7 +119,8 @@ class FilesSource(Spec):
     def _names_are_of_a_format(self) -> FilesSource:
         if self.format is None and format_by_name(self.path) is None:
             raise ValueError(
-                "the file name pattern in path shows no format; end it with .csv, .tsv, .jsonl, .ndjson (each also with"
+                "the file name pattern in path shows no format; end it with .csv, .tsv, .jsonl, .ndjson"
+                " (each also with"
                 f" .gz) or .parquet, or add `format: ` with one of {', '.join(FileFormat)}"
             )
         if self.file_format is FileFormat.PARQUET and self.path.lower().endswith(".gz"):
@@ -165,8 +171,8 @@ def _mode(value: WriteMode) -> WriteMode:
 class TableSpec(Spec):
     """The table that a pipeline keeps.
 
-    `upsert` keeps the newest row of each key, `insert` the first one, `append` every row. `apply_changes` keeps the newest
-    row of each key too, and takes deletes: a key whose newest change is one has no row.
+    `upsert` keeps the newest row of each key, `insert` the first one, `append` every row. `apply_changes`
+    keeps the newest row of each key too, and takes deletes: a key whose newest change is one has no row.
     """
 
     name: Annotated[Name | None, Field(description="by default the pipeline's name")] = None
@@ -193,7 +199,8 @@ class TableSpec(Spec):
         Field(
             examples=["op = 'D'"],
             description=(
-                "apply_changes: condition on the columns after the transforms; a row that meets it deletes the row of its"
+                "apply_changes: condition on the columns after the transforms; a row that meets it deletes"
+                " the row of its"
                 " keys, and needs nothing but the keys and `sequence_by`"
             ),
         ),
@@ -203,7 +210,8 @@ class TableSpec(Spec):
         Field(
             examples=["op = 'T'"],
             description=(
-                "apply_changes: condition like `apply_as_deletes`; a row that meets it removes every row that is older than"
+                "apply_changes: condition like `apply_as_deletes`; a row that meets it removes every row"
+                " that is older than"
                 " itself, and needs nothing but `sequence_by`"
             ),
         ),
@@ -230,7 +238,8 @@ class TableSpec(Spec):
             self.apply_as_deletes or self.apply_as_truncates
         ):
             raise ValueError(
-                f"write_mode {self.write_mode} deletes no rows; for apply_as_deletes and apply_as_truncates: apply_changes"
+                f"write_mode {self.write_mode} deletes no rows; for apply_as_deletes and apply_as_truncates:"
+                " apply_changes"
             )
         laid_out_by = None if self.partition_by is None else self.partition_by.column
         for name in (*self.keys, self.sequence_by, laid_out_by):
@@ -259,7 +268,8 @@ class PipelineSpec(Spec):
         tuple[Annotated[str, AfterValidator(owner)], ...],
         Field(
             examples=["team:data-platform"],
-            description="owners of its assets: e-mail addresses or `team:name`; by default the platform file's",
+            description="owners of its assets: e-mail addresses or `team:name`; by default the platform"
+            " file's",
         ),
     ] = ()
     source: Source

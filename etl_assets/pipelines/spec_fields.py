@@ -29,7 +29,10 @@ class Spec(BaseModel):
 
 
 _MAX_TYPE_CHARACTERS = 1_000
-_TYPES = "use string, int, bigint, double, timestamp, date, boolean, decimal(18,2), array<…>, map<…, …> or struct<name: …>"
+_TYPES = (
+    "use string, int, bigint, double, timestamp, date, boolean, decimal(18,2), array<…>, map<…, …> or"
+    " struct<name: …>"
+)
 _OTHER_WORDS = {
     "integer": "int",
     "smallint": "int",

@@ -1,7 +1,8 @@
 """From pydantic's errors about a declaration to problems with line, field, value found and what is allowed.
 
-Belongs here: wording. What is allowed is taken from the JSON Schema of the model, so that a new block or field
-needs nothing here. Does not belong here: reading files, and rules that need other pipelines (`cross_checks.py`).
+Belongs here: wording. What is allowed is taken from the JSON Schema of the model, so that a new block or
+field needs nothing here. Does not belong here: reading files, and rules that need other pipelines
+(`cross_checks.py`).
 """
 
 from __future__ import annotations

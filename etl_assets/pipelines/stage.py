@@ -32,17 +32,17 @@ class Stage:
         build_step: Builds the step that does the work of a run.
         placement: The class of its work, for the placement policy.
         group: The group of its asset in the asset graph.
-        inputs: Names of the tables whose changes it follows, with a cursor in each. Empty: it reads a source, and
-            its rows cannot be made again.
+        inputs: Names of the tables whose changes it follows, with a cursor in each. Empty: it reads a source,
+            and its rows cannot be made again.
         driving_inputs: The inputs that start a day of which the table has no rows yet. Empty: all inputs.
         lookups: Names of tables that it looks values up in. A change in one of them makes no row again.
         rejects: The table of the rows it rejects; None if it rejects none.
-        tombstones: The table with the tombstones of the rows it deletes; None if it deletes none. An undo leaves it
-            as it is: the run that makes the rows again replaces it.
+        tombstones: The table with the tombstones of the rows it deletes; None if it deletes none. An undo
+            leaves it as it is: the run that makes the rows again replaces it.
         undo: How its table takes part in an undo.
         undo_of_rejects: How the table of its rejected rows does.
-        source: Returns the files that it reads, of an installation and the domain it is placed in; None: it reads
-            tables, or something else.
+        source: Returns the files that it reads, of an installation and the domain it is placed in; None: it
+            reads tables, or something else.
         label: Its name in the table of its rejected rows, and in dead letters. Empty: the name of its table.
         takes_replays: Whether a record that it rejected is replayed to it, with its input row. Otherwise the
             record is replayed to the source of its pipeline, as a new one.

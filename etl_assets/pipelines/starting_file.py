@@ -1,6 +1,7 @@
 """The text of a new pipeline file: a declaration to begin with, with comments.
 
-Belongs here: the text. Does not belong here: looking at a file (`sample.py`), and writing (`cli/pipelines.py`).
+Belongs here: the text. Does not belong here: looking at a file (`sample.py`), and writing
+(`cli/pipelines.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def starting_file(name: str, sample: Sample | None, home: Path, *, component: Pa
         name: The pipeline's name.
         sample: What a file suggests; None for an example.
         home: The home folder, which paths are relative to.
-        component: The file of a Dagster project that the declaration is for, whose editors get the schema from `dg`.
+        component: The file of a Dagster project that the declaration is for, whose editors get the schema
+            from `dg`.
 
     Raises:
         InputError: the sampled file's folder cannot be written as a pattern.
@@ -49,7 +51,10 @@ def starting_file(name: str, sample: Sample | None, home: Path, *, component: Pa
 def _head(name: str, component: Path | None) -> Iterator[str]:
     if component is None:
         yield f"# yaml-language-server: $schema={SCHEMA_FILE}"
-    yield "# A pipeline: the records of a source become the rows of a table. Every field is in docs/pipelines.md."
+    yield (
+        "# A pipeline: the records of a source become the rows of a table. Every field is in"
+        " docs/pipelines.md."
+    )
     yield f"# What is wrong with this file: etl-assets pipelines validate {component or name}"
     yield f"name: {scalar(name)}"
     yield 'description: ""'
@@ -59,7 +64,10 @@ def _head(name: str, component: Path | None) -> Iterator[str]:
 def _source(name: str, sample: Sample | None, home: Path) -> Iterator[str]:
     yield "source:"
     yield "  type: files"
-    yield "  # `{day}` in the path stands for a folder for each day, named YYYY-MM-DD. Without it a file belongs to the"
+    yield (
+        "  # `{day}` in the path stands for a folder for each day, named YYYY-MM-DD. Without it a file"
+        " belongs to the"
+    )
     yield "  # day on which it was last changed (UTC)."
     yield f"  path: {scalar(f'incoming/{name}/*.csv' if sample is None else _pattern(sample, home))}"
     if (
@@ -68,7 +76,10 @@ def _source(name: str, sample: Sample | None, home: Path) -> Iterator[str]:
         and sample.delimiter != default_delimiter(sample.path.name)
     ):
         yield f"  delimiter: {scalar(sample.delimiter)}"
-    yield "  # Fields that identify a record: one that comes again is a duplicate, or a dead letter if it differs."
+    yield (
+        "  # Fields that identify a record: one that comes again is a duplicate, or a dead letter if it"
+        " differs."
+    )
     yield "  # id: [order_number]"
     yield ""
 
@@ -91,7 +102,10 @@ def _pattern(sample: Sample, home: Path) -> str:
 
 
 def _columns(sample: Sample | None) -> Iterator[str]:
-    yield "# `column: type`, or a mapping with rules: from, required, at_least, at_most, one_of, matches, not_empty,"
+    yield (
+        "# `column: type`, or a mapping with rules: from, required, at_least, at_most, one_of, matches,"
+        " not_empty,"
+    )
     yield "# max_length. A record whose value is of another type is a dead letter."
     if sample is not None:
         yield f"# Guessed from the first records of {printable(sample.path.name)}."

@@ -1,4 +1,5 @@
-"""Whose rows each transform of a declaration takes: those of the one before it, or of the ones that its `inputs` name.
+"""Whose rows each transform of a declaration takes: those of the one before it, or of the ones that its
+`inputs` name.
 
 Belongs here: names and positions, what is wrong with them, and the columns of several inputs together. Does
 not belong here: what a transform does with the rows (`transforms/declared_transforms.py`).
@@ -91,7 +92,8 @@ def united_columns(inputs: Sequence[tuple[str, Sequence[Column]]], place: str) -
             if before.type != column.type:
                 raise ContractError(
                     f"the column {column.name!r} is {before.type} in {first}, and {column.type} in {label}",
-                    fix="convert it in one of them by a transform of type map, or name one of the columns otherwise",
+                    fix="convert it in one of them by a transform of type map, or name one of the columns"
+                    " otherwise",
                     field=f"{place}.inputs",
                 )
             made[column.name] = first, _both(before, column)

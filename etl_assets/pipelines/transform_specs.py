@@ -46,7 +46,8 @@ class TransformSpec(Spec):
         Field(
             min_length=1,
             description=(
-                "names of earlier transforms whose rows it takes, or `records` for those before any transform; of several all"
+                "names of earlier transforms whose rows it takes, or `records` for those before any"
+                " transform; of several all"
                 " rows, with their columns by name. By default the rows of the transform above"
             ),
         ),
@@ -94,7 +95,8 @@ class SqlTransform(TransformSpec):
     def _columns_of_several_inputs(self) -> SqlTransform:
         if len(self.inputs) > 1 and self.columns is None:
             raise ValueError(
-                "a `sql` transform of several inputs needs `columns`; write the columns of its result, `name: type`"
+                "a `sql` transform of several inputs needs `columns`; write the columns of its result,"
+                " `name: type`"
             )
         return self
 

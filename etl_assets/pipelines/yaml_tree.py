@@ -54,7 +54,9 @@ class YamlTree:
         return self.lines.get(path)
 
     def below(self, key: str) -> YamlTree:
-        """Return what stands at a key of the file's mapping, as a tree of its own with the lines of the file."""
+        """Return what stands at a key of the file's mapping, as a tree of its own with the lines of the
+        file.
+        """
         prefix = f"{key}."
         return YamlTree(
             value=self.value[key],
@@ -67,7 +69,9 @@ class YamlTree:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes within the limits, and finds only texts: which value a text stands for is decided later."""
+    """Composes nodes within the limits, and finds only texts: which value a text stands for is decided
+    later.
+    """
 
     yaml_implicit_resolvers: Mapping[str, Any] = {}
 

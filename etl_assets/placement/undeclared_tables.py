@@ -1,8 +1,8 @@
 """Find tables that no pipeline declares, by what lies under the roots of the failure domains.
 
-A table of one domain is found by its log, a mirrored one also by its registers, of which a majority of the domains
-has one. Belongs here: which tables are there. Does not belong here: opening one (`delta/table.py`), and what it
-says of its asset (`delta/asset_record.py`).
+A table of one domain is found by its log, a mirrored one also by its registers, of which a majority of the
+domains has one. Belongs here: which tables are there. Does not belong here: opening one (`delta/table.py`),
+and what it says of its asset (`delta/asset_record.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The undeclared tables that were found, and the domains that could not be asked, each with the reason."""
+    """The undeclared tables that were found, and the domains that could not be asked, each with the
+    reason.
+    """
 
     names: tuple[str, ...]
     silent: tuple[str, ...]

@@ -27,7 +27,8 @@ _WRITES = re.compile(
     r"Query (?P<word>\w+) .*not implemented yet|Unsupported logical plan: CreateMemoryTable", re.DOTALL
 )
 _PREFIXES = re.compile(
-    r"^(?:(?:Error during planning|Schema error|SQL error|External error|Execution error|Internal error|Arrow error|"
+    r"^(?:(?:Error during planning|Schema error|SQL error|External error|Execution error|Internal"
+    r" error|Arrow error|"
     r"This feature is not implemented)[:\s]+)+"
 )
 _NO_BUG = re.compile(r"^.*?(?=No function matches)", re.DOTALL)
@@ -98,7 +99,8 @@ def interrupted(said: str, tables: Sequence[str]) -> EtlAssetsError:
     if (gone := _NO_FILE.search(said)) is not None:
         return FilesGone(
             f"a data file of {names} is gone: {gone['file']}",
-            fix="run it again, if the tables were vacuumed or repaired meanwhile; `etl-assets tables verify` names what is wrong"
+            fix="run it again, if the tables were vacuumed or repaired meanwhile; `etl-assets tables verify`"
+            " names what is wrong"
             " with a mirrored table, else restore the file from a backup",
             table=names,
             missing=[gone["file"]],
@@ -106,7 +108,8 @@ def interrupted(said: str, tables: Sequence[str]) -> EtlAssetsError:
     if _OF_FILES.search(said) is not None and _PREDICATE.search(said) is None:
         return StorageFailed(
             f"a data file of {names} cannot be read: {_one_line(said)}",
-            fix="look at the disk; of a mirrored table `etl-assets tables verify --contents` names what is damaged",
+            fix="look at the disk; of a mirrored table `etl-assets tables verify --contents` names what is"
+            " damaged",
             table=names,
         )
     return QueryRefused(_one_line(said), fix="correct the expression, or leave out rows that it fails for")

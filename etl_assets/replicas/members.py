@@ -4,9 +4,9 @@ Domains join, are promoted, rejoin after they lost their register, and are remov
 many of them must have the data while others are unavailable.
 
 Belongs here: what follows from the roles in the platform file, those in the register, and the health of the
-domains. Does not belong here: how a change of the replicas is agreed on (`mirroring/protocol/membership.py`). Each
-step may be repeated. The next round completes an interrupted step, because it reads the remaining work from
-the register.
+domains. Does not belong here: how a change of the replicas is agreed on (`mirroring/protocol/membership.py`).
+Each step may be repeated. The next round completes an interrupted step, because it reads the remaining work
+from the register.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def plan_members(agreed: Mapping[str, Role], wanted: Mapping[str, Role]) -> Memb
         ),
         strays=tuple(name for name in agreed if name not in wanted),
         fixed={
-            name: f"{name} is a {agreed[name]} and the platform file says {wanted[name]}: take it out of the file, "
+            name: f"{name} is a {agreed[name]} and the platform file says {wanted[name]}: take it out of the"
+            " file, "
             f"`etl-assets domains remove {name}`, then put it back"
             for name in both
             if agreed[name] is not Role.LEARNER and wanted[name] is not agreed[name]
@@ -112,7 +113,8 @@ def reconcile_members(placement: Placement, mirrored: Replication) -> Members:
         for name, why in mirrored.forked().items()
     ]
     problems += [
-        f"{name} holds a replica and is not in the platform file: put it back, or `etl-assets domains remove {name}`"
+        f"{name} holds a replica and is not in the platform file: put it back, or `etl-assets domains remove"
+        f" {name}`"
         for name in plan.strays
     ]
     return Members(rejoined=tuple(rejoined), joined=tuple(joined), problems=tuple(problems))

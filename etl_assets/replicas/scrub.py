@@ -107,7 +107,8 @@ def _look_over(
             damaged.pop(domain, None)
             if found.problem is not None:
                 problem = (
-                    f"{domain} {found.problem}: `etl-assets tables repair {at.table}` builds it again from the others, once it is"
+                    f"{domain} {found.problem}: `etl-assets tables repair {at.table}` builds it again from"
+                    " the others, once it is"
                     " known that theirs is the history that counts (docs/operations.md, A fork)"
                     if found.forked
                     else _rebuild(mirrored, domain, found.problem)

@@ -110,7 +110,8 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
 
 
 def _left_undone(settings: Settings, domain: FailureDomain, tables: Collection[str]) -> set[dt.date]:
-    """Return the days of some tables that an ended worker read but did not finish; empty once all are finished.
+    """Return the days of some tables that an ended worker read but did not finish; empty once all are
+    finished.
 
     A run for a day does nothing for the tables of other pipelines: one that fails must not start runs of all.
     """

@@ -61,7 +61,8 @@ def load_installation(environ: Mapping[str, str] | None = None) -> Settings:
     """Load the platform file of an existing installation: for commands that must not create one.
 
     Raises:
-        NoInstallation: the home folder holds neither a platform file nor a landing folder, pipelines or tables.
+        NoInstallation: the home folder holds neither a platform file nor a landing folder, pipelines or
+            tables.
         SettingsError: as `load_settings`.
     """
     settings = load_settings(environ)
@@ -83,7 +84,8 @@ def _no_installation(home: Path, environ: Mapping[str, str] | None) -> NoInstall
     meant = [name for name, near in environment.unknown(environ).items() if near == variable]
     hint = f"{meant[0]} is set: did you mean {variable}? " if meant else ""
     return NoInstallation(
-        f"there is no installation in {home}: neither a platform file nor a landing folder, pipelines or tables",
+        f"there is no installation in {home}: neither a platform file nor a landing folder, pipelines or"
+        " tables",
         fix=f"{hint}set {variable} to the folder of the installation"
         + ("" if named else " (without it, it is `.etl-assets` in the current folder)")
         + ", or make one with `etl-assets demo` or `etl-assets dev`",
@@ -110,7 +112,8 @@ def _check_first_day(file: Path, first_day: dt.date, today: dt.date) -> None:
     # In some time zones it is already tomorrow.
     if first_day > today + dt.timedelta(days=1):
         raise SettingsError(
-            f"{file}: start_date = {first_day} is wrong: it is in the future (today is {today}), so there would be no partition",
+            f"{file}: start_date = {first_day} is wrong: it is in the future (today is {today}), so there"
+            " would be no partition",
             fix="allowed: today or earlier, such as `2026-01-01`",
             field="start_date",
             value=str(first_day),

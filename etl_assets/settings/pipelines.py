@@ -18,15 +18,18 @@ class PipelineSettings(Section):
         tuple[str, ...],
         Field(
             examples=["[orders]", "[]"],
-            description="built-in pipelines that the installation runs; `[]` leaves only those that are declared",
+            description="built-in pipelines that the installation runs; `[]` leaves only those that are"
+            " declared",
         ),
     ] = NAMES
     defs_folders: Annotated[
         tuple[Path, ...] | None,
         Field(
             examples=["../src/shop/defs"],
-            description="defs folders of Dagster projects, relative to the home folder, whose components of type"
-            " `etl_assets.Pipeline` declare pipelines; by default that of the project in which the home folder lies",
+            description="defs folders of Dagster projects, relative to the home folder, whose components of"
+            " type"
+            " `etl_assets.Pipeline` declare pipelines; by default that of the project in which the home"
+            " folder lies",
         ),
     ] = None
 

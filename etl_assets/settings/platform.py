@@ -60,7 +60,8 @@ class Settings(Section):
     reference: Annotated[
         dict[str, Path | None],
         Field(
-            description="CSV files with reference data, by table; default `_reference/<table>.csv` in landing",
+            description="CSV files with reference data, by table; default `_reference/<table>.csv` in"
+            " landing",
         ),
     ] = {}  # noqa: RUF012 - pydantic gives each instance its own
     spark: SparkSettings = SparkSettings()
@@ -90,7 +91,8 @@ class Settings(Section):
         for site in sites:
             if site.is_folder and (found := _UNUSABLE_IN_ROOTS.search(site.root)):
                 raise ValueError(
-                    f"domains: the root {site.root} holds {found[0]!r}, which Spark takes for a pattern or an escape; choose"
+                    f"domains: the root {site.root} holds {found[0]!r}, which Spark takes for a pattern or"
+                    " an escape; choose"
                     " another folder, or another ETL_ASSETS_HOME"
                 )
         if not any(site.role is Role.VOTER for site in sites):
@@ -100,7 +102,8 @@ class Settings(Section):
         leaders = [site.name for site in sites if site.may_lead]
         if not leaders:
             raise ValueError(
-                "domains: no voter has a folder for its root, and none may lead on an object store, where Spark does not"
+                "domains: no voter has a folder for its root, and none may lead on an object store, where"
+                " Spark does not"
                 " write; give one voter at least a folder"
             )
         for stage in PlacementClass:
@@ -111,7 +114,8 @@ class Settings(Section):
                 )
             if not any(covers(name, leader) for name in allowed for leader in leaders):
                 raise ValueError(
-                    f"placement_policy.{stage} allows no voter that may lead; name one of {', '.join(leaders)} (object"
+                    f"placement_policy.{stage} allows no voter that may lead; name one of"
+                    f" {', '.join(leaders)} (object"
                     " stores only vote)"
                 )
         return self
@@ -144,8 +148,10 @@ class Settings(Section):
         voters, witnesses = roles.count(Role.VOTER), roles.count(Role.WITNESS)
         if voters == 1:
             return (
-                "domains: there is one voter; nothing goes on while it is down, and its loss loses data, as witnesses hold none"
-                " and learners may be behind; three voters, or two and a witness, can do without any one of them",
+                "domains: there is one voter; nothing goes on while it is down, and its loss loses data, as"
+                " witnesses hold none"
+                " and learners may be behind; three voters, or two and a witness, can do without any one of"
+                " them",
             )
         votes = voters + witnesses
         if votes % 2:
@@ -153,7 +159,8 @@ class Settings(Section):
         lost = "either of them is down" if votes == 2 else f"{votes // 2} of them are down"
         whose = f"{voters} voters and {witnesses or 'no'} {'witness' if witnesses < 2 else 'witnesses'}"
         return (
-            f"domains: {votes} votes of {whose} cannot go on while {lost}; one more voter, or a witness, would let them",
+            f"domains: {votes} votes of {whose} cannot go on while {lost}; one more voter, or a witness,"
+            " would let them",
         )
 
     @property

@@ -47,7 +47,8 @@ class WorkerSettings(Section):
         Field(
             ge=0.05,
             le=3600,
-            description="from the start of one micro-batch to that of the next, if it is done by then; also how often new"
+            description="from the start of one micro-batch to that of the next, if it is done by then; also"
+            " how often new"
             " files are looked for",
         ),
     ] = 1.0
@@ -55,7 +56,8 @@ class WorkerSettings(Section):
         int,
         Field(
             ge=1_048_576,
-            description="input of one micro-batch, compressed size: what is more goes through with the next ones",
+            description="input of one micro-batch, compressed size: what is more goes through with the next"
+            " ones",
         ),
     ] = 67_108_864
     most_small_files: Annotated[
@@ -63,7 +65,8 @@ class WorkerSettings(Section):
         Field(
             ge=2,
             le=1_000,
-            description="each micro-batch is a file; when a day of a table has more small ones of about a size, they are made one",
+            description="each micro-batch is a file; when a day of a table has more small ones of about a"
+            " size, they are made one",
         ),
     ] = 50
     derived_interval_seconds: Annotated[
@@ -71,7 +74,8 @@ class WorkerSettings(Section):
         Field(
             ge=0,
             le=3600,
-            description="from the end of bringing the tables beside the data paths (such as dead_letters) up to date to the next time",
+            description="from the end of bringing the tables beside the data paths (such as dead_letters) up"
+            " to date to the next time",
         ),
     ] = 20.0
     report_interval_seconds: Annotated[
@@ -79,7 +83,8 @@ class WorkerSettings(Section):
         Field(
             ge=1,
             le=3600,
-            description="between reports to Dagster: one row for each asset and day, and one for each check, however many"
+            description="between reports to Dagster: one row for each asset and day, and one for each check,"
+            " however many"
             " micro-batches there were",
         ),
     ] = 60.0
@@ -92,7 +97,8 @@ class UpkeepSettings(Section):
         int,
         Field(
             ge=MIN_KEPT_VERSIONS,
-            description="versions of a table that stay readable; older log entries go, in every domain. Data files stay until"
+            description="versions of a table that stay readable; older log entries go, in every domain. Data"
+            " files stay until"
             " `tables vacuum`",
         ),
     ] = 10_000

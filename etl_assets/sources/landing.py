@@ -1,10 +1,11 @@
 """Folders of source files: the closed, readable files of each day.
 
-Files are `<folder>/<YYYY-MM-DD>/<name>`, where the day is the day of arrival (UTC), or `<folder>/<name>`, where it is
-the day of the last change (UTC). A file is closed when its name neither starts with `.` or `_` nor ends in `.tmp`,
-`.part` or `.inprogress`, and when it has not changed for `settle_seconds`. Writers that rename a finished file into
-place are safe, whatever the file's size. For writers that write in place, only the settling time keeps a half-written
-file from being read. A closed file that changes is read again; what it had before is known by its records' ids.
+Files are `<folder>/<YYYY-MM-DD>/<name>`, where the day is the day of arrival (UTC), or `<folder>/<name>`,
+where it is the day of the last change (UTC). A file is closed when its name neither starts with `.` or `_`
+nor ends in `.tmp`, `.part` or `.inprogress`, and when it has not changed for `settle_seconds`. Writers that
+rename a finished file into place are safe, whatever the file's size. For writers that write in place, only
+the settling time keeps a half-written file from being read. A closed file that changes is read again; what it
+had before is known by its records' ids.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _PIECE_BYTES = 1 << 20
 class _Entry:
     """An entry of a folder, as it was listed.
 
-    `appeared_ns` is the time of its last change or of its renaming: a file may be moved in with an old time of change.
+    `appeared_ns` is the time of its last change or of its renaming: a file may be moved in with an old time
+    of change.
     """
 
     name: str
@@ -61,8 +63,8 @@ class Folders:
         format: How files are read.
         pattern: Shell pattern of the names of files to read: others are another source's. None: the folder is
             this source's alone, and files have a suffix of the format.
-        by_day: Whether it has a folder for each day; otherwise files lie in it, and a file belongs to the day on
-            which it was last changed.
+        by_day: Whether it has a folder for each day; otherwise files lie in it, and a file belongs to the day
+            on which it was last changed.
         scan: Entries by day, of a folder without days, as `scanned` found them; None: looked up at each call.
     """
 
@@ -93,8 +95,9 @@ class Folders:
     def days(self) -> Iterator[tuple[dt.date, int]]:
         """Yield each day folder with its modification time in nanoseconds.
 
-        Costs one `stat` per day, and lists no day folder. Without day folders it costs one `stat` per file, and
-        yields each day on which a file was last changed, with the time at which the last of its files appeared.
+        Costs one `stat` per day, and lists no day folder. Without day folders it costs one `stat` per file,
+        and yields each day on which a file was last changed, with the time at which the last of its files
+        appeared.
         """
         if not self.by_day:
             for day, entries in self._by_day().items():
@@ -183,7 +186,8 @@ class Folders:
                 raise SourceChanged(
                     f"the file {path} changed while it was being read: {file.size:,} bytes when planned,"
                     f" {status.st_size:,} now",
-                    fix="write files under a name that starts with `.` and rename them when they are complete;"
+                    fix="write files under a name that starts with `.` and rename them when they are"
+                    " complete;"
                     " the next run reads the file as it is then, and nothing counts twice",
                     file=str(path),
                     day=file.day,
@@ -227,7 +231,8 @@ class Folders:
                 why = error.strerror if isinstance(error, OSError) else "by a worker of Spark, see its error"
                 raise SourceUnreadable(
                     f"{path} cannot be read: {why}",
-                    fix="see whether its disk is sound (`dmesg`) and every worker has the folder under that path,"
+                    fix="see whether its disk is sound (`dmesg`) and every worker has the folder under that"
+                    " path,"
                     " or move the file out of the folder",
                     file=path,
                     day=file.day,
@@ -244,7 +249,8 @@ class Folders:
         )
 
     def _refuse_format(self, path: str) -> None:
-        """Read a file that a worker found not to be of its format, for the error: only its text comes from a worker.
+        """Read a file that a worker found not to be of its format, for the error: only its text comes from a
+        worker.
 
         Raises:
             SourceUnreadable: the file is not of its format.

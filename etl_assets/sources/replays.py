@@ -1,10 +1,10 @@
 """Replayed dead letters: rows of the table `replays`, written as files for the stages that read them.
 
 A record rejected at ingest is replayed as a file of one line, read like any landing file of its day. An event
-that a later stage rejected is in the source table already. Its file marks it as replayed and may contain a corrected
-payload, which replaces the rejected one. File names are `<dead letter id>.<attempt>.jsonl`. So a source
-position names the dead letter and the attempt, and a second reject is recognized as the next attempt of its
-dead letter.
+that a later stage rejected is in the source table already. Its file marks it as replayed and may contain a
+corrected payload, which replaces the rejected one. File names are `<dead letter id>.<attempt>.jsonl`. So a
+source position names the dead letter and the attempt, and a second reject is recognized as the next attempt
+of its dead letter.
 
 The table is the authority, and is in every domain. The files are derived from it wherever they are needed,
 always the same files with the same times. So a file that was read in one domain counts as read in another.
@@ -105,7 +105,8 @@ def event_again(
     *,
     stage: str = NORMALIZE,
 ) -> Replay:
-    """Return the replay of an event for a stage that reads its table, with a corrected payload if one is given.
+    """Return the replay of an event for a stage that reads its table, with a corrected payload if one is
+    given.
 
     Raises:
         InputError: the payload is not a JSON object with a canonical form.

@@ -56,8 +56,8 @@ class Listing:
     Attributes:
         files: Files to read.
         unsettled: Files that are still being written.
-        ignored: Entries that are never read: folders and links; and without a pattern, names that are not of the
-            format.
+        ignored: Entries that are never read: folders and links; and without a pattern, names that are not of
+            the format.
         set_aside: Entries whose name marks them as unfinished.
     """
 

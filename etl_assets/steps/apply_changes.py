@@ -1,10 +1,11 @@
 """Apply changes to a table: keep their tombstones, then return the rows of its MERGE.
 
-Tombstones are committed before the rows. A run that ends in between has deleted nothing yet; the next one reads the same
-changes, and a change is late only where it is older than a tombstone, so that a delete still deletes after its own.
+Tombstones are committed before the rows. A run that ends in between has deleted nothing yet; the next one
+reads the same changes, and a change is late only where it is older than a tombstone, so that a delete still
+deletes after its own.
 
-Belongs here: what a stage does with the tombstones of its table. Does not belong here: what is late (`delta/write/changes.py`),
-and the commit of the rows.
+Belongs here: what a stage does with the tombstones of its table. Does not belong here: what is late
+(`delta/write/changes.py`), and the commit of the rows.
 """
 
 from __future__ import annotations
@@ -44,12 +45,13 @@ class Tombstones:
     Attributes:
         context: The step's context.
         contract: Their table.
-        seen: Its version before the run read the version of its input; -1 if there was none. Another run that adds
-            tombstones afterwards is a conflict: this one may replace them only by those of no less changes.
+        seen: Its version before the run read the version of its input; -1 if there was none. Another run that
+            adds tombstones afterwards is a conflict: this one may replace them only by those of no less
+            changes.
         columns: What the columns of changes mean.
         is_whole: Whether the run reads all changes there are, so that only their tombstones are kept.
-        is_first: Whether the table has read no change yet, so that a run that ends early is followed by one that reads
-            all.
+        is_first: Whether the table has read no change yet, so that a run that ends early is followed by one
+            that reads all.
     """
 
     context: StepContext

@@ -74,9 +74,9 @@ class Changes:
         has no rows in that range, all rows read are new, however far a cursor lags and whatever a retry
         repeats.
 
-        This holds only for a source whose rows keep their offsets forever, such as a table of accepted records. Rows
-        of a table made from it get new offsets when they are recomputed, and a backup of a downstream table
-        may have them under the former (docs/decisions/0030-little-work-is-done-here.md).
+        This holds only for a source whose rows keep their offsets forever, such as a table of accepted
+        records. Rows of a table made from it get new offsets when they are recomputed, and a backup of a
+        downstream table may have them under the former (docs/decisions/0030-little-work-is-done-here.md).
 
         Returns:
             None if the table may have the rows anywhere, under other offsets. That is the case for a day that

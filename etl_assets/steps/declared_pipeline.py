@@ -1,4 +1,6 @@
-"""A declared pipeline as a value: its two stages, from the source to the table of records, and to the table."""
+"""A declared pipeline as a value: its two stages, from the source to the table of records, and to the
+table.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
     spec = tables.spec
     kept = UndoPolicy(
         refusal="its records were acknowledged, and their files would not be read again",
-        fix=f"to make the rows of {tables.table.name} again: `etl-assets reprocess --tables {tables.table.name}`",
+        fix=f"to make the rows of {tables.table.name} again: `etl-assets reprocess --tables"
+        f" {tables.table.name}`",
     )
     opened = _opened(spec.source, tables.source.name)
     return Pipeline(

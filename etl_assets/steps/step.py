@@ -194,7 +194,8 @@ def domain_watched(context: StepContext) -> Generator[None]:
             raise
         raise DomainUnavailable(
             f"the failure domain {context.domain.name} was lost on the way: {problem}",
-            fix="nothing, if another allowed domain is there: the step is repeated in it; else bring this one back",
+            fix="nothing, if another allowed domain is there: the step is repeated in it; else bring this"
+            " one back",
             domain=context.domain.name,
         ) from error
 

@@ -1,7 +1,7 @@
 """Expectations that rows of a load do not meet: counted, and what follows from it.
 
-Belongs here: the failure or the warning of a run. Does not belong here: the condition of an expectation, and rows
-that one drops (`transforms/declared_transforms.py`).
+Belongs here: the failure or the warning of a run. Does not belong here: the condition of an expectation, and
+rows that one drops (`transforms/declared_transforms.py`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def fail_if_declared(spec: PipelineSpec, figures: Figures, *, table: str) -> Non
         if found.on_violation is OnViolation.FAIL:
             raise ExpectationFailed(
                 f"{found.place}: {found} the rule {found.rule}, whose violation fails the run",
-                fix="correct the records at their source and load them, or set `on_violation` to drop or warn."
+                fix="correct the records at their source and load them, or set `on_violation` to drop or"
+                " warn."
                 " Nothing was written",
                 table=table,
                 rule=found.rule,

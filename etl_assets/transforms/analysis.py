@@ -143,5 +143,8 @@ def _fix(error: BaseException, columns: Collection[str], inputs: Collection[str]
         if meant := near(wanted, inputs):
             return meant.strip()
         names = ", ".join(f"`{name}`" for name in inputs)
-        return f"select from {names}, or from a table that `etl-assets tables list` shows, but not from the pipeline's own"
+        return (
+            f"select from {names}, or from a table that `etl-assets tables list` shows, but not from the"
+            " pipeline's own"
+        )
     return "write Spark SQL that gives a value; a transform of type sql is a single SELECT"

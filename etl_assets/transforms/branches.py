@@ -1,9 +1,10 @@
-"""The transforms of a declared pipeline from the records to the last rows, where rows branch and come together.
+"""The transforms of a declared pipeline from the records to the last rows, where rows branch and come
+together.
 
 Rows are staged where more than one transform takes them, and before each transform that sees all rows (`sql`,
-`python`): once, however many take them. What is rejected or left out until then stays behind in the staged files,
-with the marks of expectations; only the rows that go on are taken from there. So each verdict on a row is in
-the files of one stage.
+`python`): once, however many take them. What is rejected or left out until then stays behind in the staged
+files, with the marks of expectations; only the rows that go on are taken from there. So each verdict on a row
+is in the files of one stage.
 
 Belongs here: the order of transforms and stages, and what becomes of a record that has rows on several
 branches. Does not belong here: one transform (`declared_transforms.py`), and writing (`steps/load_table.py`).

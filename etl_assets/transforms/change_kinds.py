@@ -1,7 +1,7 @@
 """What a row does to a table that applies changes: it is an upsert, a delete or a truncate.
 
-Belongs here: the conditions `apply_as_deletes` and `apply_as_truncates` on the rows of a declared pipeline, and which values
-such rows need. Does not belong here: what becomes of the changes (`delta/write/changes.py`).
+Belongs here: the conditions `apply_as_deletes` and `apply_as_truncates` on the rows of a declared pipeline,
+and which values such rows need. Does not belong here: what becomes of the changes (`delta/write/changes.py`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def needs_place_only(rows: DataFrame, spec: TableSpec) -> Column:
 
 
 def with_kinds(rows: DataFrame, tables: DeclaredTables) -> DataFrame:
-    """Return the rows after the transforms with `_is_deleted` and `_is_truncate`, if their table applies changes.
+    """Return the rows after the transforms with `_is_deleted` and `_is_truncate`, if their table applies
+    changes.
 
     Raises:
         ContractError: a condition is not one on these columns. Carries `field`.

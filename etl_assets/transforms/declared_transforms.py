@@ -1,8 +1,8 @@
 """The transforms of a declared pipeline: what each makes of the rows that it takes.
 
-`filter`, `map`, `lookup` and `expectations` look at one row at a time. They leave rejected rows alone and mark
-rows instead of removing them, so that every row can be counted after one pass. `sql` and `python` see only the
-rows that go on, with the user's columns and `_offset`, and their result replaces these rows.
+`filter`, `map`, `lookup` and `expectations` look at one row at a time. They leave rejected rows alone and
+mark rows instead of removing them, so that every row can be counted after one pass. `sql` and `python` see
+only the rows that go on, with the user's columns and `_offset`, and their result replaces these rows.
 
 A value that does not fit the type that is declared for it makes its row a dead letter; it is never stored as
 null or rounded. An expression that fails by itself (a division by zero, a cast of a bad text) fails the run,
@@ -221,7 +221,8 @@ class DeclaredTransforms:
         return self._replaced(index, analyzed(place, lambda: self.spark.sql(text), known, named))
 
     def _named_in(self, text: str, inputs: Collection[str]) -> dict[str, DataFrame]:
-        """Return the tables of the catalog whose names occur in a statement, but for inputs and the pipeline's own.
+        """Return the tables of the catalog whose names occur in a statement, but for inputs and the
+        pipeline's own.
 
         A table that is made from itself would depend on how often it is made.
         """

@@ -78,7 +78,9 @@ def newest_of_each_key(rows: DataFrame, spec: TableSpec, *, ties: bool) -> DataF
 
 
 def _branches_of_changes(tables: DeclaredTables) -> list[str]:
-    """Return what rejects a change without a place in the sequence, and what lets deletes pass all other rules."""
+    """Return what rejects a change without a place in the sequence, and what lets deletes pass all other
+    rules.
+    """
     name = tables.order[0]
     missing = judgement(
         DeadLetterReason.MISSING_FIELD,
@@ -93,13 +95,14 @@ def _branches_of_changes(tables: DeclaredTables) -> list[str]:
 def _branches(tables: DeclaredTables) -> list[str]:
     spec, contract = tables.spec.table, tables.table
     columns: tuple[Column, ...] = contract.columns
-    branches = [
-        f"WHEN {identifier(name)} IS NULL"
-        f" THEN {judgement(DeadLetterReason.MISSING_FIELD, f'{name} is missing or null, and is a key of {contract.name}')}"
-        for name in spec.keys
-    ]
-    if spec.write_mode is WriteMode.APPLY_CHANGES:
-        branches = [branch.replace("IS NULL", f"IS NULL AND NOT {IS_TRUNCATE}", 1) for branch in branches]
+    applies_changes = spec.write_mode is WriteMode.APPLY_CHANGES
+    needs_keys = f" AND NOT {IS_TRUNCATE}" if applies_changes else ""
+    branches = []
+    for name in spec.keys:
+        error = f"{name} is missing or null, and is a key of {contract.name}"
+        missing = judgement(DeadLetterReason.MISSING_FIELD, error)
+        branches.append(f"WHEN {identifier(name)} IS NULL{needs_keys} THEN {missing}")
+    if applies_changes:
         branches += _branches_of_changes(tables)
     laid_out_by = None if spec.partition_by is None or spec.partition_by.by else spec.partition_by.name
     if laid_out_by is not None and contract.column(laid_out_by).type == "STRING":

@@ -6,12 +6,12 @@ query; the first problem in the order of the columns counts.
 | column | takes |
 | --- | --- |
 | STRING | a text as it is; of any other value its JSON text |
-| INT, BIGINT, DECIMAL | a JSON number, or a text that is a number: a sign and digits, blanks around them. Every digit counts: digits that the type cannot hold are a wrong type |
+| INT, BIGINT, DECIMAL | a JSON number, or a text that is one: sign and digits, blanks around them; no digit is lost |
 | DOUBLE | the same, also with an exponent; the nearest double |
 | BOOLEAN | true or false, also as text in any case |
 | DATE | `YYYY-MM-DD` |
-| TIMESTAMP | a text as in RFC 3339 to the microsecond; without a zone it is UTC; a JSON number is whole milliseconds since 1970 |
-| ARRAY, MAP, STRUCT | JSON of that shape, also as a text. Spark reads the parts, to which the rules above do not apply |
+| TIMESTAMP | a text as in RFC 3339, UTC without a zone; a JSON number of whole milliseconds since 1970 |
+| ARRAY, MAP, STRUCT | JSON of that shape, also as a text; Spark reads the parts, by its own rules |
 
 Belongs here: finding the values and judging them. Does not belong here: the conversions themselves
 (`conversions.py`) and what is done with the columns afterwards (`declared_transforms.py`).
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OFFSET, REASON, ERROR = "_offset", "_reason", "_error"
-"""Columns beside those that the user declares: the record's offset, and why the row is rejected, else null."""
+"""Columns beside those that the user declares: the record's offset, and why the row is rejected, else
+null.
+"""
 _QUOTE = string_literal('"')
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CORRUPT = "_corrupt"
@@ -270,7 +272,8 @@ def _value_sql(number: int, each: RecordColumn, text: str) -> str:
     corrupt = _CORRUPT if each.field.casefold() != _CORRUPT else f"{_CORRUPT}_value"
     in_text = _from_json(f"concat('{{\"v\":', {text}, '}}')", "v", ddl)
     return (
-        f"CASE WHEN {text} IS NULL THEN NULL WHEN {nested}.{corrupt} IS NULL THEN {nested}.{identifier(each.field)}"
+        f"CASE WHEN {text} IS NULL THEN NULL WHEN {nested}.{corrupt} IS NULL THEN"
+        f" {nested}.{identifier(each.field)}"
         f" WHEN {in_text}.{_CORRUPT} IS NULL THEN {in_text}.v END"
     )
 

@@ -54,8 +54,8 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
     """Plan to restore the content of an older version of a table, and to have everything after it recomputed.
 
     A day counts as changed if its files differ, or if the table has read further of it since, even if that
-    changed no row. A day whose input was undone since is not restored but taken out: its old rows were made from
-    rows that the input no longer has.
+    changed no row. A day whose input was undone since is not restored but taken out: its old rows were made
+    from rows that the input no longer has.
 
     Args:
         domains: Where tables are.
@@ -78,7 +78,8 @@ def plan_restore(domains: Domains, name: str, version: int) -> Undo:
     removed, restored = _without(before, wanted, changed), _without(wanted, before, changed - stale)
     if missing := missing_files(table.path, restored):
         raise FilesGone(
-            f"version {version} of {name} cannot be restored: {len(missing)} of its files are gone ({missing[0]})",
+            f"version {version} of {name} cannot be restored: {len(missing)} of its files are gone"
+            f" ({missing[0]})",
             fix="choose a newer version; files that are out of use are removed when a table is vacuumed",
             table=name,
             missing=missing,
@@ -163,7 +164,8 @@ def older(table: Table, version: int) -> Snapshot:
     except DeltaError as error:
         raise FilesGone(
             f"version {version} of {table.name} cannot be read any more: {error}",
-            fix="choose a newer version; log entries that are more versions back than `upkeep.keep_log_versions`, or with one"
+            fix="choose a newer version; log entries that are more versions back than"
+            " `upkeep.keep_log_versions`, or with one"
             " domain older than 30 days, are removed",
             table=table.name,
             missing=[],

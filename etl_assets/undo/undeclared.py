@@ -1,4 +1,5 @@
-"""What an undo of a table without contract does otherwise: the table of a user's asset, in which nothing reads cursors.
+"""What an undo of a table without contract does otherwise: the table of a user's asset, in which nothing
+reads cursors.
 
 Belongs here: which appends of runs it forgets, and which tables it refuses. Does not belong here: the plan
 (`plan.py`).
@@ -22,14 +23,16 @@ def expect_of_an_asset(table: Table, snapshot: Snapshot) -> None:
     """
     if table.contract is None and is_of_a_pipeline(snapshot):
         raise InputError(
-            f"{table.name} is not restored: a pipeline made it that is not declared any more, or whose file has problems",
+            f"{table.name} is not restored: a pipeline made it that is not declared any more, or whose file"
+            " has problems",
             fix="put its file back into the folder `pipelines`, or correct it (`etl-assets pipelines list`)",
             table=table.name,
         )
 
 
 def appends_after_restore(table: Table, now: Snapshot, then: Snapshot) -> dict[str, int]:
-    """Return the transaction ids of appends to set, so that the table knows those whose rows it has, and no others.
+    """Return the transaction ids of appends to set, so that the table knows those whose rows it has, and no
+    others.
 
     A run whose rows are taken out adds them when it is executed again; a run whose rows come back does not.
 
@@ -47,7 +50,8 @@ def _appends(table: Table, snapshot: Snapshot) -> Mapping[str, int]:
     found = read_transactions(table.path, snapshot.version)
     if found is None:
         raise FilesGone(
-            f"the log of {table.name} does not say which runs had appended rows at version {snapshot.version}",
+            f"the log of {table.name} does not say which runs had appended rows at version"
+            f" {snapshot.version}",
             fix="choose a newer version",
             table=table.name,
             missing=[],

@@ -2,7 +2,8 @@
 
 Each of three threads has one task, so that none waits for another:
 
-- the main thread takes the records of each source along the path of its pipeline, one micro-batch after another;
+- the main thread takes the records of each source along the path of its pipeline, one micro-batch after
+  another;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
 - "reports" reports to Dagster.
 
@@ -311,7 +312,10 @@ class Worker:
         for (asset, check), found in broken.items():
             logger.error("%s: %s", asset, found)
             if self._broken[asset, check] == 2:
-                fix = "run the days it names; if it still fails, stop writing and see the runbook, `A check failed`"
+                fix = (
+                    "run the days it names; if it still fails, stop writing and see the runbook, `A check"
+                    " failed`"
+                )
                 self._alert({"partition": "", "step": asset, "error": f"{found}\n  fix: {fix}"})
 
     def _alert(self, alert: Mapping[str, str]) -> None:

@@ -1,7 +1,8 @@
-"""What must hold whatever befell a world, once it has settled. Each says what is wrong, in sentences; none when all is well.
+"""What must hold whatever befell a world, once it has settled. Each says what is wrong, in sentences; none
+when all is well.
 
-Replicas are compared byte by byte through their domains' stores, wherever those are; what a voter's register says of its own
-replica is believed only as far as which folder it is.
+Replicas are compared byte by byte through their domains' stores, wherever those are; what a voter's register
+says of its own replica is believed only as far as which folder it is.
 """
 
 from __future__ import annotations
@@ -86,11 +87,14 @@ def missing_domains(world: World, found: Mapping[str, list[Copy]]) -> Iterator[s
 
 
 def differences(one: Copy, other: Copy) -> Iterator[str]:
-    """Where two domains hold different bytes: the first version of the log that differs, else each such data file."""
+    """Where two domains hold different bytes: the first version of the log that differs, else each such
+    data file.
+    """
     for version, (entry, its) in enumerate(zip(one.entries, other.entries, strict=True)):
         if entry != its:
             yield (
-                f"{one.table}: version {version} of {len(one.entries)} is {_told(entry)} in {one.domain} ({one.folder}),"
+                f"{one.table}: version {version} of {len(one.entries)} is {_told(entry)} in {one.domain}"
+                f" ({one.folder}),"
                 f" {_told(its)} in {other.domain} ({other.folder}){_first_difference(entry, its)}"
             )
             return
@@ -98,7 +102,8 @@ def differences(one: Copy, other: Copy) -> Iterator[str]:
         content, its = one.content(file.path), other.content(file.path)
         if content is None or content != its:
             yield (
-                f"{one.table}: {file.path} ({file.size} bytes) is {_told(content)} in {one.domain} ({one.folder}),"
+                f"{one.table}: {file.path} ({file.size} bytes) is {_told(content)} in {one.domain}"
+                f" ({one.folder}),"
                 f" {_told(its)} in {other.domain} ({other.folder})"
             )
 
@@ -110,13 +115,16 @@ def lost_commits(world: World, logs: Mapping[str, Copy]) -> Iterator[str]:
         entry = entries[note["version"]] if note["version"] < len(entries) else None
         if entry is None or hashlib.sha256(entry).hexdigest() != note["entry"]:
             yield (
-                f"{note['table']}: version {note['version']}, reported in {note['domain']} as {note['entry'][:12]}, is now"
+                f"{note['table']}: version {note['version']}, reported in {note['domain']} as"
+                f" {note['entry'][:12]}, is now"
                 f" {_told(entry)} of {len(entries)} versions"
             )
 
 
 def wrong_rows(world: World) -> Iterator[str]:
-    """Every event that came is in each table once, offsets have no holes, and the declared pipeline is as its reference."""
+    """Every event that came is in each table once, offsets have no holes, and the declared pipeline is as
+    its reference.
+    """
     for table in ORDERS:
         rows = rows_of(world, table)
         ids = sorted(row["event_id"] for row in rows)

@@ -1,6 +1,8 @@
-"""The declared pipeline of a world: its files, what its tables must hold, and the steps that a run takes for it.
+"""The declared pipeline of a world: its files, what its tables must hold, and the steps that a run takes for
+it.
 
-Belongs here: what differs from the orders pipeline. Does not belong here: the rules themselves (`declared/reference.py`).
+Belongs here: what differs from the orders pipeline. Does not belong here: the rules themselves
+(`declared/reference.py`).
 """
 
 from __future__ import annotations

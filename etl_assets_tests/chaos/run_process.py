@@ -1,7 +1,8 @@
-"""A run of the data path in a process of its own, placed as Dagster's runs are, and a note of each acknowledged commit.
+"""A run of the data path in a process of its own, placed as Dagster's runs are, and a note of each
+acknowledged commit.
 
-The Spark engine is that of the test, and processes begin with everything imported: both of their own would cost more than
-everything else.
+The Spark engine is that of the test, and processes begin with everything imported: both of their own would
+cost more than everything else.
 """
 
 from __future__ import annotations

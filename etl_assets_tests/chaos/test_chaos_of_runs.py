@@ -1,7 +1,9 @@
-"""Events flow through Spark while runs are killed and paused and domains are lost, cut off, full, emptied and damaged.
+"""Events flow through Spark while runs are killed and paused and domains are lost, cut off, full, emptied and
+damaged.
 
-`CHAOS_ROUNDS` and `CHAOS_SEED` say how long and from where; a failure names its seed. `make chaos` runs a hundred rounds,
-each time from elsewhere; without the variable it is always the same place. The rounds are shared out to worlds of at most
+`CHAOS_ROUNDS` and `CHAOS_SEED` say how long and from where; a failure names its seed. `make chaos` runs a
+hundred rounds, each time from elsewhere; without the variable it is always the same place. The rounds are
+shared out to worlds of at most
 25: three domains on disks, and two on disks with one on an object store behind a bad network.
 """
 
@@ -31,7 +33,9 @@ WORLDS = 2 * -(-ROUNDS // (2 * MAX_ROUNDS))
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300 + ROUNDS * 300)]
 
 OWN = ("offset", "raw_offset", "normalized_offset", "batch_id", "committed_at", "ingested_at")
-"""Columns that say when, where and in which order work was done: they differ from a platform without troubles."""
+"""Columns that say when, where and in which order work was done: they differ from a platform without
+troubles.
+"""
 
 
 @pytest.fixture
@@ -85,6 +89,7 @@ def test_whatever_happens_the_tables_are_those_of_a_platform_to_which_nothing_ha
     for table in ORDERS:
         assert comparable(rows_of(world, table)) == comparable(calm.rows(table))
     tell(
-        f"seed {SEED}, {rounds} rounds with {', '.join(world.names)}: {dict(world.befell)}; {len(world.landed)} events,"
+        f"seed {SEED}, {rounds} rounds with {', '.join(world.names)}: {dict(world.befell)};"
+        f" {len(world.landed)} events,"
         f" {len(world.acknowledged())} commits acknowledged, none lost, none doubled"
     )

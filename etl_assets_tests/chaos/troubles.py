@@ -1,4 +1,5 @@
-"""What befalls the platform in a round: something happens to its runs, a root fails for a while, a root loses something.
+"""What befalls the platform in a round: something happens to its runs, a root fails for a while, a root loses
+something.
 
 Each of the three is dealt from a shuffled deck of its own, so that every kind comes before one comes twice.
 """
@@ -65,7 +66,8 @@ class Troubles:
         self._backed_up: Disk | None = None
 
     def round(self) -> str | None:
-        """Something happens to runs; at some moment of it a root fails, and comes back; and a root loses something.
+        """Something happens to runs; at some moment of it a root fails, and comes back; and a root loses
+        something.
 
         Returns:
             The domain that lost all it had, if one did.
@@ -113,12 +115,15 @@ class Troubles:
             return ""
         damaged = DAMAGES[loss](losing, dice)
         if loss == DATA_FLIPPED:
-            # A reader would take it as it is: nothing in a Delta log tells a file's bytes. An operator compares.
+            # A reader would take it as it is: nothing in a Delta log tells a file's bytes. An operator
+            # compares.
             world.compare_bytes()
         return f": {damaged}"
 
     def _losing(self, loss: str, failing: Root) -> Root:
-        """The root that loses something. A disk that fails meanwhile cannot be reached for that; a bucket's server can."""
+        """The root that loses something. A disk that fails meanwhile cannot be reached for that; a
+        bucket's server can.
+        """
         bucket = self._world.bucket
         if loss == SERVER_KILLED and bucket is not None:
             return bucket
@@ -157,7 +162,8 @@ def deck_of_faults(world: World) -> Iterator[str]:
 def deck_of_losses(world: World) -> Iterator[str]:
     """With one quiet card: what was lost is built again, and that must not be needed to go on.
 
-    What is cut or edited comes first; long stays see rot and backups, of which there is one from the second round on.
+    What is cut or edited comes first; long stays see rot and backups, of which there is one from the second
+    round on.
     """
     everything = [*DAMAGES, EMPTIED, "nothing" if world.bucket is None else SERVER_KILLED, OLD_BACKUP]
     yield from dealt([loss for loss in everything if loss not in LATER], world.dice, times=1)
@@ -165,7 +171,9 @@ def deck_of_losses(world: World) -> Iterator[str]:
 
 
 def any_moment(world: World, dice: random.Random) -> float:
-    """A moment of a run, in seconds: one that has something to do takes about twice as long as one that has not."""
+    """A moment of a run, in seconds: one that has something to do takes about twice as long as one that
+    has not.
+    """
     return dice.uniform(0.1, 1.5) * world.run_seconds
 
 
@@ -188,7 +196,9 @@ def killed_at_any_moment(world: World, dice: random.Random) -> None:
 
 
 def leader_paused(world: World, dice: random.Random) -> None:
-    """A run sleeps at any moment of its work, another one does it elsewhere, the first wakes up and goes on."""
+    """A run sleeps at any moment of its work, another one does it elsewhere, the first wakes up and goes
+    on.
+    """
     paused = world.start()
     time.sleep(any_moment(world, dice))
     paused.pause()

@@ -52,7 +52,9 @@ class World:
     parts: Parts = field(init=False)
     """The declared pipeline beside orders."""
     run_seconds: float = 0.0
-    """How long the last run took that nothing befell: one that found little to do, on the machine as it is."""
+    """How long the last run took that nothing befell: one that found little to do, on the machine as it
+    is.
+    """
 
     def __post_init__(self) -> None:
         self.parts = Parts(home=self.home, dice=random.Random(self.dice.random()))
@@ -146,8 +148,8 @@ class World:
     # How it comes back
 
     def settle(self, *, emptied: str | None = None) -> None:
-        """What the sensor and an operator do: look at domains with fresh eyes, keep replicas, rebuild broken ones; then a
-        run that nothing befalls.
+        """What the sensor and an operator do: look at domains with fresh eyes, keep replicas, rebuild broken
+        ones; then a run that nothing befalls.
 
         Args:
             emptied: The domain that lost all it had; its root is taken for a new one.

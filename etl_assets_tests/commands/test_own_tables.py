@@ -1,4 +1,6 @@
-"""Tables of a user's own assets by the commands of a new installation, each in a fresh process, with one domain and with three."""
+"""Tables of a user's own assets by the commands of a new installation, each in a fresh process, with one
+domain and with three.
+"""
 
 from __future__ import annotations
 

@@ -103,7 +103,9 @@ class DagsterProject:
         }
 
     def shell(self, *command: str, exit_code: int = 0, more: Mapping[str, str] | None = None) -> str:
-        """Run a command in the project's root, and return what it prints; of `dg` also what it says of errors."""
+        """Run a command in the project's root, and return what it prints; of `dg` also what it says of
+        errors.
+        """
         done = subprocess.run(
             command,
             cwd=self.root,

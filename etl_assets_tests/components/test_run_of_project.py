@@ -1,4 +1,6 @@
-"""A run of a project's pipelines, by the command that a user types, and what other commands then know of it."""
+"""A run of a project's pipelines, by the command that a user types, and what other commands then know of
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Users' assets that apply changes: the newest change of a key stands, also if it is a delete, in whatever order runs bring them."""
+"""Users' assets that apply changes: the newest change of a key stands, also if it is a delete, in whatever
+order runs bring them.
+"""
 
 from __future__ import annotations
 

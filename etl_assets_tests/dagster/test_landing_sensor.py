@@ -1,4 +1,6 @@
-"""The landing sensor: asks once for what is unread, again for what was lost, and says why when it does not ask."""
+"""The landing sensor: asks once for what is unread, again for what was lost, and says why when it does not
+ask.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An installation that leaves the orders pipeline out has nothing of it, and everything of its own pipelines."""
+"""An installation that leaves the orders pipeline out has nothing of it, and everything of its own
+pipelines.
+"""
 
 from __future__ import annotations
 

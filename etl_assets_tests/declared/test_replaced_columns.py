@@ -1,4 +1,6 @@
-"""A reprocess that gives a declared table other columns, and fails afterwards: what it says, and what repairs the table."""
+"""A reprocess that gives a declared table other columns, and fails afterwards: what it says, and what
+repairs the table.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the kill tests of declared pipelines start in processes of their own: steps that end at a failpoint."""
+"""What the kill tests of declared pipelines start in processes of their own: steps that end at a
+failpoint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The ingest of a declared pipeline's files killed at each failpoint, and run again: every record has one outcome."""
+"""The ingest of a declared pipeline's files killed at each failpoint, and run again: every record has one
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ PEOPLE = {
 }
 FILES = (
     [{"id": "a", "age": 1}, {"id": "b", "age": 2}, {"age": 3}],
-    [{"id": "c", "age": 4}, {"id": "a", "age": 1}, {"id": "b", "age": 9}, {"id": None}, {"id": "d", "age": 5}],
+    [{"id": "c", "age": 4}, {"id": "a", "age": 1}, {"id": "b", "age": 9}, {"id": None}, {"id": "d",
+        "age": 5}],
 )  # fmt: skip
 """Two batches. The second one has two new records, a duplicate, a conflict and one without an id."""
 

@@ -1,4 +1,6 @@
-"""A load of a declared pipeline killed at each failpoint, and run again: the tables of a load that nobody killed."""
+"""A load of a declared pipeline killed at each failpoint, and run again: the tables of a load that nobody
+killed.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ FAILPOINTS = [
     f"{Failpoint.TABLE_AFTER_SYNC}@people",
 ]
 RECORDS = (
-    [{"id": "a", "age": 1, "updated_at": "2026-01-05T10:00:00Z"}, {"id": "b", "age": "much"}, {"id": "c", "age": 3}],
+    [{"id": "a", "age": 1, "updated_at": "2026-01-05T10:00:00Z"}, {"id": "b", "age": "much"}, {"id": "c",
+        "age": 3}],
     [{"id": "a", "age": 4, "updated_at": "2026-01-05T11:00:00Z"}, {"id": None}, {"id": "d", "age": 5}],
 )  # fmt: skip
 """Two batches. The second one updates a row, inserts one and has a reject."""
@@ -52,9 +55,12 @@ CHANGE_FAILPOINTS = [
 ]
 CHANGES_OF = (
     [upsert("a", 1), upsert("b", 1), upsert("c", 5), delete("d", 3), upsert("e", 9)],
-    [delete("a", 4), upsert("b", 3, 2), upsert("c", 4), upsert("d", 2), delete("e", 8), truncate(2), delete("b", 2), delete("c", 6)],
+    [delete("a", 4), upsert("b", 3, 2), upsert("c", 4), upsert("d", 2), delete("e", 8), truncate(2),
+        delete("b", 2), delete("c", 6)],
 )  # fmt: skip
-"""Two batches of changes. Of the second one each has an effect, or would have one if a tombstone were missing."""
+"""Two batches of changes. Of the second one each has an effect, or would have one if a tombstone were
+missing.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +136,9 @@ COLUMN_FAILPOINTS = [
 
 @pytest.fixture(scope="module", params=["replaced", "added"])
 def with_former_columns(request, engine, tmp_path_factory: pytest.TempPathFactory) -> Declared:
-    """A pipeline whose table has the columns of an earlier declaration: one without rows, one with a row and a column less."""
+    """A pipeline whose table has the columns of an earlier declaration: one without rows, one with a row
+    and a column less.
+    """
     session = engine.spark_session.newSession()
     root = tmp_path_factory.mktemp(request.param) / "data"
     if request.param == "replaced":

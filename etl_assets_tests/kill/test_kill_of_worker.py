@@ -1,4 +1,6 @@
-"""A worker killed by SIGKILL: the sensor takes over, another worker finishes, and the tables are those of a run."""
+"""A worker killed by SIGKILL: the sensor takes over, another worker finishes, and the tables are those of
+a run.
+"""
 
 from __future__ import annotations
 

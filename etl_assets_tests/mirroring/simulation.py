@@ -697,7 +697,8 @@ class Oracle:
         files = store.files
         pointer = files.get(key)
         if pointer is None or record is None:
-            # The operation comes late, or into a root that was emptied meanwhile, whose folders are not used again.
+            # The operation comes late, or into a root that was emptied meanwhile, whose folders are not used
+            # again.
             return
         folder = ReplicaStore(store, table=TABLE, domain=domain).folder(record.published.folder)
         if not key.startswith(f"{folder}/"):

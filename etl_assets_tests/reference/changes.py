@@ -1,4 +1,6 @@
-"""What a table must hold that applies changes, in plain Python: the newest change of each key, over all of them."""
+"""What a table must hold that applies changes, in plain Python: the newest change of each key, over all of
+them.
+"""
 
 from __future__ import annotations
 

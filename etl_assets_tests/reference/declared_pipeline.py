@@ -1,4 +1,6 @@
-"""A declared pipeline for tests: records committed as its ingest commits them, and the step that makes its table."""
+"""A declared pipeline for tests: records committed as its ingest commits them, and the step that makes its
+table.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ def append(
     run: str | None = None,
     partition_by: list[str] | None = None,
 ) -> int:
-    """Append rows in one commit, and have it acknowledged if the table is mirrored; return the table's version."""
+    """Append rows in one commit, and have it acknowledged if the table is mirrored; return the table's
+    version.
+    """
     mirrored = table.replication
     folder, lead = table.path, None
     if mirrored is not None:

@@ -1,4 +1,6 @@
-"""A declared table that applies changes: the newest change of a key stands, whatever the order of arrival, also if it is a delete."""
+"""A declared table that applies changes: the newest change of a key stands, whatever the order of arrival,
+also if it is a delete.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,8 @@ def test_deletes_need_their_keys_and_their_place_only(people):
     load(
         pipeline,
         delete("a", 2), {"id": "b", "changed_at": 2, "op": "D", "age": "none"}, {**delete("c", 2), "age": -1},
-        upsert("x", 2, None), upsert("y", 2, 3), upsert("z", None, 20), delete("z", None), delete(None, 2), upsert(None, 2, 20),
+        upsert("x", 2, None), upsert("y", 2, 3), upsert("z", None, 20), delete("z", None), delete(None, 2),
+        upsert(None, 2, 20),
         {**upsert("z", 2), "op": "X"}, truncate(None),
     )  # fmt: skip
     assert ages(pipeline) == {}

@@ -1,4 +1,6 @@
-"""Branches, unions and joins of a declared pipeline beside plain Python: every row, every count, every dead letter."""
+"""Branches, unions and joins of a declared pipeline beside plain Python: every row, every count, every
+dead letter.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def a_person(dice: random.Random, number: int) -> dict[str, Any]:
 BRANCHES = [
     {"name": "small", "type": "filter", "where": "age < 60"},
     {"name": "german", "inputs": ["small"], "type": "filter", "where": "country = 'de'"},
-    {"name": "marked", "type": "map", "columns": {"mark": {"expression": "upper(country)", "type": "string"}}},
+    {"name": "marked", "type": "map", "columns": {"mark": {"expression": "upper(country)",
+    "type": "string"}}},
     {"name": "young", "inputs": ["small"], "type": "expectations", "rules": [
         {"name": "is_young", "condition": "age < 40", "on_violation": "drop"},
         {"name": "is_placed", "condition": "country is not null"},
@@ -54,7 +57,9 @@ BRANCHES = [
     ]},
     {"type": "map", "columns": {"id": {"expression": "concat(id, coalesce(mark, ''))", "type": "string"}}},
 ]  # fmt: skip
-"""Two branches of the people below 60, one of which marks the Germans and the other one drops those from 40."""
+"""Two branches of the people below 60, one of which marks the Germans and the other one drops those from
+40.
+"""
 
 
 def in_plain_python(records: list[dict[str, Any]]) -> tuple[dict[str, Any], set[int], int, Counter[str]]:
@@ -183,8 +188,10 @@ def test_a_record_on_two_branches_is_counted_once_whatever_becomes_of_its_rows(p
     )
     pipeline.accept(
         [
-            person("rejected twice", 70), person("rejected once", 55), person("out", 5, "out"), person("half", 5, "half"),
-            person("half rejected", 55, "half"), person("late", 5, "late"), person("kept", 5), person("rejected late", 31),
+            person("rejected twice", 70), person("rejected once", 55), person("out", 5, "out"), person("half",
+            5, "half"),
+            person("half rejected", 55, "half"), person("late", 5, "late"), person("kept", 5),
+            person("rejected late", 31),
         ]
     )  # fmt: skip
     report = figures(pipeline.load())

@@ -1,4 +1,6 @@
-"""Each transform does to rows what its declaration says, and what Spark does not accept is named with the transform."""
+"""Each transform does to rows what its declaration says, and what Spark does not accept is named with the
+transform.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def transforms_of(spark: Any, *transforms: Any) -> DeclaredTransforms:
 
 
 def applied(spark: Any, transform: dict[str, Any], *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
-    """Apply one transform to rows of id, age, country, and the reason, error and whether they are left out."""
+    """Apply one transform to rows of id, age, country, and the reason, error and whether they are left
+    out.
+    """
     transforms = transforms_of(spark, transform)
     schema = no_rows(spark, transforms.tables.columns_before(0)).schema
     given = [
@@ -138,21 +142,35 @@ def test_python_gets_a_frame_or_record_batches(spark):
         ({"type": "filter", "where": "sum(age) > 3"}, ContractError, "(?i)aggregat|group", "Spark SQL"),
         ({"type": "map", "columns": {"age": {"expression": "id", "type": "int"}}}, SchemaMismatch,
          "age is string, and INT is declared", "write CAST"),
-        ({"type": "map", "columns": {"age": {"expression": "*", "type": "int"}}}, ContractError, "gives", "one value"),
-        ({"type": "sql", "select": "select id from input"}, SchemaMismatch, "no column _offset", "select `_offset` too"),
-        ({"type": "sql", "select": "select *, 1 as more from input"}, SchemaMismatch, "undeclared column more", "declare"),
-        ({"type": "sql", "select": "select _offset, id, age, country from input"}, SchemaMismatch, "no column updated_at", "add"),
-        ({"type": "sql", "select": "select *, id from input"}, SchemaMismatch, "more than one column id", "each of them once"),
-        ({"type": "sql", "select": "select * except (age), 'x' as age from input"}, SchemaMismatch, "age is string", "CAST"),
-        ({"type": "sql", "select": "select * from people"}, ContractError, "people", "not from the pipeline's own"),
+        ({"type": "map", "columns": {"age": {"expression": "*", "type": "int"}}}, ContractError, "gives",
+        "one value"),
+        ({"type": "sql", "select": "select id from input"}, SchemaMismatch, "no column _offset",
+        "select `_offset` too"),
+        ({"type": "sql", "select": "select *, 1 as more from"
+                                   " input"}, SchemaMismatch, "undeclared column more", "declare"),
+        ({"type": "sql", "select": "select _offset, id, age, country from"
+                                   " input"}, SchemaMismatch, "no column updated_at", "add"),
+        ({"type": "sql", "select": "select *, id from input"}, SchemaMismatch, "more than one column"
+                                                                               " id", "each of them once"),
+        ({"type": "sql", "select": "select * except (age), 'x' as age from"
+                                   " input"}, SchemaMismatch, "age is string", "CAST"),
+        ({"type": "sql", "select": "select * from people"}, ContractError, "people", "not from the"
+                                                                                     " pipeline's own"),
         ({"type": "sql", "select": "drop table people"}, ContractError, "Syntax error", "single SELECT"),
-        ({"type": "sql", "select": "insert into countries select 'a', 'b'"}, ContractError, "Syntax error", "single SELECT"),
-        ({"type": "sql", "select": "set spark.sql.ansi.enabled = false"}, ContractError, "Syntax error", "single SELECT"),
-        ({"type": "python", "function": f"{FUNCTIONS}:forget_offset"}, SchemaMismatch, "no column _offset", "_offset"),
-        ({"type": "python", "function": f"{FUNCTIONS}:to_list"}, ContractError, "returned a list", "DataFrame"),
-        ({"type": "python", "function": f"{FUNCTIONS}:missing"}, ContractError, "no function missing", "module:function"),
-        ({"type": "python", "function": f"{FUNCTIONS}:NOT_A_FUNCTION"}, ContractError, "something else", "module:function"),
-        ({"type": "python", "function": "no_such_module:clean"}, ContractError, "cannot be imported", "install"),
+        ({"type": "sql", "select": "insert into countries select 'a',"
+                                   " 'b'"}, ContractError, "Syntax error", "single SELECT"),
+        ({"type": "sql", "select": "set spark.sql.ansi.enabled ="
+                                   " false"}, ContractError, "Syntax error", "single SELECT"),
+        ({"type": "python", "function": f"{FUNCTIONS}:forget_offset"}, SchemaMismatch, "no column _offset",
+        "_offset"),
+        ({"type": "python", "function": f"{FUNCTIONS}:to_list"}, ContractError, "returned a list",
+        "DataFrame"),
+        ({"type": "python", "function": f"{FUNCTIONS}:missing"}, ContractError, "no function missing",
+        "module:function"),
+        ({"type": "python", "function": f"{FUNCTIONS}:NOT_A_FUNCTION"}, ContractError, "something else",
+        "module:function"),
+        ({"type": "python", "function": "no_such_module:clean"}, ContractError, "cannot be imported",
+        "install"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named_with_the_transform_and_a_fix(spark, transform, error, said, fix):

@@ -1,4 +1,6 @@
-"""The table of a declared pipeline: one row per key by the declared order, however often its records are read."""
+"""The table of a declared pipeline: one row per key by the declared order, however often its records are
+read.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def figures(report) -> dict[str, int]:
 
 def test_the_newest_row_of_each_key_stands_and_bad_records_are_dead_letters(people):
     people.accept([
-        person("a", 1), person("b", 2), person("a", 3, "2026-01-05T11:00:00Z"), person("a", 4, "2026-01-05T09:00:00Z"),
+        person("a", 1), person("b", 2), person("a", 3, "2026-01-05T11:00:00Z"), person("a", 4,
+        "2026-01-05T09:00:00Z"),
         person("c", "much"), person(None), person("d", -1), person("b", 5), person("e", at=None),
     ])  # fmt: skip
     report = people.load()
@@ -67,7 +70,8 @@ def test_the_newest_row_of_each_key_stands_and_bad_records_are_dead_letters(peop
     assert (_without_batch(people.rows()), people.dead_letters()) == before
 
     # Late rows change nothing, newer ones do; of equal ones the later record stands.
-    people.accept([person("a", 9, "2026-01-05T10:59:00Z"), person("b", 8), person("e", 7, "2026-01-01T00:00:00Z"),
+    people.accept([person("a", 9, "2026-01-05T10:59:00Z"), person("b", 8), person("e", 7,
+        "2026-01-01T00:00:00Z"),
                    person("f", 6)])  # fmt: skip
     assert figures(people.load()) == {"read": 4, "inserted": 1, "updated": 2, "ignored": 1}
     assert ages(people) == {"a": 3, "b": 8, "e": 7, "f": 6}
@@ -140,7 +144,8 @@ def test_transforms_filter_compute_look_up_and_count(people):
             transforms=[
                 {"type": "filter", "where": "id <> 'test'"},
                 {"type": "map", "columns": {"age_next": {"expression": "age + 1", "type": "bigint"}}},
-                {"type": "lookup", "table": "countries", "on": {"country": "code"}, "columns": {"region": "region"}},
+                {"type": "lookup", "table": "countries", "on": {"country": "code"},
+                "columns": {"region": "region"}},
                 {
                     "type": "expectations",
                     "rules": [
@@ -149,7 +154,8 @@ def test_transforms_filter_compute_look_up_and_count(people):
                     ],
                 },
                 {"type": "sql", "select": "select *, upper(id) as name from input where age <> 7",
-                 "columns": {"id": "string", "age": "int", "age_next": "bigint", "region": "string", "country": "string",
+                 "columns": {"id": "string", "age": "int", "age_next": "bigint", "region": "string",
+                 "country": "string",
                              "updated_at": "timestamp", "name": "string"}},
             ]
         ),

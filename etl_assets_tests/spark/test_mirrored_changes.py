@@ -1,4 +1,6 @@
-"""A table that applies changes in three failure domains: its rows and tombstones are the same in each, whichever domain the changes came in."""
+"""A table that applies changes in three failure domains: its rows and tombstones are the same in each,
+whichever domain the changes came in.
+"""
 
 from __future__ import annotations
 

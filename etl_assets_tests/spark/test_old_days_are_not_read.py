@@ -1,9 +1,9 @@
 """A worker's steps behind a backlog of 31 days: a new batch opens no data file of an earlier day.
 
-The first batch after the backlog does, once: it makes the index of ids that all later ones look records up in. A table with keys
-has no days: an upsert searches all of its files that may have one of the keys, and with random ids all may.
-`BACKLOG_COMMITS` says how many batches there are. What they read is counted by the kernel, for the driver, its JVM and its
-Python workers alike.
+The first batch after the backlog does, once: it makes the index of ids that all later ones look records up
+in. A table with keys has no days: an upsert searches all of its files that may have one of the keys, and with
+random ids all may. `BACKLOG_COMMITS` says how many batches there are. What they read is counted by the
+kernel, for the driver, its JVM and its Python workers alike.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Worker:
         )
 
     def land(self, day: dt.date, records: int) -> None:
-        """A file for each pipeline, with random ids: one that is new may be anywhere in the order of those before."""
+        """A file for each pipeline, with random ids: one that is new may be anywhere in the order of those
+        before.
+        """
         ids = [str(uuid.UUID(int=self._dice.getrandbits(128))) for _ in range(records)]
         events = [event(event_id=each, aggregate_id=each, day=day) for each in ids]
         visits = [{"id": each, "page": "p", "seconds": 1} for each in ids]
@@ -102,7 +104,8 @@ def test_a_batch_behind_a_backlog_opens_no_data_file_of_an_earlier_day(engine, t
         assert len(worker.home.rows(table)) == len(BACKLOG) * RECORDS + (1 + COMMITS) * BATCH
     kib = [read["visits bytes"] // 1024 for read in figures]
     tell(
-        f"{COMMITS} batches behind {len(BACKLOG)} days: no file of an old day opened; of visits, KiB by batch: {kib}"
+        f"{COMMITS} batches behind {len(BACKLOG)} days: no file of an old day opened; of visits, KiB by"
+        f" batch: {kib}"
     )
 
 

@@ -1,4 +1,6 @@
-"""Tables that are laid out by the hour, day or month of a time have one row per key, also where its time changes."""
+"""Tables that are laid out by the hour, day or month of a time have one row per key, also where its time
+changes.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def test_a_row_moves_with_its_time_and_is_never_there_twice(spark, tmp_path):
     hours = laid_out(people, "hour")
     hours.accept(
         [
-            person("a", "2026-01-31T05:00:00Z"), person("b", "2026-01-31T05:59:59.999999Z"), person("c", None),
+            person("a", "2026-01-31T05:00:00Z"), person("b", "2026-01-31T05:59:59.999999Z"), person("c",
+            None),
             person("d", "2026-01-31T06:30:00+01:30"), person("e", "2026-02-01T00:00:00Z"),
         ]
     )  # fmt: skip

@@ -1,4 +1,6 @@
-"""A bad transform got through: its tables are taken back, made again, and are those of a platform that never had it."""
+"""A bad transform got through: its tables are taken back, made again, and are those of a platform that
+never had it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ BAD = {
         fields=(PayloadField(name="note", column=PayloadColumn.CURRENCY, required=True),),
     ),
 }
-# Where a row stands in the order of normalization moves on with every time it is made, and by it which event is last.
+# Where a row stands in the order of normalization moves on with every time it is made, and by it which event
+# is last.
 OFFSETS = {
     "normalized_orders": {"offset"},
     "warehouse_rows": {"normalized_offset"},

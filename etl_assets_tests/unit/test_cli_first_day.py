@@ -1,4 +1,6 @@
-"""The first partition after a demo: the first day with data of a new installation, never later than what an older one has."""
+"""The first partition after a demo: the first day with data of a new installation, never later than what
+an older one has.
+"""
 
 from __future__ import annotations
 

@@ -68,7 +68,8 @@ def test_people_see_whole_names_and_versions_over_days_on_a_narrow_screen(domain
 
 def test_the_quick_commands_import_neither_dagster_nor_spark_nor_pandas():
     code = (
-        "import sys, etl_assets.cli.tables, etl_assets.cli.trace, etl_assets.cli.dead_letters, etl_assets.cli.doctor\n"
+        "import sys, etl_assets.cli.tables, etl_assets.cli.trace, etl_assets.cli.dead_letters,"
+        " etl_assets.cli.doctor\n"
         "import etl_assets.orders.event_history, etl_assets.observability.table_states\n"
         "import etl_assets.cli.sql, etl_assets.cli.result_formats, etl_assets.query.sql\n"
         "import etl_assets.observability.submit_replays, etl_assets.observability.diagnosis\n"

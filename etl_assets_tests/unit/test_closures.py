@@ -1,7 +1,8 @@
-"""A nested function finds what it reads in place: no local of the enclosing function that is assigned only later.
+"""A nested function finds what it reads in place: no local of the enclosing function that is assigned only
+later.
 
-Such a function works by the order of statements that a reader cannot see, and fails with a NameError when it is
-called earlier. Loop variables that a function outlives are ruff's to find (B023).
+Such a function works by the order of statements that a reader cannot see, and fails with a NameError when it
+is called earlier. Loop variables that a function outlives are ruff's to find (B023).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What knows orders is in `etl_assets/orders/`: no module outside does but the one that names the built-in pipelines."""
+"""What knows orders is in `etl_assets/orders/`: no module outside does but the one that names the built-in
+pipelines.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A table may be laid out by the hour, day or month of a time; what cannot be one is a problem with its line."""
+"""A table may be laid out by the hour, day or month of a time; what cannot be one is a problem with its
+line.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,16 @@ def test_show_has_the_short_form_where_it_says_everything():
     ("partition_by", "field", "said", "fix"),
     [
         ("contry", "table.partition_by", "no column `contry`", "did you mean `country`?"),
-        ("{column: orderd_at, by: hour}", "table.partition_by.column", "no column `orderd_at`", "did you mean `ordered_at`?"),
-        ("{column: ordered_at, by: hours}", "table.partition_by.by", "`hours` is not known", "did you mean `hour`?"),
+        ("{column: orderd_at, by: hour}", "table.partition_by.column", "no column `orderd_at`",
+        "did you mean `ordered_at`?"),
+        ("{column: ordered_at, by: hours}", "table.partition_by.by", "`hours` is not"
+                                                                     " known", "did you mean `hour`?"),
         ("{by: hour}", "table.partition_by.column", "`column` is missing", "column"),
-        ("{column: ordered_at, every: hour}", "table.partition_by.every", "no field `every`", "fields: column, by"),
+        ("{column: ordered_at, every: hour}", "table.partition_by.every", "no field `every`",
+        "fields: column, by"),
         ("[country]", "table.partition_by", "should be a mapping", ""),
-        ("{column: country, by: day}", "table.partition_by.column", "`country` is STRING, which has no day", "TIMESTAMP or DATE"),
+        ("{column: country, by: day}", "table.partition_by.column", "`country` is STRING, which has no"
+                                                                    " day", "TIMESTAMP or DATE"),
         ("{column: born_on, by: hour}", "table.partition_by.by", "which has no hour", "TIMESTAMP"),
     ],
 )  # fmt: skip

@@ -1,4 +1,6 @@
-"""What is waiting is told from logs and listings, and with nothing to do a command loads neither Dagster nor Spark."""
+"""What is waiting is told from logs and listings, and with nothing to do a command loads neither Dagster
+nor Spark.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Pipeline files: every problem has its line, field and fix; a file never breaks another one, nor shows a secret."""
+"""Pipeline files: every problem has its line, field and fix; a file never breaks another one, nor shows a
+secret.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +197,8 @@ def test_types_may_be_written_with_spaces_and_in_any_case():
 
 def test_words_that_old_yaml_takes_for_booleans_and_days_are_texts():
     text = GOOD + (
-        "transforms:\n  - type: lookup\n    table: regions\n    on: {country: code}\n    columns: {yes: title}\n"
+        "transforms:\n  - type: lookup\n    table: regions\n    on: {country: code}\n    columns: {yes:"
+        " title}\n"
         "description: 2026-01-01\n"
     )
     file = parsed(text)

@@ -1,4 +1,6 @@
-"""Whose rows a transform takes is checked before Spark starts, with the line, and so are the columns of several inputs."""
+"""Whose rows a transform takes is checked before Spark starts, with the line, and so are the columns of
+several inputs.
+"""
 
 from __future__ import annotations
 
@@ -50,18 +52,27 @@ def test_without_inputs_a_transform_takes_the_rows_of_the_one_above():
     [
         ((A, B, END.replace("b]", "bb]")), 11, "transforms[2].inputs[1]", "no transform above is named `bb`",
          "did you mean `b`? inputs here: records, a, b"),
-        ((A.replace("records", "b"), B, END), 9, "transforms[0].inputs[0]", "`b` stands below: transforms[1]", "move it above"),
-        ((A.replace("records", "a"), END.replace("[a, b]", "[a]")), 9, "transforms[0].inputs[0]", "`a` is this transform itself",
+        ((A.replace("records", "b"), B, END), 9, "transforms[0].inputs[0]", "`b` stands below:"
+                                                                            " transforms[1]",
+                                                                            "move it above"),
+        ((A.replace("records", "a"), END.replace("[a, b]", "[a]")), 9, "transforms[0].inputs[0]",
+        "`a` is this transform itself",
          "name one that stands above it"),
-        ((A, B.replace("name: b", "name: a"), 'inputs: [a], type: filter, where: "true"'), 10, "transforms[1].name",
+        ((A, B.replace("name: b", "name: a"), 'inputs: [a], type: filter, where:'
+                                              ' "true"'), 10, "transforms[1].name",
          "`a` is the name of transforms[0] too", "a name of its own"),
-        ((A, B, END.replace("[a, b]", "[b]")), 9, "transforms[0]", "nothing takes the rows of `a`", "name a in the `inputs`"),
-        (('type: filter, where: "true"', A), 9, "transforms[0]", "nothing takes the rows of transforms[0]", "give it a `name`, and"),
-        ((A.replace("name: a", "name: records"),), 9, "transforms[0].name", "stands for the records before any", "another name"),
-        ((A.replace("name: a", "name: input"),), 9, "transforms[0].name", "stands for the rows that a `sql`", "another name"),
+        ((A, B, END.replace("[a, b]", "[b]")), 9, "transforms[0]", "nothing takes the rows of"
+                                                                   " `a`", "name a in the `inputs`"),
+        (('type: filter, where: "true"', A), 9, "transforms[0]", "nothing takes the rows of"
+                                                                 " transforms[0]", "give it a `name`, and"),
+        ((A.replace("name: a", "name: records"),), 9, "transforms[0].name", "stands for the records before"
+                                                                            " any", "another name"),
+        ((A.replace("name: a", "name: input"),), 9, "transforms[0].name", "stands for the rows that a"
+                                                                          " `sql`", "another name"),
         ((A, END.replace("[a, b]", "[a, a]")), 10, "transforms[1].inputs", "stands twice", "name each once"),
         ((A.replace("[records]", "[]"),), 9, "transforms[0].inputs", "", ""),
-        ((A, B, 'type: sql, inputs: [a, b], select: "select * from a"'), 11, "transforms[2]", "needs `columns`", "columns of its result"),
+        ((A, B, 'type: sql, inputs: [a, b], select: "select * from'
+                ' a"'), 11, "transforms[2]", "needs `columns`", "columns of its result"),
     ],
 )  # fmt: skip
 def test_a_wrong_input_is_one_problem_with_line_and_fix(transforms, line, field, said, fix):

@@ -1,4 +1,6 @@
-"""Tables of users' own assets, and of pipelines that are not declared any more, as commands find and treat them."""
+"""Tables of users' own assets, and of pipelines that are not declared any more, as commands find and treat
+them.
+"""
 
 from __future__ import annotations
 

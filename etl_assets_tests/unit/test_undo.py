@@ -142,7 +142,9 @@ def version(domain: FailureDomain, table: str) -> int:
 
 @contextmanager
 def committing(table: Table, turns: TableQueue) -> Generator[None]:
-    """Somebody who commits to a table all the time, in turns with whoever asks for one, as the worker does."""
+    """Somebody who commits to a table all the time, in turns with whoever asks for one, as the worker
+    does.
+    """
     began, end = threading.Event(), threading.Event()
 
     def commit_again_and_again() -> None:

@@ -30,7 +30,8 @@ def tombstones_of(table: TableContract, *, order: tuple[str, ...]) -> TableContr
     return TableContract(
         name=tombstones_name(table.name),
         description=(
-            f"The newest delete of each key of {table.name} and the newest truncate: changes that are older have no effect"
+            f"The newest delete of each key of {table.name} and the newest truncate: changes that are older"
+            " have no effect"
             " when they arrive. Written before the rows; a batch that runs again adds nothing."
         ),
         columns=(

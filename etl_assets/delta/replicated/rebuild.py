@@ -27,7 +27,9 @@ _JOIN_ATTEMPTS, _JOIN_PAUSE_SECONDS = 5, 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuild:
-    """Rebuilds replicas of one table, from this process's domain; `standing` returns its replication status."""
+    """Rebuilds replicas of one table, from this process's domain; `standing` returns its replication
+    status.
+    """
 
     table: MirroredTable
     mirror: Mirror
@@ -64,7 +66,8 @@ class Rebuild:
         why = "carries no mark" if marker is None else f"belongs to the domain {owner(marker.content)}"
         raise MembershipRefused(
             f"nothing is built under the root of {domain}, {store.name}: it {why}",
-            fix=f"mount its disk there; if that is lost for good, `etl-assets domains heal {domain} --new-root` with an empty root"
+            fix=f"mount its disk there; if that is lost for good, `etl-assets domains heal {domain}"
+            " --new-root` with an empty root"
             " in its place, then run this again",
             table=self.table.name,
             domain=domain,
@@ -85,7 +88,8 @@ class Rebuild:
         if not without.has_quorum(votes):
             missing = sorted(set(without.voters) - votes)
             raise MembershipRefused(
-                f"the table {self.table.name} cannot go on without {domain} now: {', '.join(missing) or 'nobody else'}"
+                f"the table {self.table.name} cannot go on without {domain} now:"
+                f" {', '.join(missing) or 'nobody else'}"
                 " does not answer, or has not caught up",
                 fix="bring it back, or wait until it has caught up",
                 table=self.table.name,

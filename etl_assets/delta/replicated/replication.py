@@ -51,8 +51,8 @@ logger = logging.getLogger("etl_assets")
 
 TABLE_PROPERTIES = {
     # Derived files that Delta writes before a commit is acknowledged outlive a tail that is dropped, and
-    # readers believe them. So Delta's own checkpoints and log clean-up are off; `mirroring/protocol/checkpoints.py`
-    # makes checkpoints of acknowledged versions.
+    # readers believe them. So Delta's own checkpoints and log clean-up are off;
+    # `mirroring/protocol/checkpoints.py` makes checkpoints of acknowledged versions.
     "delta.checkpointInterval": "1000000000",
     "delta.enableExpiredLogCleanup": "false",
     # Logs are copied byte by byte: a commit's time is the one in its entry, not the time of a copy.

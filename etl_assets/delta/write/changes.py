@@ -1,11 +1,12 @@
 """Changes of keyed rows: upserts, deletes and truncates, applied by a sequence whatever the order of arrival.
 
-The newest change of a key decides whether the table has a row of it. A delete leaves no row, so its place in the
-sequence is kept as a tombstone in a table beside; that of a truncate is a tombstone without key. A change that is
-older than the tombstone of its key, or than a truncate, is late. Of changes at one place a delete wins.
+The newest change of a key decides whether the table has a row of it. A delete leaves no row, so its place in
+the sequence is kept as a tombstone in a table beside; that of a truncate is a tombstone without key. A change
+that is older than the tombstone of its key, or than a truncate, is late. Of changes at one place a delete
+wins.
 
-Belongs here: what is late, which tombstones changes leave, and the rows of the MERGE. Does not belong here: where
-changes come from, and the commits (`steps/apply_changes.py`, `io_managers/`).
+Belongs here: what is late, which tombstones changes leave, and the rows of the MERGE. Does not belong here:
+where changes come from, and the commits (`steps/apply_changes.py`, `io_managers/`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 IS_DELETED = "_is_deleted"
-"""Column of changes, true or false: whether one deletes the row of its key. `_is_truncate` is another: whether it is a
-truncate, which has no key."""
+"""Column of changes, true or false: whether one deletes the row of its key. `_is_truncate` is another:
+whether it is a truncate, which has no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +35,8 @@ class ChangeColumns:
 
     Attributes:
         keys: Columns that identify a row.
-        order: One or two columns that place a change in the sequence, the first one first; never null in a change.
-            NULL in a stored row is older than any change.
+        order: One or two columns that place a change in the sequence, the first one first; never null in a
+            change. NULL in a stored row is older than any change.
     """
 
     keys: tuple[str, ...]

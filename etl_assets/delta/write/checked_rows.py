@@ -176,7 +176,8 @@ class CheckedRows:
             ),
             "null_ordering": (
                 spec.sequence_by,
-                f"{rows} hold NULL in {spec.sequence_by}, their `sequence_by`, and nothing says which change is newer",
+                f"{rows} hold NULL in {spec.sequence_by}, their `sequence_by`, and nothing says which change"
+                " is newer",
                 f"give every row its {spec.sequence_by}, or drop such rows in the asset",
             ),
             "empty_partition": (

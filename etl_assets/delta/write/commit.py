@@ -5,8 +5,8 @@ an empty table is carried out as an append. A commit whose transaction id the ta
 and says so. A commit that finds the table past its planned base fails before it writes. With several failure
 domains a commit counts once it is acknowledged, that is, held by a majority.
 
-Belongs here: what a write of rows is, and by which way it is carried out. Does not belong here: the commit itself
-(`write_version.py`), and commits of files, of records and of an undo.
+Belongs here: what a write of rows is, and by which way it is carried out. Does not belong here: the commit
+itself (`write_version.py`), and commits of files, of records and of an undo.
 """
 
 from __future__ import annotations
@@ -143,7 +143,9 @@ def committed_before(table: Table, transaction: Transaction | None) -> Commit | 
 
 
 def _without_deferred_rows(table: Table, write: Write) -> Write:
-    """Return a write with a frame if Delta's writer has to write it. The base version decides, which is fixed."""
+    """Return a write with a frame if Delta's writer has to write it. The base version decides, which is
+    fixed.
+    """
     if not isinstance(write.rows, DeferredRows):
         return write
     snapshot = table.snapshot(write.base_version)

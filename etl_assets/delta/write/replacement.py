@@ -140,7 +140,8 @@ def _bring_back(replacement: Replacement, folder: Path) -> tuple[StoredFile, ...
         except FileNotFoundError as error:
             missing = [str(error.filename)]  # a vacuum has just removed it
     raise FilesGone(
-        f"{len(missing)} files of that version of {replacement.table.name} are gone from {folder}: {missing[0]}",
+        f"{len(missing)} files of that version of {replacement.table.name} are gone from {folder}:"
+        f" {missing[0]}",
         fix="choose a newer version; files that are out of use are removed when a table is vacuumed",
         table=replacement.table.name,
         missing=missing,

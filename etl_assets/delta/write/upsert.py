@@ -39,8 +39,8 @@ class UpsertSpec:
         nullable_keys: NULL in a key equals NULL. Without it a key is never null.
         tie_breaker: Column that decides between two rows of equal `ordering`: its higher value is the newer
             row. Never null.
-        deleted_by: Boolean column of the rows that the table does not have. A row where it is true removes the
-            row in the table, unless that one is newer, and adds none.
+        deleted_by: Boolean column of the rows that the table does not have. A row where it is true removes
+            the row in the table, unless that one is newer, and adds none.
     """
 
     merge_key: tuple[str, ...]

@@ -1,6 +1,7 @@
 """A write of rows as a value, which `commit.py` carries out.
 
-Belongs here: what is written, and what is known about it. Does not belong here: by which way it is carried out.
+Belongs here: what is written, and what is known about it. Does not belong here: by which way it is carried
+out.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class WriteSpec:
             that reads its own earlier partitions: before its table exists, it gets an empty frame with these
             columns.
         schema_changes: Changes that a frame may make to the table's columns.
-        apply_as_deletes: With the write mode apply_changes: Spark SQL condition on the frame's columns. A row that
-            meets it deletes the row of its keys, unless that one is newer.
+        apply_as_deletes: With the write mode apply_changes: Spark SQL condition on the frame's columns. A row
+            that meets it deletes the row of its keys, unless that one is newer.
         except_column_list: Columns of the frame that are not stored, such as the kind of a change.
 
     Raises:
@@ -91,7 +91,8 @@ class WriteSpec:
             for name in ("keys", "nullable_keys", "sequence_by", "partition_bound"):
                 if getattr(self, name):
                     raise ContractError(
-                        f"`{name}` has no meaning with `write_mode` {self.write_mode}, which stores every row of the frame",
+                        f"`{name}` has no meaning with `write_mode` {self.write_mode}, which stores every"
+                        " row of the frame",
                         fix=f"leave `{name}` out, or choose `write_mode` upsert or insert",
                     )
         self._check_changes()
@@ -215,7 +216,8 @@ def _fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
     if not fields.get("keys") and _one_of(WriteMode, "write_mode", fields.get("write_mode", "upsert")).by_key:
         raise ContractError(
             "it has no keys",
-            fix=f'add metadata={{"{METADATA_PREFIX}keys": ["column", ...]}} or **WriteSpec(...).to_metadata(); without keys'
+            fix=f'add metadata={{"{METADATA_PREFIX}keys": ["column", ...]}} or'
+            " **WriteSpec(...).to_metadata(); without keys"
             f' rows can be appended or replaced: {{"{METADATA_PREFIX}write_mode": "append"}}',
         )
     keys = fields.get("keys", ())
@@ -239,7 +241,8 @@ def _column(value: Any) -> str:
         return value
     raise ContractError(
         f"`{PARTITION_EXPR}` is {value!r}, and the partitions of an asset are told apart by one column",
-        fix="store the whole partition key (context.partition_key, `2026-01-31|eu`) in a STRING column and name that",
+        fix="store the whole partition key (context.partition_key, `2026-01-31|eu`) in a STRING column and"
+        " name that",
     )
 
 

@@ -29,7 +29,8 @@ DAYS_PER_RUN = 366
 @click.option(
     "--orders",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder with orders, order_items, order_payments and customers as .csv or .csv.gz; default: made-up orders.",
+    help="Folder with orders, order_items, order_payments and customers as .csv or .csv.gz; default: made-up"
+    " orders.",
 )
 @click.option(
     "--days", type=click.IntRange(1, 3_660), default=7, show_default=True, help="Days of made-up orders."

@@ -88,8 +88,8 @@ def generate(
 ) -> None:
     """Generate order life cycles with exactly counted faults.
 
-    Rates are shares of the good events, and their lines come on top of them. The same options write the same bytes; a
-    second time nothing is written.
+    Rates are shares of the good events, and their lines come on top of them. The same options write the same
+    bytes; a second time nothing is written.
     """
     from etl_assets.orders.generator.generate import EventsSpec
     from etl_assets.orders.generator.generate import generate as make
@@ -138,8 +138,8 @@ def from_olist(
 ) -> None:
     """Turn the orders in DIR into life-cycle events.
 
-    DIR holds orders, order_items, order_payments and customers in the layout of the Olist dataset, each as .csv or
-    .csv.gz.
+    DIR holds orders, order_items, order_payments and customers in the layout of the Olist dataset, each as
+    .csv or .csv.gz.
     """
     from etl_assets.orders.generator.olist import convert
 
