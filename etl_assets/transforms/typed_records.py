@@ -6,7 +6,7 @@ query; the first problem in the order of the columns counts.
 | column | takes |
 | --- | --- |
 | STRING | a text as it is; of any other value its JSON text |
-| INT, BIGINT, DECIMAL | a JSON number, or a text that is one: sign and digits, blanks around them; no digit is lost |
+| INT, BIGINT, DECIMAL | a JSON number, or a text that is one, blanks around it included; no digit is lost |
 | DOUBLE | the same, also with an exponent; the nearest double |
 | BOOLEAN | true or false, also as text in any case |
 | DATE | `YYYY-MM-DD` |
