@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.unread_days import WatchCursor
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import StepReport, logger
+from etl_assets.worker.feed import Feed
 from etl_assets.worker.lease import Lease, lease
 from etl_assets.worker.pauses import Backoffs, WorkItem
 from etl_assets.worker.reports import Reports
@@ -42,7 +43,6 @@ from etl_assets.worker.step_runner import StepOutcome, StepRunner
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from etl_assets.pipelines.pipeline import Pipeline
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
 
@@ -73,28 +73,6 @@ class Session:
         if self.made is not None:
             with suppress(Exception):  # this process leaves whether or not the jobs could be cancelled
                 self.made.interruptAll()
-
-
-@dataclass(slots=True)
-class Feed:
-    """A pipeline whose source is followed.
-
-    Attributes:
-        pipeline: The pipeline.
-        cursor: How far its files have been listed.
-        unreadable: Errors of days whose folder could not be listed.
-        left_behind: Days that are unfinished on its path.
-    """
-
-    pipeline: Pipeline
-    cursor: WatchCursor = field(default_factory=WatchCursor)
-    unreadable: Mapping[dt.date, str] = field(default_factory=dict)
-    left_behind: frozenset[dt.date] = frozenset()
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """Names of the tables of its data path."""
-        return tuple(stage.name for stage in self.pipeline.path)
 
 
 class Worker:

@@ -63,3 +63,8 @@ def test_no_two_classes_have_one_name():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 names.setdefault(node.name, []).append(str(module.relative_to(PACKAGE)))
     assert {name: where for name, where in names.items() if len(where) > 1} == {}
+
+
+def test_no_module_is_longer_than_four_hundred_lines():
+    lines = {str(each.relative_to(PACKAGE)): len(each.read_text("utf-8").splitlines()) for each in MODULES}
+    assert {name: number for name, number in lines.items() if number > 400} == {}

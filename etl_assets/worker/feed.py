@@ -1,0 +1,32 @@
+"""A feed: a pipeline whose source the worker follows, and how far it has got with it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from etl_assets.pipelines.pipeline import Pipeline
+from etl_assets.sources.unread_days import WatchCursor
+
+
+@dataclass(slots=True)
+class Feed:
+    """A pipeline whose source is followed.
+
+    Attributes:
+        pipeline: The pipeline.
+        cursor: How far its files have been listed.
+        unreadable: Errors of days whose folder could not be listed.
+        left_behind: Days that are unfinished on its path.
+    """
+
+    pipeline: Pipeline
+    cursor: WatchCursor = field(default_factory=WatchCursor)
+    unreadable: Mapping[dt.date, str] = field(default_factory=dict)
+    left_behind: frozenset[dt.date] = frozenset()
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names of the tables of its data path."""
+        return tuple(stage.name for stage in self.pipeline.path)
