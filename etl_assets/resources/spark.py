@@ -186,7 +186,19 @@ def _session(config: Mapping[str, str], *, quick: bool) -> SparkSession:
     else:
         session = _start(config, quick=quick).newSession()
     _check(session)
+    _log_no_errors()
     return session
+
+
+def _log_no_errors() -> None:
+    """Keep PySpark from logging every error that it raises, with values of rows and a stack of Java's.
+
+    The error policy reports those that nothing handles.
+    """
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _connect(config: Mapping[str, str]) -> SparkSession:

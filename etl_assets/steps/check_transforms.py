@@ -55,7 +55,8 @@ def _findings(transforms: DeclaredTransforms, tables: DeclaredTables) -> Iterato
             yield str(error.fields.get("field") or f"transforms.{index}"), error.message, error.fix
     columns = tables.columns_after(len(tables.spec.transforms) - 1)
     for error in check_conditions(no_rows(transforms.spark, columns), tables.spec.table):
-        yield str(error.fields["field"]), error.message, error.fix
+        place = str(error.fields["field"])
+        yield place, error.message.removeprefix(f"{place}: "), error.fix
 
 
 def no_rows(spark: SparkSession, columns: tuple[Column, ...]) -> DataFrame:

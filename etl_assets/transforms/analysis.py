@@ -25,7 +25,8 @@ _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _EXACT_NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(.*\)")
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(.*\)|float|double")
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
-_END = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
+_END = re.compile(r"\s*(Did you mean one of the following\?.*|SQLSTATE: \w+.*)", re.DOTALL)
+"""The fix names near columns of the user's alone."""
 
 
 def place_of(index: int, kind: str) -> str:

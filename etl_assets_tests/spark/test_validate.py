@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 
+import pytest
 from click.testing import CliRunner
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from etl_assets.cli.pipelines import pipelines
 from etl_assets.resources.spark import SparkResource
@@ -42,3 +46,27 @@ def test_every_transform_that_spark_cannot_analyze_is_a_problem_with_its_line(tm
     assert "country" in problems[11]["fix"]
     assert "bigint, not true or false" in problems[12]["message"]
     assert "_offset" in problems[7]["message"] + problems[7]["fix"]
+    assert all("Did you mean" not in problem["message"] for problem in problems.values()), "the fix says so"
+    assert not problems[11]["message"].startswith("table."), "the field says so"
+
+
+@pytest.mark.parametrize("statement", ["select nothing", "select 1 / (id - id) from range(1)"])
+def test_an_error_of_spark_is_raised_and_not_logged_too(spark, statement):
+    """PySpark would log it with a stack of Java's, and with values of rows."""
+    records: list[logging.LogRecord] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    handler = Kept()
+    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with pytest.raises(PySparkException):
+            spark.sql(statement).collect()
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert records == []
