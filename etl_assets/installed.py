@@ -50,14 +50,13 @@ class Installed:
         return tuple(file for file in self.files if file.spec is None)
 
 
-@functools.cache
 def built_in_catalog(names: tuple[str, ...] = NAMES) -> Catalog:
     """Return the catalog of an installation without pipeline files.
 
     Args:
         names: The built-in pipelines that it runs.
     """
-    return _catalog(names)
+    return _built_in_catalog(names)
 
 
 def installed(
@@ -114,6 +113,11 @@ def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
         return contracts[name]
 
     return contract_of
+
+
+@functools.cache
+def _built_in_catalog(names: tuple[str, ...]) -> Catalog:
+    return _catalog(names)
 
 
 @functools.lru_cache(maxsize=8)

@@ -6,6 +6,7 @@ holds the platform's Spark settings; `SparkResource` applies them.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -195,10 +196,9 @@ def _log_no_errors() -> None:
 
     The error policy reports those that nothing handles.
     """
-    from pyspark.logger import PySparkLogger
-
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).disabled = True
+        # PySpark would make a logger that changes the format of the root logger's handlers.
+        logging.getLogger(name).disabled = True
 
 
 def _connect(config: Mapping[str, str]) -> SparkSession:

@@ -85,7 +85,7 @@ def test_orders_can_be_left_out_later_and_taken_up_again(tmp_path: Path):
 
     home.begin(**start, pipelines={"built_in": []})
     home.land(NEXT_DAY, "a.jsonl", lines(event(7, NEXT_DAY)))
-    assert set(listed(home)) == {"dead_letters", "replays", "effects"}
+    assert set(TABLES) < set(listed(home)), "they can be read, like every table under the roots"
     assert "nothing to do" in home.call("run").err
     letters = asked(home, "dead-letters", "list")
     assert {letter["stage"] for letter in letters} == {"ingest", "normalize"}

@@ -15,6 +15,7 @@ from etl_assets_tests.commands.home import Home
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(900)]
 
 REVISION = "OWN_LOCATION_REVISION"
+LOCATION = Path(__file__).with_name("own_location.py")
 READINGS, VISITS = "lab.readings", "lab.visits"
 COUNT = 'SELECT count(*) AS n, max(revision) AS revision FROM "{}"'
 
@@ -26,7 +27,7 @@ def materialize(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(home: Home, day: str, revision: int) -> None:
         monkeypatch.setenv(REVISION, str(revision))
         (home.path / "dagster").mkdir(exist_ok=True)
-        arguments = ("-m", "etl_assets_tests.commands.own_location", "--select", "*", "--partition", day)
+        arguments = ("-f", str(LOCATION), "--select", "*", "--partition", day)
         done = home.call("asset", "materialize", *arguments, program="dagster")
         assert done.code == 0, done
 

@@ -8,7 +8,6 @@ import logging
 import pytest
 from click.testing import CliRunner
 from pyspark.errors import PySparkException
-from pyspark.logger import PySparkLogger
 
 from etl_assets.cli.pipelines import pipelines
 from etl_assets.resources.spark import SparkResource
@@ -60,7 +59,7 @@ def test_an_error_of_spark_is_raised_and_not_logged_too(spark, statement):
             records.append(record)
 
     handler = Kept()
-    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
     for logger in loggers:
         logger.addHandler(handler)
     try:
