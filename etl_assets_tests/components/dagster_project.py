@@ -93,7 +93,9 @@ class DagsterProject:
             lines = (line for group, entries in groups for line in (f"[{group}]", entries.strip()))
             (metadata / "entry_points.txt").write_text("\n".join(lines))
         path = os.pathsep.join(map(str, (metadata.parent, self.root / "src", ROOT)))
-        inherited = {key: value for key, value in os.environ.items() if key != "ETL_ASSETS_HOME"}
+        # Commands that run in this process set the second one.
+        left_out = ("ETL_ASSETS_HOME", "DAGSTER_HOME")
+        inherited = {key: value for key, value in os.environ.items() if key not in left_out}
         return {
             **inherited,
             "PYTHONPATH": path,
