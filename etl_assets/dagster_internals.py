@@ -27,7 +27,7 @@ that imports a `dagster._…`.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -116,9 +116,11 @@ def event_databases_open(instance: DagsterInstance, run_id: str) -> Generator[No
 
     with ExitStack() as stack:
         for path in _event_databases(instance, run_id):
-            connection = stack.enter_context(closing(sqlite3.connect(path, timeout=_SQLITE_SECONDS)))
-            # SQLite opens its log with the first read.
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            # Without it a run is slower, so no error here fails one.
+            with suppress(sqlite3.Error):
+                connection = stack.enter_context(closing(sqlite3.connect(path, timeout=_SQLITE_SECONDS)))
+                # SQLite opens its log with the first read.
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
         yield
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 
 import dagster as dg
@@ -52,3 +54,18 @@ def test_without_them_open_each_event_ends_with_the_logs_moved_into_the_files(jo
 def test_a_storage_that_is_not_sqlite_is_left_alone(tmp_path):
     with dg.DagsterInstance.ephemeral() as instance, event_databases_open(instance, "run"):
         assert instance.get_runs_count() == 0
+
+
+def test_a_file_that_cannot_be_kept_open_fails_no_run(job, tmp_path, monkeypatch):
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        run_id = str(uuid.uuid4())
+
+        def locked(*_: object, **__: object) -> sqlite3.Connection:
+            raise sqlite3.OperationalError("database is locked")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite3, "connect", locked)
+            stack = ExitStack()
+            stack.enter_context(event_databases_open(instance, run_id))
+        with stack:
+            assert job.execute_in_process(instance=instance, run_id=run_id).success
