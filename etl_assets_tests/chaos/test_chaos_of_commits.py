@@ -202,7 +202,7 @@ class Chaos:
         getattr(self, what)(self.dice.choice(NAMES))
 
     def repair(self) -> None:
-        """Lead from any domain that can, let lost memories rejoin, build broken replicas anew, bring all to
+        """Lead from any domain that can, let lost memories rejoin, build broken replicas again, bring all to
         the head.
         """
         deadline = time.monotonic() + REPAIR_SECONDS

@@ -1,5 +1,5 @@
-"""A run has the turn at the table that its step writes, and so ends beside somebody who commits there all the
-time.
+"""A run has the turn at the table that its step writes, and so ends beside a process that commits there all
+the time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _put(base_version: int, place: Place, writer: str) -> None:
 
 @contextmanager
 def committing(table: Table, turns: TableQueue) -> Generator[None]:
-    """Somebody who commits to a table again and again, in turns with whoever asks for one."""
+    """A process that commits to a table again and again, in turns with whoever asks for one."""
     end = threading.Event()
 
     def commit_again_and_again() -> None:

@@ -34,7 +34,7 @@ def asset_graph(page: Page, url: str, day: str) -> None:
     page.keyboard.press("Alt+e")
     page.get_by_text("normalized_orders").first.wait_for()
     page.wait_for_timeout(_FADES_MS)
-    # The groups stay open, and the graph is fitted into the page anew; a step back brings its edges into
+    # The groups stay open, and the graph is fitted into the page again; a step back brings its edges into
     # view.
     page.reload(wait_until="domcontentloaded")
     page.get_by_text("normalized_orders").first.wait_for()

@@ -1,4 +1,4 @@
-"""A run by hand beside somebody who commits to the same table all the time, as the worker does."""
+"""A run by hand beside a process that commits to the same table all the time, as the worker does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def commit_nothing(base_version: int, place: Place, writer: str) -> None:
 
 @contextmanager
 def committing(table: Table, turns: TableQueue) -> Generator[None]:
-    """Somebody who commits to a table every now and then, in turns with whoever asks for one."""
+    """A process that commits to a table every now and then, in turns with whoever asks for one."""
     began, end, errors = threading.Event(), threading.Event(), []
 
     def commit_again_and_again() -> None:

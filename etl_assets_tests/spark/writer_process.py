@@ -1,4 +1,4 @@
-"""One of several writers of a table: appends row after row, planning anew whenever another commit came in
+"""One of several writers of a table: appends row after row, planning again whenever another commit came in
 between.
 """
 

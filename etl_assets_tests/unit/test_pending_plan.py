@@ -68,7 +68,7 @@ def test_a_plan_whose_refusals_were_committed_and_whose_rows_were_not_is_pending
 
 
 def test_a_plan_whose_version_a_compaction_took_is_pending_as_a_later_one(platform):
-    """Its refusals are committed, by what its files were then; planned anew, a file that came since could go
+    """Its refusals are committed, by what its files were then; planned again, a file that came since could go
     before them.
     """
     plan = BatchPlan(batch_id=1, files=files(platform))

@@ -1,5 +1,5 @@
-"""Damage in replicas that nobody reads is found and mended within a bounded time, by looks that each have an
-end.
+"""Damage in replicas that nobody reads is found and repaired within a bounded time, by looks that each have
+an end.
 """
 
 from __future__ import annotations

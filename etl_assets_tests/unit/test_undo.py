@@ -142,7 +142,7 @@ def version(domain: FailureDomain, table: str) -> int:
 
 @contextmanager
 def committing(table: Table, turns: TableQueue) -> Generator[None]:
-    """Somebody who commits to a table all the time, in turns with whoever asks for one, as the worker
+    """A process that commits to a table all the time, in turns with whoever asks for one, as the worker
     does.
     """
     began, end = threading.Event(), threading.Event()
