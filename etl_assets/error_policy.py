@@ -107,6 +107,16 @@ RULES = (
         why="the domains may come back; nothing is acknowledged until they do",
     ),
     ErrorRule(
+        names=("SourceUnavailable", "SinkUnavailable"),
+        decision=Decision.RETRY,
+        why="the server may come back; the position stays until then",
+    ),
+    ErrorRule(
+        names=("SinkFenced",),
+        decision=Decision.RETRY,
+        why="another writer delivered; the step goes on from the position it finds",
+    ),
+    ErrorRule(
         names=("Fenced", "StaleGeneration"),
         decision=Decision.RETRY,
         why="the table moved; the step finds out where to, and plans again",

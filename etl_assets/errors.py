@@ -23,6 +23,12 @@ EtlAssetsError
 │   ├── LandingFileDiffers   a landing file of that name exists with other content
 │   ├── QueryRefused         a SQL statement is not a query, or cannot be run as it is
 │   └── DaysFailed           some days of a run failed; the others are committed
+├── SourceUnavailable        a source outside the platform does not answer now
+├── SourceRefused            a source can never be read as declared
+├── SourceLost               records between the position and what a source still has are gone
+├── SinkUnavailable          a target outside the platform does not answer now
+├── SinkRefused              a target can never accept what is declared
+├── SinkFenced               another writer has moved the target's position
 ├── LandingNotWritten        a landing file cannot be written
 ├── TableBusy                another process holds the table's writer lock
 ├── WriterLeftBehind         a dead run may still be writing the table in the Spark that this run uses
@@ -159,6 +165,32 @@ class DaysFailed(InputError):
     """Some days of a run failed; the others are committed. Carries `days`: day to error text."""
 
     days: Mapping[str, str]
+
+
+class SourceUnavailable(EtlAssetsError):
+    """A source outside the platform does not answer now. Carries `source`."""
+
+
+class SourceRefused(EtlAssetsError):
+    """A source can never be read as declared: what is missing has to be changed first. Carries `source`."""
+
+
+class SourceLost(EtlAssetsError):
+    """Records between the position and what the source still has are gone. Carries `source` and `lost`."""
+
+
+class SinkUnavailable(EtlAssetsError):
+    """A target outside the platform does not answer now. Whether the call was done is unknown. Carries
+    `sink`.
+    """
+
+
+class SinkRefused(EtlAssetsError):
+    """A target can never accept what is declared: an operator must change it. Carries `sink`."""
+
+
+class SinkFenced(EtlAssetsError):
+    """Another writer has moved the target's position since it was read; nothing was written. Carries `sink`."""
 
 
 class TableBusy(EtlAssetsError):

@@ -1,0 +1,158 @@
+"""The interface of a sink: a target outside the platform that follows one table.
+
+Belongs here: what every sink can do, what it is given, and what its guarantees mean. Does not belong here:
+the targets themselves (one folder each), and which rows are delivered when (`steps/deliver.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from etl_assets.contracts.columns import TableContract
+
+
+class Guarantee(StrEnum):
+    """What a target has after any number of kills, repeats and concurrent writers.
+
+    EXACTLY_ONCE: each delivery once. The target commits the position together with the rows, and only if its
+        position is still the one that the delivery begins at. A writer that was paused and wakes up later
+        changes nothing.
+    BY_KEY: each key as its newest delivery has it. A delivery may be repeated, and an older one that arrives
+        late has no effect: the target compares versions for each key.
+    AT_LEAST_ONCE: each row once or, after a kill, more often.
+    """
+
+    EXACTLY_ONCE = "exactly_once"
+    BY_KEY = "by_key"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkPosition:
+    """How far a target has a table.
+
+    Attributes:
+        table_id: The table's id: a table that was created again has another.
+        version: The target has every row of the table's versions up to this one.
+        tombstones: The same for the table with the tombstones of its deleted rows; -1 if it has none.
+    """
+
+    table_id: str
+    version: int
+    tombstones: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One step of a target from one position to the next.
+
+    Attributes:
+        before: The position that the target must have, None for a target that has nothing yet.
+        after: The position that it has afterwards. Its version only rises, also where an undo brings old rows
+            back, so it serves as the version of every row and delete of the delivery.
+        whole: Whether the rows are all rows of the table: the target removes every other key.
+        rows: Yields new and changed rows, with the contract's columns, at most one for each key. Each call
+            reads them from the beginning. Batches have a bounded size.
+        deleted: Yields the keys of deleted rows, with the key columns. None of them is among the rows.
+        reject: Takes rows that the target does not accept, durably, before the delivery counts. The rows that
+            are left out are delivered.
+    """
+
+    before: SinkPosition | None
+    after: SinkPosition
+    whole: bool
+    rows: Callable[[], Iterator[pa.RecordBatch]]
+    deleted: Callable[[], Iterator[pa.RecordBatch]]
+    reject: Callable[[list[Rejection]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A row that a target does not accept.
+
+    Attributes:
+        keys: Its keys as JSON, an object from column to value.
+        row: The row as JSON.
+        reason: One of `contracts.reasons.DeadLetterReason`.
+        error: The target's words, without values of other rows.
+    """
+
+    keys: str
+    row: str
+    reason: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """Figures of a delivery that the target has.
+
+    Attributes:
+        written: Rows that were written, new or changed.
+        unchanged: Rows that the target had already, or newer.
+        deleted: Rows that were removed.
+        rejected: Rows that it did not accept.
+    """
+
+    written: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    rejected: int = 0
+
+
+class Sink(Protocol):
+    """A target that follows one table. Opened for one step, in one thread; closed by its caller.
+
+    Raises, from every call:
+        SinkUnavailable: the target does not answer, or not now. Nothing is known of the call's effect, and
+            the step is repeated.
+        SinkRefused: the target can never accept this: a table of another shape, a missing privilege, a
+            target that is not on the list of allowed ones. Names the target, and the fix.
+    """
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the target has after kills, repeats and concurrent writers."""
+        ...
+
+    @property
+    def keeps_position(self) -> bool:
+        """Whether the target keeps the position. Otherwise the commit of the delivery's record does."""
+        ...
+
+    @property
+    def applies_deletes(self) -> bool:
+        """Whether rows can be removed from the target. Otherwise an undo names it as not undone."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """The target for people, without secrets: `postgres://host:5432/db/schema.table`."""
+        ...
+
+    def prepare(self, contract: TableContract) -> None:
+        """Create the target for the columns of a table, or add and widen columns. Safe to repeat."""
+        ...
+
+    def position(self) -> SinkPosition | None:
+        """Return the target's position; None if it has nothing, or does not keep it."""
+        ...
+
+    def deliver(self, delivery: Delivery) -> Delivered:
+        """Bring the target to a delivery's position.
+
+        Raises:
+            SinkFenced: the target's position is not the one that the delivery begins at, because another
+                writer has moved it. Nothing was written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of connections. Never raises."""
+        ...

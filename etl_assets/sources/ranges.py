@@ -1,0 +1,82 @@
+"""The interface of a source that is read in ranges, such as Kafka or a database.
+
+Belongs here: what every such source can do, and what its guarantees mean. Does not belong here: sources of
+files (`landing.py`), and what happens with the records (`ingest/`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+Positions = Mapping[str, Any]
+"""A position by partition of the input (`orders/0` in Kafka, one name for a query), each a JSON value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRange:
+    """What one batch reads: from one position to another, in each partition of the input.
+
+    Attributes:
+        begin: The positions that it begins at; a partition that was never read is missing.
+        end: The positions after it. They are committed with its rows.
+        details: More that the source needs to read exactly this range again, as JSON.
+    """
+
+    begin: Positions
+    end: Positions
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """What a source has beyond a position.
+
+    Attributes:
+        records: About how many records; None if the source cannot say.
+        oldest: Time of the first of them, None if there is none or it is not known.
+    """
+
+    records: int | None
+    oldest: dt.datetime | None
+
+
+class RangeSource(Protocol):
+    """A source that is read in ranges. It stores no progress: positions are committed with the rows.
+
+    The records of a range are written into files first, by day, and then validated, compared and stored like
+    those of files. A position may lag, and then records are read again and nothing changes. It never leads.
+
+    Raises, from every call:
+        SourceUnavailable: the source does not answer now; the step is repeated.
+        SourceRefused: it can never be read like this: a topic that is missing, a column that is not there.
+        SourceLost: records between the position and what is left of the source are gone. Names the range, and
+            how to go on; nothing is skipped silently.
+    """
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a range has the same records each time it is read."""
+        ...
+
+    def plan(self, positions: Positions, *, max_bytes: int, max_records: int) -> ReadRange | None:
+        """Return the next range after the positions; None if there is nothing new."""
+        ...
+
+    def read(self, wanted: ReadRange, folder: Path) -> None:
+        """Write the records of a range into files `<folder>/<YYYY-MM-DD>/<name>`, by the day of each record.
+
+        Memory does not depend on the number of records.
+        """
+        ...
+
+    def lag(self, positions: Positions) -> Lag:
+        """Return what there is beyond the positions."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections. Never raises."""
+        ...
