@@ -190,7 +190,9 @@ class SinkRefused(EtlAssetsError):
 
 
 class SinkFenced(EtlAssetsError):
-    """Another writer has moved the target's position since it was read; nothing was written. Carries `sink`."""
+    """Another writer has moved the target's position since it was read. Nothing was written. Carries
+    `sink`.
+    """
 
 
 class TableBusy(EtlAssetsError):
