@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from etl_assets.stack.kafka import KafkaServer
 from etl_assets.stack.postgres import PostgresServer
 
 
@@ -17,4 +18,11 @@ from etl_assets.stack.postgres import PostgresServer
 def postgres_server() -> Iterator[PostgresServer]:
     """PostgreSQL with `wal_level=logical`; commits are not forced to the disk."""
     with PostgresServer(durable=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka_server() -> Iterator[KafkaServer]:
+    """One broker. Topics are not made by themselves."""
+    with KafkaServer() as server:
         yield server
