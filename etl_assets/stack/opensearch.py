@@ -2,7 +2,7 @@
 
 Belongs here: its jars, its settings, the small program that runs a node. Does not belong here: indexes.
 
-The jars hold no program that starts a node from a class path. Ours is compiled when it starts by Janino, which
+The jars hold no program that starts a node from a class path. Ours is compiled at its start by Janino, which
 Spark brings along: a machine with a Java runtime has no compiler.
 """
 
@@ -72,7 +72,8 @@ public class OpenSearchServer {
             }
         }
         final Node node = new PluginNode(
-            InternalSettingsPreparer.prepareEnvironment(settings.build(), Collections.EMPTY_MAP, null, null), plugins);
+            InternalSettingsPreparer.prepareEnvironment(settings.build(), Collections.EMPTY_MAP, null, null),
+            plugins);
         Runtime.getRuntime().addShutdownHook(new Thread() {
             public void run() {
                 try {
