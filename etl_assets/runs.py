@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from etl_assets.dagster_internals import (
     ASSET_PARTITION_RANGE_START_TAG,
     event_databases_open,
 )
-from etl_assets.errors import RunFailed
+from etl_assets.errors import InputError, RunFailed
 from etl_assets.partitions import ranges
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.resources.failures import failed_partitions
@@ -34,6 +34,7 @@ def materialize_days(
     mode: ReadMode,
     assets: Sequence[str] | None = None,
     max_days: int | None = None,
+    sizes: Mapping[dt.date, int] | None = None,
 ) -> list[dg.ExecuteInProcessResult]:
     """Materialize assets for days, one run per range of days, and evaluate their checks.
 
@@ -50,17 +51,28 @@ def materialize_days(
         assets: Names of the assets; all by default.
         max_days: Length of the longest run in days, including gaps between `days`; by default the platform
             file's, and no run spans a gap.
+        sizes: Bytes to read of each day, where known: a run that reads little may have more days
+            (`runs.small_run_bytes`), unless `max_days` is given.
 
     Raises:
         RunFailed: a run failed. All other pipelines are done, but for those that look values up in its
             tables. If it failed for some of its days, all other days are done; if not, the runs before it
             are. `alerts.jsonl` has a line for each failed run.
+        InputError: some days have not come yet, and have no partition: Dagster would leave them out without a
+            word. The other days are done.
     """
+    today = dt.datetime.now(dt.UTC).date()
+    ahead = sorted(day for day in days if day > today)
+    days = [day for day in days if day <= today]
     definitions = build_definitions(settings)
     catalog = settings.catalog()
     names = tuple(assets or (stage.name for stage in catalog.stages))
     cut = partial(
-        ranges, max_days=max_days or settings.runs.max_days_per_run, bridge_gaps=max_days is not None
+        ranges,
+        max_days=max_days or settings.runs.max_days_per_run,
+        bridge_gaps=max_days is not None,
+        sizes=sizes,
+        small_bytes=settings.runs.small_run_bytes if max_days is None else 0,
     )
     results, failures = [], []
     waiting = [(first, last, names) for first, last in cut(days)]
@@ -96,6 +108,13 @@ def materialize_days(
         waiting[:0] = again
     if failures:
         raise _failed(failures, [each for result in results for each in _materializations(instance, result)])
+    if ahead:
+        raise InputError(
+            f"{ahead[0]}{f' to {ahead[-1]}' if len(ahead) > 1 else ''} cannot be materialized: partitions end"
+            f" today, {today} (UTC)",
+            fix="check the clock of this machine; on a later day, run again",
+            value=str(ahead[0]),
+        )
     return results
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cases.bulk import WrongRows
-from benchmarks.input import DUPLICATES, FIRST_DAY, INVALID, SEED
+from benchmarks.input import DUPLICATES, INVALID, SEED
 from benchmarks.measure import Measured, empty_folder, interleaved, median, run_script
 from benchmarks.options import Options, script_environment
 from benchmarks.report import Figure, figure
@@ -27,6 +27,8 @@ from etl_assets.orders.generator.reference import CUSTOMERS_FILE
 CASE = "sparse"
 TARGET = 2.0
 EVENTS, DAYS, DAYS_IN_ONE = 40_000, 600, 100
+FIRST_DAY = dt.date(2024, 1, 1)
+"""All days are past: a day to come has no partition."""
 SPARSE, DENSE = "600 days", "6 days"
 
 

@@ -27,6 +27,10 @@ def main() -> None:
 
     told = arguments()
     days = [dt.date.fromisoformat(day) for day in told["days"]]
+    sizes = {
+        day: sum(file.stat().st_size for file in Path(told["landing"], day.isoformat()).iterdir())
+        for day in days
+    }
     spark = SparkSettings(master="local[2]", driver_memory="2g", config=told["spark"])
     settings = platform(Path(told["home"]), Path(told["landing"])).model_copy(
         update={"start_date": days[0], "spark": spark}
@@ -43,11 +47,17 @@ def main() -> None:
         stored = _timed(instance.event_log_storage)
         mark("session")
         if told["with_dagster"]:
-            materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL)
+            materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL, sizes=sizes)
             seconds_storing = sum(stored)
         else:
             path = steps(settings, lambda: session, ReadMode.INCREMENTAL)
-            for first, last in ranges(days, max_days=settings.runs.max_days_per_run):
+            runs = ranges(
+                days,
+                max_days=settings.runs.max_days_per_run,
+                sizes=sizes,
+                small_bytes=settings.runs.small_run_bytes,
+            )
+            for first, last in runs:
                 for name in (*DATA_PATH, *DERIVED):
                     path[name].run([day for day in days if first <= day <= last])
         mark("carried")

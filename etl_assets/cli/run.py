@@ -66,7 +66,9 @@ def run(as_json: bool, wait: bool) -> None:
     else:
         say("nothing to do: every file is read, and every table is up to date with its inputs")
     try:
-        _print(_materialize(settings, days, unfinished.replays) if days else {}, as_json)
+        # How much a day reads that a killed run has left undone is not known.
+        sizes = {day: size for day, size in found.sizes.items() if day not in unfinished.days}
+        _print(_materialize(settings, days, unfinished.replays, sizes) if days else {}, as_json)
     except RunFailed as error:
         from etl_assets.cli.run_figures import figures_of
 
@@ -87,7 +89,10 @@ def _print(figures: dict[str, dict[str, int]], as_json: bool) -> None:
 
 
 def _materialize(
-    settings: Settings, days: Collection[dt.date], replays: Mapping[str, Collection[dt.date]]
+    settings: Settings,
+    days: Collection[dt.date],
+    replays: Mapping[str, Collection[dt.date]],
+    sizes: Mapping[dt.date, int],
 ) -> dict[str, dict[str, int]]:
     """Return the metrics by table and name.
 
@@ -103,7 +108,7 @@ def _materialize(
     with open_instance(settings) as instance:
         for table, of_table in replays.items():
             materialize_days(settings, instance, of_table, mode=ReadMode.WHOLE, assets=[table])
-        for result in materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL):
+        for result in materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL, sizes=sizes):
             totals += run_figures(result, settings.catalog())
     return _by_table(totals)
 

@@ -2,7 +2,8 @@
 
 They read and write files; only figures pass through Spark.
 
-A single task runs in this process (docs/decisions/0030-little-work-is-done-here.md). A task may run twice,
+A single task runs in this process, and so do tasks that have little to do
+(docs/decisions/0030-little-work-is-done-here.md). A task may run twice,
 after a failure or because Spark considers it slow, and the first attempt may still be at work when the second
 one is done. So an attempt writes only files with names of its own, and its result names them. Files that no
 result names do not count.
@@ -69,13 +70,16 @@ def figures_of(
     tasks: Sequence[Task],
     work: Callable[[Task], Iterable[pa.RecordBatch]],
     schema: str,
+    *,
+    is_little: bool = False,
 ) -> list[dict[str, Any]]:
     """Collect the rows of `in_workers`.
 
     A single task runs in this process, and asks for no session. There is nothing to distribute, and a worker
-    would be no faster: it would have to be started, by a job of its own.
+    would be no faster: it would have to be started, by a job of its own. The same holds for tasks that have
+    little to do together (`is_little`), such as many days of some rows each.
     """
-    if len(tasks) < 2:
+    if is_little or len(tasks) < 2:
         return figures_in_process(tasks, work)
     return [row.asDict() for row in in_workers(session(), tasks, work, schema).collect()]
 
@@ -92,6 +96,8 @@ def write_in_workers(
     tasks: Sequence[Task],
     write: Callable[[Task, Path], Iterable[Written]],
     folder: Path,
+    *,
+    is_little: bool = False,
 ) -> int:
     """Run tasks that write data files, and move those that count into a new folder.
 
@@ -101,10 +107,11 @@ def write_in_workers(
     still be at work.
 
     Args:
-        session: Returns the session; not called for a single task.
+        session: Returns the session; not called for a single task, nor for little work.
         tasks: Tasks as for `figures_of`.
         write: Writes the files of a task into a folder.
         folder: The new folder.
+        is_little: Whether this process does all tasks.
 
     Returns:
         Number of rows left out.
@@ -122,7 +129,8 @@ def write_in_workers(
     attempts.mkdir(parents=True)
     folder.mkdir()
     left_out = 0
-    for row in figures_of(session, tasks, work, "partition STRING, name STRING, left_out BIGINT"):
+    schema = "partition STRING, name STRING, left_out BIGINT"
+    for row in figures_of(session, tasks, work, schema, is_little=is_little):
         left_out += row["left_out"]
         if (name := row["name"]) is not None:
             target = folder / row["partition"]

@@ -23,6 +23,7 @@ from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.read.data_files import new_data_file
 from etl_assets.delta.read.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.delta.write.staged import is_little
 from etl_assets.delta.write.write import DeferredRows
 from etl_assets.ingest.exceptions_tasks import ExceptionsTask
 from etl_assets.ingest.located_blocks import Lines, LocatedBlock, RowGroup, row_groups
@@ -92,8 +93,8 @@ class RawExceptions:
         return in_workers(self.session(), self.tasks, work, columns)
 
     def for_commit(self) -> DataFrame | DeferredRows:
-        """Return the exceptions for a commit: deferred if a single task writes them, which needs no Spark."""
-        if len(self.tasks) > 1:
+        """Return the exceptions for a commit: deferred if this process writes them, which needs no Spark."""
+        if len(self.tasks) > 1 and not self._is_little:
             return self.frame()
         return DeferredRows(schema=struct_type(self.contract), frame=self.frame)
 
@@ -107,7 +108,12 @@ class RawExceptions:
         def write(task: ExceptionsTask, attempts: Path) -> Iterator[Written]:
             return make.write(task, attempts, known)
 
-        return write_in_workers(self.session, self.tasks, write, folder)
+        return write_in_workers(self.session, self.tasks, write, folder, is_little=self._is_little)
+
+    @property
+    def _is_little(self) -> bool:
+        """Whether this process writes them, however many tasks there are: a day of few rows is a task too."""
+        return is_little(self.staging.iterdir())
 
     def _maker(self) -> _ExceptionMaker:
         return _ExceptionMaker(

@@ -22,6 +22,7 @@ from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.spark_types import struct_type
 from etl_assets.delta.read.data_files import new_data_file
 from etl_assets.delta.read.rows import DAY_COLUMN, KnownFiles, day_folder
+from etl_assets.delta.write.staged import is_little
 from etl_assets.delta.write.write import DeferredRows
 from etl_assets.ingest.located_blocks import LocatedBlock, RowGroup, row_groups
 from etl_assets.ingest.stage_lines import Kind
@@ -126,8 +127,8 @@ class RawRows:
         return in_workers(self.session(), self.tasks, work, columns)
 
     def for_commit(self) -> DataFrame | DeferredRows:
-        """Return the rows for a commit: deferred if a single task writes them, which needs no Spark."""
-        if len(self.tasks) > 1:
+        """Return the rows for a commit: deferred if this process writes them, which needs no Spark."""
+        if len(self.tasks) > 1 and not self._is_little:
             return self.frame()
         return DeferredRows(schema=struct_type(self.contract), frame=self.frame)
 
@@ -144,7 +145,12 @@ class RawRows:
         def write(task: RowsTask, attempts: Path) -> Iterator[Written]:
             yield Written(partition=day_folder(task.day), name=make.write(task, attempts))
 
-        return write_in_workers(self.session, self.tasks, write, folder)
+        return write_in_workers(self.session, self.tasks, write, folder, is_little=self._is_little)
+
+    @property
+    def _is_little(self) -> bool:
+        """Whether this process writes them, however many tasks there are: a day of few rows is a task too."""
+        return is_little(self.staging.iterdir())
 
     def _maker(self) -> _RowMaker:
         return _RowMaker(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -49,6 +50,14 @@ class UnreadFiles:
     def ready(self) -> tuple[dt.date, ...]:
         """Days with closed, unread files."""
         return tuple(sorted({day for found in self.by_source.values() for day in found.ready}))
+
+    @property
+    def sizes(self) -> Mapping[dt.date, int]:
+        """Bytes of the unread files of each ready day."""
+        total: Counter[dt.date] = Counter()
+        for found in self.by_source.values():
+            total.update(found.sizes)
+        return total
 
     @property
     def unsettled(self) -> int:

@@ -92,7 +92,13 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
         if worker is not None:
             reasons.append(f"{worker} has given no sign of life for {worker.silent_seconds:.0f} s")
         # 3. Request a run per range of days, unless one is under way or has failed too recently.
-        for first, last in ranges({*found.ready, *undone}, settings.runs.max_days_per_run):
+        runs = ranges(
+            {*found.ready, *undone},
+            settings.runs.max_days_per_run,
+            sizes={day: size for day, size in found.sizes.items() if day not in undone},
+            small_bytes=settings.runs.small_run_bytes,
+        )
+        for first, last in runs:
             request = f"{stage.name}:{first}..{last}@{batch_id}"
             decision = next_attempt(*_earlier(context.instance, request))
             if decision.number is None:

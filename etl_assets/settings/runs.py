@@ -18,6 +18,14 @@ class RunSettings(Section):
     max_days_per_run: Annotated[
         int, Field(ge=1, le=366, description="days one backfill or sensor run may hold")
     ] = 31
+    small_run_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="a run that reads no more bytes of files than this may hold up to 366 days, whatever"
+            " `max_days_per_run` says; 0: no run may. Backfills do not know how much they read",
+        ),
+    ] = 67_108_864
     max_retries: Annotated[
         int, Field(ge=0, le=20, description="repetitions of a step after a transient error")
     ] = 3

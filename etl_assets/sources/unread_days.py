@@ -85,6 +85,7 @@ class Watched:
         set_aside: Number of entries, in the days listed, whose name marks them as unfinished.
         folder: The folder with the files.
         changed: Files that were read before and have changed since, as `<day>/<name>`.
+        sizes: Bytes of the unread files of each ready day.
         left: Number of days left to the next tick, because there are too many.
         outside: Days with files but without a partition: before the first day, or in the future.
         strangers: Entries of the folder that are not days.
@@ -99,6 +100,7 @@ class Watched:
     strangers: tuple[str, ...]
     cursor: WatchCursor
     folder: Folders
+    sizes: Mapping[dt.date, int] = field(default_factory=dict)
     unreadable: Mapping[dt.date, str] = field(default_factory=dict)
     set_aside: int = 0
     changed: tuple[str, ...] = ()
@@ -188,6 +190,7 @@ def watch(
     ahead = [day for day in suspects if day > now.date()]
     ready, still_open, unsettled, unreadable = [], later + ahead, 0, {}
     set_aside, changed = 0, []
+    sizes: dict[dt.date, int] = {}
     never_read = {day: of_day for day, of_day in cursor.unread.items() if day in modified}
     for day in looked:
         try:
@@ -208,10 +211,12 @@ def watch(
         unsettled += waiting
         if unread:
             ready.append(day)
+            sizes[day] = sum(file.size for file in unread)
         if unread or waiting:
             still_open.append(day)
     return Watched(
         ready=tuple(ready),
+        sizes=sizes,
         unsettled=unsettled,
         left=len(later),
         outside=tuple(sorted(day for day in modified if not first_day <= day <= now.date())),

@@ -49,6 +49,16 @@ class Changes:
         """Return the rows as a frame."""
         return self.source.read(spark, self.version, self._after)
 
+    def rows_at_most(self) -> int | None:
+        """Return the number of rows in the files to read, by file statistics; None if unknown."""
+        if not self.days:
+            return 0
+        if (snapshot := self.source.snapshot(self.version)) is None:
+            return None
+        files = set(files_with(snapshot, self._after))
+        found = [rows for path, rows in snapshot.rows_by_file() if path in files]
+        return None if None in found else sum(rows for rows in found if rows is not None)
+
     def range_of(self, column: str) -> tuple[int, int] | None:
         """Return the lowest and highest value of a BIGINT column, by file statistics; None if unknown."""
         snapshot = self.source.snapshot(self.version)

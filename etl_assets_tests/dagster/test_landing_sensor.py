@@ -8,7 +8,7 @@ import datetime as dt
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -32,7 +32,7 @@ def settings(tmp_path: Path) -> Settings:
         home=tmp_path,
         start_date=START,
         landing=LandingSettings(settle_seconds=2),
-        runs=RunSettings(max_days_per_run=2),
+        runs=RunSettings(max_days_per_run=2, small_run_bytes=0),
     )
 
 
@@ -45,6 +45,10 @@ def instance() -> Iterator[dg.DagsterInstance]:
 @pytest.fixture
 def tick(settings, instance):
     """One evaluation: the answer, or the skip reason's text; the cursor goes on from tick to tick."""
+    return ticks(settings, instance)
+
+
+def ticks(settings: Settings, instance: dg.DagsterInstance) -> Callable[[], dg.SensorResult]:
     (sensor,) = source_sensors(settings, settings.catalog().pipelines)
     definitions = dg.Definitions(sensors=[sensor])
     cursor: list[str | None] = [None]
@@ -108,6 +112,14 @@ def test_days_in_a_row_become_runs_of_bounded_length(settings, tick):
     days = [(TODAY - dt.timedelta(days=back)).isoformat() for back in range(5)]
     assert spans == [(days[4], days[3]), (days[2], days[1])]
     assert requests[2].partition_key == days[0]
+
+
+def test_days_in_a_row_with_small_files_become_one_run(settings, instance):
+    for back in range(5):
+        land(settings, TODAY - dt.timedelta(days=back))  # files of 3 bytes
+    for small, runs in ((15, 1), (14, 2), (0, 3)):
+        of_size = settings.model_copy(update={"runs": RunSettings(max_days_per_run=2, small_run_bytes=small)})
+        assert len(ticks(of_size, instance)().run_requests or ()) == runs
 
 
 def test_nothing_is_asked_for_while_a_run_for_it_is_under_way(settings, tick, instance):

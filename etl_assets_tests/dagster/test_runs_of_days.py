@@ -13,7 +13,7 @@ import pytest
 
 from etl_assets import runs
 from etl_assets.build import platform_resources
-from etl_assets.errors import RunFailed, SettingsError, SourceUnreadable
+from etl_assets.errors import InputError, RunFailed, SettingsError, SourceUnreadable
 from etl_assets.partitions import daily_partitions
 from etl_assets.settings import Settings, load_settings
 from etl_assets.steps.step import READ, ReadMode, StepReport
@@ -109,3 +109,20 @@ def test_a_failure_that_is_not_about_days_ends_it(steps):
     with pytest.raises(RunFailed, match="SettingsError: wrong"):
         materialize(max_days=2)
     assert set(steps.done["second"]) == set(DAYS[:2])
+
+
+def test_days_that_have_not_come_are_refused_after_the_others_are_done(steps):
+    today = dt.datetime.now(dt.UTC).date()
+    tomorrow = today + dt.timedelta(days=1)
+    with pytest.raises(InputError, match=f"{tomorrow} cannot be materialized"):
+        materialize([today, tomorrow])
+    assert set(steps.done["second"]) == {today}
+
+
+def test_a_run_over_few_bytes_has_more_days_than_one_over_many(steps):
+    many = [DAYS[0] + dt.timedelta(days=number) for number in range(40)]
+    small = load_settings().runs.small_run_bytes
+    assert len(materialize(many)) == 2
+    assert len(materialize(many, sizes=dict.fromkeys(many, small // 40))) == 1
+    assert len(materialize(many, sizes=dict.fromkeys(many, small // 40 + 1))) == 2
+    assert set(steps.done["second"]) == set(many)

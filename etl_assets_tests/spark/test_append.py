@@ -16,6 +16,7 @@ from etl_assets.contracts.columns import Column, TableContract
 from etl_assets.delta.log.entries import checkpoint_path, read_entry
 from etl_assets.delta.table import Table
 from etl_assets.delta.write import commit as committing
+from etl_assets.delta.write import staged
 from etl_assets.delta.write.append import STAGING, rows_as_files
 from etl_assets.delta.write.commit import commit
 from etl_assets.delta.write.create import ensure_table
@@ -73,6 +74,13 @@ def table(tmp_path):
     return Table(name="parts", domain=local_domain(tmp_path / "data"), contract=PARTS)
 
 
+@pytest.fixture(params=["by Spark", "by this process"])
+def sorted_into_partitions(request, monkeypatch):
+    """Who sorts rows into their partitions."""
+    here = request.param == "by this process"
+    monkeypatch.setattr(committing, "few_rows_of_many_partitions", lambda *_: here)
+
+
 @pytest.fixture
 def write(spark, table):
     """Commits rows after the table's newest version."""
@@ -84,7 +92,9 @@ def write(spark, table):
 
     def committed(*rows, into: Table = table, **more):
         base = ensure_table(into)
-        return commit(into, Write(rows=spark.createDataFrame(rows, schema), base_version=base, **more))
+        # One task, so that each partition has one file whoever writes it.
+        frame = spark.createDataFrame(rows, schema).coalesce(1)
+        return commit(into, Write(rows=frame, base_version=base, **more))
 
     return committed
 
@@ -104,6 +114,7 @@ def rows_of(table: Table) -> list[dict]:
     return polars.read_delta(str(table.path)).sort("part_id", "batch_id").to_dicts()
 
 
+@pytest.mark.usefixtures("sorted_into_partitions")
 def test_it_leaves_what_deltas_writer_leaves(spark, table, write, tmp_path, monkeypatch):
     rows = (
         part("p-1"),
@@ -137,6 +148,7 @@ def test_it_leaves_what_deltas_writer_leaves(spark, table, write, tmp_path, monk
     assert len(rows_of(table)) == 6
 
 
+@pytest.mark.usefixtures("sorted_into_partitions")
 @pytest.mark.parametrize("value", [{"part_id": None}, {"made_at": None}, {"note": None}])
 def test_a_row_without_a_value_that_must_be_there_is_refused_and_nothing_is_written(table, write, value):
     (column,) = value
@@ -148,6 +160,7 @@ def test_a_row_without_a_value_that_must_be_there_is_refused_and_nothing_is_writ
     assert not (table.path / STAGING).exists()
 
 
+@pytest.mark.usefixtures("sorted_into_partitions")
 def test_an_upsert_that_only_inserts_leaves_out_what_its_days_have(table, write):
     write(part("p-1"), part("p-2", day=TUESDAY))
     done = write(
@@ -182,9 +195,10 @@ def test_what_a_killed_append_left_is_not_read_and_goes(spark, table, write):
     assert len(rows_of(table)) == 2
 
 
+@pytest.mark.usefixtures("sorted_into_partitions")
 def test_what_the_job_of_a_killed_append_still_writes_is_not_taken_for_this_ones(table, write, monkeypatch):
-    def write_beside_another(rows, snapshot, contract, folder, known):
-        left_out = rows_as_files(rows, snapshot, contract, folder, known=known)
+    def write_beside_another(rows, snapshot, contract, folder, **more):
+        left_out = rows_as_files(rows, snapshot, contract, folder, **more)
         for another in (table.path / STAGING, table.path / STAGING / "another", folder.with_name("another")):
             shutil.copytree(folder, another / folder.name, dirs_exist_ok=True)
         return left_out
@@ -218,7 +232,9 @@ def test_checkpoints_come_as_often_as_deltas_and_everybody_reads_them(spark, tab
     assert spark.read.format("delta").load(str(table.path)).count() == 3
 
 
-def test_raw_events_through_deltas_writer_are_those_that_workers_write(pipeline, monkeypatch):
+@pytest.mark.parametrize("little_bytes", [0, staged.LITTLE_BYTES], ids=["by workers", "by this process"])
+def test_raw_events_through_deltas_writer_are_those_that_tasks_write(pipeline, monkeypatch, little_bytes):
+    monkeypatch.setattr(staged, "LITTLE_BYTES", little_bytes)
     pipeline.land([event(1), "bad", event(2), event(1)])
     pipeline.land([event(3, day=NEXT_DAY)], day=NEXT_DAY)
     elsewhere = replace(pipeline, root=pipeline.root.with_name("elsewhere"))

@@ -114,7 +114,9 @@ def test_a_run_has_something_to_do_when_only_a_table_is_behind(settings, monkeyp
     carried_through(settings, DAY)
     write(settings, "warehouse_rows", DAY, 1)
     asked = []
-    monkeypatch.setattr(command, "_materialize", lambda settings, days, replays: asked.append(days) or {})
+    monkeypatch.setattr(
+        command, "_materialize", lambda settings, days, replays, sizes: asked.append(days) or {}
+    )
     result = CliRunner().invoke(command.run, catch_exceptions=False)
     assert "order_status_view (1 day)" in result.output
     assert asked == [[DAY]]
@@ -125,7 +127,9 @@ def ran(monkeypatch: pytest.MonkeyPatch, landing: str = "", *options: str) -> tu
     asked: list = []
     if landing:
         platform_file().write_text(f"landing: {{{landing}}}")
-    monkeypatch.setattr(command, "_materialize", lambda settings, days, replays: asked.extend(days) or {})
+    monkeypatch.setattr(
+        command, "_materialize", lambda settings, days, replays, sizes: asked.extend(days) or {}
+    )
     return CliRunner().invoke(command.run, options, catch_exceptions=False), asked
 
 
@@ -234,7 +238,9 @@ def test_a_letter_that_was_handed_in_to_normalize_and_not_judged_is_left_undone(
     assert list(unfinished(settings).sentences()) == []
     submit_replays(domain, [event_again(DAY, "a" * 64, 2, "event-1", None)])
     asked: list = []
-    monkeypatch.setattr(command, "_materialize", lambda settings, days, replays: asked.append(replays) or {})
+    monkeypatch.setattr(
+        command, "_materialize", lambda settings, days, replays, sizes: asked.append(replays) or {}
+    )
     result = CliRunner().invoke(command.run, catch_exceptions=False)
     assert "dead letters that were handed in (1 day)" in result.output
     assert asked == [{"normalized_orders": (DAY,)}]

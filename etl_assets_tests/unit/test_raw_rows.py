@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 
 from etl_assets.compute import worker_tasks
+from etl_assets.delta.write import staged as staged_rows
 from etl_assets.delta.write.append import _data_files, _Footer
 from etl_assets.ingest import raw_rows, stage_lines
 from etl_assets.ingest.raw_rows import RawRows, RowsTask, _RowMaker, rows_tasks
@@ -168,6 +169,7 @@ def test_files_of_attempts_under_way_are_not_where_data_files_are_looked_for(tmp
     under_way: list[list[str]] = []
     folder = tmp_path / "append" / "rows"
     monkeypatch.setattr(worker_tasks, "in_workers", work_here)
+    monkeypatch.setattr(staged_rows, "LITTLE_BYTES", 0)
     files = [(day, ["event"]) for day in (DAY, NEXT_DAY)]
     paths = [write_lines(tmp_path / f"{index}.jsonl", index, *file) for index, file in enumerate(files)]
     staged = stage(

@@ -30,6 +30,7 @@ from etl_assets.delta.log.statistics import Bounds, bounds_of, bounds_over, list
 from etl_assets.delta.read.times import with_utc_times
 from etl_assets.delta.session import scoped_settings
 from etl_assets.delta.write.content import StoredFile
+from etl_assets.delta.write.partition_files import sort_into_partitions
 from etl_assets.errors import NullRefused
 
 if TYPE_CHECKING:
@@ -158,7 +159,13 @@ def _staging(path: Path) -> Generator[Path]:
 
 
 def rows_as_files(
-    rows: DataFrame, snapshot: Snapshot, contract: TableContract, folder: Path, *, known: DataFrame | None
+    rows: DataFrame,
+    snapshot: Snapshot,
+    contract: TableContract,
+    folder: Path,
+    *,
+    known: DataFrame | None,
+    few_of_many: bool = False,
 ) -> int:
     """Write rows as Parquet files by Spark, for `write_files`.
 
@@ -169,6 +176,7 @@ def rows_as_files(
         contract: The table's contract.
         folder: The folder to write.
         known: Keys of rows that are left out, each once, in columns that the rows have as well.
+        few_of_many: Whether this process sorts the rows into their partitions (`partition_files.py`).
 
     Returns:
         The number of rows that were left out.
@@ -181,8 +189,12 @@ def rows_as_files(
         names[-1] = F.col(_KNOWN).isNotNull().alias(_KNOWN)
     by_spark = folder.with_name("spark")
     with scoped_settings(rows.sparkSession, _WRITE_SETTINGS):
-        writer = rows.select(*names).write.mode("error").partitionBy(_KNOWN, *snapshot.partition_columns())
+        rows = rows.select(*names)
+        columns = () if few_of_many else (_KNOWN, *snapshot.partition_columns())
+        writer = rows.write.mode("error").partitionBy(*columns)
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(by_spark))
+    if few_of_many:
+        return sort_into_partitions(sorted(by_spark.glob("*.parquet")), contract, folder, known=_KNOWN)
     kept, left_out = by_spark / f"{_KNOWN}=false", by_spark / f"{_KNOWN}=true"
     if kept.is_dir():
         kept.rename(folder)

@@ -27,6 +27,7 @@ from etl_assets.delta.log.new_entry import NewEntry
 from etl_assets.delta.read.rows import DAY_COLUMN, After, files_with, known_files, whole_days
 from etl_assets.delta.session import driver_pid, scoped_settings
 from etl_assets.delta.write.append import can_append, rows_as_files, write_files
+from etl_assets.delta.write.partition_files import few_rows_of_many_partitions
 from etl_assets.delta.write.upsert import UpsertSpec, check_columns, insert_sql, merge_sql
 from etl_assets.delta.write.write import ALL_ROWS, DeferredRows, Transaction, Write
 from etl_assets.delta.write.write_version import (
@@ -226,7 +227,8 @@ def _files(table: Table, snapshot: Snapshot, write: Write) -> Callable[[Path], i
     assert table.contract is not None  # `can_append` is false without a contract
     assert not isinstance(write.rows, DeferredRows)  # they have `files`
     known = _known_keys(write.rows.sparkSession, table, write) if meets_rows else None
-    return partial(rows_as_files, write.rows, snapshot, table.contract, known=known)
+    few_of_many = few_rows_of_many_partitions(write, table.contract)
+    return partial(rows_as_files, write.rows, snapshot, table.contract, known=known, few_of_many=few_of_many)
 
 
 def _may_leave_known_rows_out(write: Write) -> bool:

@@ -7,7 +7,7 @@ through Spark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ class StagedRows:
     @property
     def is_little(self) -> bool:
         """Whether the files have few enough bytes for `here`."""
-        return sum(file.stat().st_size for file in self._files()) <= LITTLE_BYTES
+        return is_little(self._files())
 
     @property
     def frame(self) -> DataFrame:
@@ -64,3 +64,8 @@ class StagedRows:
 
     def _files(self) -> list[Path]:
         return sorted(Path(self._folder).glob("*.parquet"))
+
+
+def is_little(files: Iterable[Path]) -> bool:
+    """Return whether files have so few bytes together that this process reads them by itself."""
+    return sum(file.stat().st_size for file in files) <= LITTLE_BYTES

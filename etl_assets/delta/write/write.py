@@ -60,6 +60,7 @@ class Write:
         replaces: Condition on the table's rows: rows that meet it are removed by this commit. `ALL_ROWS`
             removes all of them, None none.
         partitions: Values of the Delta partition column among the rows, where known.
+        rows_at_most: Most rows that there can be, where file statistics tell.
         lies_in: Like `partitions`, for a table without contract, whose column may have any type.
         cursors: Progress on the inputs that this commit consumes: cursor name to source version.
         facts: Metrics of the batch to keep with the commit.
@@ -79,6 +80,7 @@ class Write:
     replace: bool = False
     replaces: str | None = None
     partitions: Collection[str] | None = None
+    rows_at_most: int | None = None
     lies_in: PartitionFilter | None = None
     cursors: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -81,6 +81,7 @@ class Audit:
                     insert_only=True,
                 ),
                 partitions=[day.isoformat() for day in concerned],
+                rows_at_most=_rows_at_most(readings),
                 cursors=cursors,
                 deterministic=True,
                 known_within=_known_within(readings),
@@ -138,6 +139,13 @@ def _of_one_batch(raw_events: Changes) -> bool:
     """Return whether the rows read belong to one batch, which has read each file once."""
     batches = raw_events.range_of("batch_id")
     return batches is not None and batches[0] == batches[1]
+
+
+def _rows_at_most(readings: Mapping[str, Changes]) -> int | None:
+    """Return the most rows that there can be: the audit log has a row for each one read."""
+    numbers = [reading.rows_at_most() for reading in readings.values()]
+    known = [rows for rows in numbers if rows is not None]
+    return sum(known) if len(known) == len(numbers) else None
 
 
 def _known_within(readings: Mapping[str, Changes]) -> Within:

@@ -82,6 +82,7 @@ class LoadWarehouse:
                 transaction=transaction,
                 upsert=_UPSERT,
                 partitions=[day.isoformat() for day in changes.days],
+                rows_at_most=changes.rows_at_most(),
                 cursors=cursors,
                 deterministic=True,
                 known_within=() if stands is not None and changes.all_new_to(stands) else None,

@@ -179,7 +179,14 @@ class Normalize:
             check_schema(NORMALIZED_ORDERS, rows.schema)
             return commit(
                 table,
-                Write(rows=rows, base_version=base, transaction=transaction, cursors=cursors),
+                Write(
+                    rows=rows,
+                    base_version=base,
+                    transaction=transaction,
+                    partitions=[day.isoformat() for day in changes.days],
+                    rows_at_most=changes.rows_at_most(),
+                    cursors=cursors,
+                ),
                 wait_seconds=self.context.lock_wait_seconds,
             )
 
