@@ -56,7 +56,7 @@ def _copy_from(site: Site, domain: FailureDomain, own: Path, pipeline: str) -> N
         days = ask(site.root, lambda: list(_changed_days(other, own)), domain.timeout_seconds)
         for day, names, modified_ns in days:
             there = {path.name for path in _listed(own / day)}
-            missing = [name for name in sorted(names) if str(name) not in there]
+            missing = [name for name in sorted(names, key=str) if str(name) not in there]
             with ThreadPoolExecutor(_AT_ONCE) as threads:
                 for done in [threads.submit(_copy, site, domain, other, own, name) for name in missing]:
                     done.result()
