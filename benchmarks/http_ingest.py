@@ -1,7 +1,7 @@
 """HTTP ingest: events a second in batches of 100 with 16 clients, and latency at 2,000 events/s.
 
-`python -m benchmarks.http_ingest URL TOKEN [--seconds 10]`, against a running `etl-assets serve`; URL is that of
-the events of a pipeline. Clients are processes of this machine and take part of its processors.
+`python -m benchmarks.http_ingest URL TOKEN [--seconds 10]`, against a running `etl-assets serve`; URL is that
+of the events of a pipeline. Clients are processes of this machine and take part of its processors.
 """
 
 from __future__ import annotations
@@ -86,7 +86,13 @@ async def measure(url: str, token: str, seconds: float) -> dict[str, float]:
 
 def _body(numbers: count[int], events: int) -> bytes:
     lines = (
-        {"id": next(numbers), "film": "Metropolis", "stars": 5, "at": "2026-01-01T00:00:00Z", "note": "x" * 80}
+        {
+            "id": next(numbers),
+            "film": "Metropolis",
+            "stars": 5,
+            "at": "2026-01-01T00:00:00Z",
+            "note": "x" * 80,
+        }
         for _ in range(events)
     )
     return "\n".join(map(json.dumps, lines)).encode()

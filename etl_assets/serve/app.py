@@ -34,9 +34,7 @@ def build_app(service: Service) -> FastAPI:
         await service.journal.close()
 
     # The pages for people load scripts from elsewhere: only the description is served.
-    app = FastAPI(
-        title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
-    )
+    app = FastAPI(title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     answer_problems(app)
     app.include_router(events.router)

@@ -218,9 +218,7 @@ def _expect_capacity(service: Service, token: Token) -> None:
             headers={"Retry-After": str(math.ceil(seconds))},
         )
     if service.is_ending:
-        raise Problem(
-            503, "ending", "the server ends; send the request again", headers={"Retry-After": "5"}
-        )
+        raise Problem(503, "ending", "the server ends; send the request again", headers={"Retry-After": "5"})
     if service.commits.is_full or service.body_bytes >= service.settings.serve.max_waiting_bytes:
         raise Problem(
             503, "queue-full", "too much waits to be stored; nothing was stored", headers={"Retry-After": "1"}

@@ -36,7 +36,7 @@ class Receipt:
         return f"{self.file}:{self.line}"
 
 
-class NotStored(Exception):  # noqa: N818 - not an error of the program
+class NotStored(Exception):
     """No majority stored the file of a request. Carries the file, and the receipt for when one has."""
 
     def __init__(self, file: JournalFile, receipt: Receipt, error: QuorumUnavailable) -> None:
@@ -48,6 +48,7 @@ class NotStored(Exception):  # noqa: N818 - not an error of the program
 class _Waiting:
     request: JournalRequest
     size: int
+    since: float
     done: asyncio.Future[Receipt]
 
 
@@ -75,9 +76,12 @@ class GroupCommit:
             NotStored: no majority of the domains stored them in time.
         """
         size = sum(map(len, request.records))
-        done: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Receipt] = loop.create_future()
         self._bytes += size
-        self._waiting.setdefault(pipeline, []).append(_Waiting(request=request, size=size, done=done))
+        self._waiting.setdefault(pipeline, []).append(
+            _Waiting(request=request, size=size, since=loop.time(), done=done)
+        )
         if pipeline not in self._tasks:
             self._tasks[pipeline] = asyncio.create_task(self._commit(pipeline))
         try:
@@ -93,8 +97,10 @@ class GroupCommit:
     async def _commit(self, pipeline: str) -> None:
         """Write files until nothing waits. While one is written, the next one fills."""
         try:
-            while self._waiting.get(pipeline):
-                await asyncio.sleep(self._seconds)
+            while waiting := self._waiting.get(pipeline):
+                # What came while the last file was written has waited already.
+                waited = asyncio.get_running_loop().time() - waiting[0].since
+                await asyncio.sleep(max(0.0, self._seconds - waited))
                 some = self._take(pipeline)
                 try:
                     await self._write(pipeline, some)

@@ -1,7 +1,7 @@
 """Idempotency keys: a request that is repeated under its key gets the first one's answer.
 
-The keys of answered requests are in the journal files, so a new process knows them. A request that no majority
-stored has its file completed, under the same name, when it is repeated: it never becomes two files.
+The keys of answered requests are in the journal files, so a new process knows them. A request that no
+majority stored has its file completed, under the same name, when it is repeated: it never becomes two files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from etl_assets.sources.landing import parse_day
 logger = logging.getLogger("etl_assets.serve")
 
 
-class KeyReused(Exception):  # noqa: N818 - an answer, not an error of the program
+class KeyReused(Exception):
     """The key belongs to other content."""
 
 
@@ -74,9 +74,7 @@ class Keys:
         self._forget_oldest()
         return receipt, is_repeated
 
-    async def _store(
-        self, key: str, keyed: _Keyed, store: Callable[[], Awaitable[Receipt]]
-    ) -> Receipt:
+    async def _store(self, key: str, keyed: _Keyed, store: Callable[[], Awaitable[Receipt]]) -> Receipt:
         try:
             if keyed.unfinished is not None and keyed.receipt is not None:
                 try:

@@ -16,7 +16,7 @@ logger = logging.getLogger("etl_assets.serve")
 MEDIA_TYPE = "application/problem+json"
 
 
-class Problem(Exception):  # noqa: N818 - the name that the standard has
+class Problem(Exception):
     """An error that the client is told of.
 
     Args:
@@ -35,7 +35,7 @@ class Problem(Exception):  # noqa: N818 - the name that the standard has
         *,
         errors: Sequence[Mapping[str, Any]] = (),
         headers: Mapping[str, str] | None = None,
-        **more: Any,  # noqa: ANN401 - extension members of the standard
+        **more: Any,
     ) -> None:
         super().__init__(detail)
         self.status, self.headers = status, headers

@@ -86,7 +86,9 @@ async def _unzipped(chunks: AsyncIterator[bytes], limits: BodyLimits) -> AsyncIt
         raise Problem(400, "bad-gzip", "the gzip body is cut off; nothing was stored")
 
 
-def records_of(body: bytes, content_type: str | None, limits: BodyLimits, max_record_bytes: int) -> list[bytes]:
+def records_of(
+    body: bytes, content_type: str | None, limits: BodyLimits, max_record_bytes: int
+) -> list[bytes]:
     """Return the records of a body: of one object, an array of objects, or an object a line.
 
     Raises:
@@ -134,7 +136,7 @@ def records_of(body: bytes, content_type: str | None, limits: BodyLimits, max_re
     return records
 
 
-def _refuse_constant(name: str) -> Any:  # noqa: ANN401 - never returns
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 

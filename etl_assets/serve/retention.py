@@ -1,7 +1,7 @@
 """Removal of journal files that were read, some days after they came.
 
-A file is removed from every domain once the acknowledged table has read it. One that a domain keeps because it
-is down is copied back, known as read, and removed in the next round.
+A file is removed from every domain once the acknowledged table has read it. One that a domain keeps because
+it is down is copied back, known as read, and removed in the next round.
 """
 
 from __future__ import annotations

@@ -82,9 +82,7 @@ class Service:
         """Return the sources of the pipelines that take records over HTTP, by pipeline."""
         if time.monotonic() - self._looked_at > _PIPELINES_SECONDS:
             specs = [each.spec for each in self.settings.installed().files if each.spec is not None]
-            self._sources = {
-                each.name: each.source for each in specs if isinstance(each.source, HttpSource)
-            }
+            self._sources = {each.name: each.source for each in specs if isinstance(each.source, HttpSource)}
             self._looked_at = time.monotonic()
         return self._sources
 

@@ -1,7 +1,7 @@
 """Bearer tokens: `<home>/tokens.json`, with the SHA-256 of each.
 
-A token is 32 random bytes, so that a plain hash of it cannot be guessed. Several tokens of one client are valid
-at a time: add the new one, change the client, revoke the old one.
+A token is 32 random bytes, so that a plain hash of it cannot be guessed. Several tokens of one client are
+valid at a time: add the new one, change the client, revoke the old one.
 """
 
 from __future__ import annotations
@@ -134,7 +134,9 @@ class Tokens:
             found = next((each for each in known if each.id == token_id), None)
             if found is None:
                 raise NotFound(
-                    f"there is no token {token_id}", fix="name one of `etl-assets tokens list`", token=token_id
+                    f"there is no token {token_id}",
+                    fix="name one of `etl-assets tokens list`",
+                    token=token_id,
                 )
             self._write(tuple(each for each in known if each is not found))
         return found

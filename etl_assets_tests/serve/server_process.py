@@ -39,9 +39,7 @@ class ServerProcess:
         return f"{self.url}/v1/pipelines/{PIPELINE}/events"
 
     def client(self) -> httpx.Client:
-        return httpx.Client(
-            headers={"authorization": f"Bearer {self.token}"}, timeout=30, trust_env=False
-        )
+        return httpx.Client(headers={"authorization": f"Bearer {self.token}"}, timeout=30, trust_env=False)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

@@ -67,7 +67,7 @@ def _copy_from(site: Site, domain: FailureDomain, own: Path, pipeline: str) -> N
         logger.warning("journal of %s: %s is left out: %s", pipeline, site.name, error)
 
 
-class _OtherFailed(Exception):  # noqa: N818 - a signal of this module
+class _OtherFailed(Exception):
     """A file of the other domain cannot be read."""
 
 

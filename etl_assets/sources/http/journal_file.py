@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 HTTP = "http"
 """Name of the source, in the columns `source` of its tables."""
@@ -24,9 +25,7 @@ SUFFIX = ".jsonl"
 KEYED = "k"
 HEADER = b"#"
 _TIME = "%Y%m%dT%H%M%S%f"
-_NAME = re.compile(
-    r"(?P<time>\d{8}T\d{12})-(?P<server>[0-9a-f]{8})-(?P<number>\d{6,})(?P<keyed>k?)\.jsonl"
-)
+_NAME = re.compile(r"(?P<time>\d{8}T\d{12})-(?P<server>[0-9a-f]{8})-(?P<number>\d{6,})(?P<keyed>k?)\.jsonl")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -131,7 +130,7 @@ def file_content(requests: Sequence[JournalRequest]) -> bytes:
     lines: list[bytes] = []
     for each, line in zip(requests, first_lines(requests), strict=True):
         if each.has_header:
-            header = {"events": len(each.records), "line": line}
+            header: dict[str, Any] = {"events": len(each.records), "line": line}
             if each.key is not None:
                 header |= {"key": each.key, "content": each.content}
             if each.traceparent is not None:
