@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from etl_assets import __version__
 from etl_assets.serve import events, health
-from etl_assets.serve.problems import Problem, answer_problems
+from etl_assets.serve.problems import ProblemDetails, answer_problems
 from etl_assets.serve.retention import keep_removing
 from etl_assets.serve.service import Service
 
@@ -65,7 +65,9 @@ class _FewRequests:
             await self._app(scope, receive, send)
             return
         if self._now >= self._max:
-            problem = Problem(503, "too-many-requests", "too many requests", headers={"Retry-After": "1"})
+            problem = ProblemDetails(
+                503, "too-many-requests", "too many requests", headers={"Retry-After": "1"}
+            )
             await problem.response(Request(scope))(scope, receive, send)
             return
         self._now += 1

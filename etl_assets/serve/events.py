@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from etl_assets.pipelines.spec_fields import MAX_NAME_CHARACTERS, NAME_PATTERN
 from etl_assets.serve.group_commit import NotStored, Receipt
 from etl_assets.serve.idempotency import KeyReused
-from etl_assets.serve.problems import Problem, problem_responses
+from etl_assets.serve.problems import ProblemDetails, problem_responses
 from etl_assets.serve.request_body import JSON_TYPE, LINES_TYPES, read_body, records_of
 from etl_assets.serve.service import Service
 from etl_assets.serve.tokens import Scope, Token
@@ -146,11 +146,11 @@ async def _store(
         request = JournalRequest(records=records, key=scoped, content=content, traceparent=traceparent)
         return await service.keys.once(scoped, content, lambda: service.commits.put(pipeline, request))
     except KeyReused:
-        raise Problem(
+        raise ProblemDetails(
             422, "key-reused", "this Idempotency-Key was used for other content; use a key once"
         ) from None
     except NotStored as refused:
-        raise Problem(
+        raise ProblemDetails(
             503,
             "no-majority",
             f"{refused}. The events may be stored later: send the request again, with its Idempotency-Key",
@@ -163,14 +163,14 @@ def _expect_pipeline(service: Service, token: Token, pipeline: str) -> int:
     """Return the greatest size of a record of a pipeline.
 
     Raises:
-        Problem: the token does not allow the pipeline, or there is none.
+        ProblemDetails: the token does not allow the pipeline, or there is none.
     """
     if not token.allows(Scope.INGEST, pipeline):
-        raise Problem(403, "pipeline-not-allowed", f"the token {token.id} does not allow {pipeline!r}")
+        raise ProblemDetails(403, "pipeline-not-allowed", f"the token {token.id} does not allow {pipeline!r}")
     source = service.http_sources().get(pipeline)
     if source is None:
         known = [name for name in service.http_sources() if token.allows(Scope.INGEST, name)]
-        raise Problem(
+        raise ProblemDetails(
             404,
             "no-such-pipeline",
             f"there is no pipeline {pipeline!r} with `source: {{type: http}}`; there are"
@@ -183,10 +183,10 @@ def _headers(request: Request) -> tuple[str | None, str | None]:
     """Return the key and the trace context of a request.
 
     Raises:
-        Problem: a header, or `ack`, is not what it may be.
+        ProblemDetails: a header, or `ack`, is not what it may be.
     """
     if (ack := request.query_params.get("ack", DURABLE)) != DURABLE:
-        raise Problem(
+        raise ProblemDetails(
             422,
             "unknown-ack",
             f"ack={ack!r} is not known; use `{DURABLE}`",
@@ -194,7 +194,7 @@ def _headers(request: Request) -> tuple[str | None, str | None]:
         )
     key = request.headers.get("idempotency-key")
     if key is not None and not _KEY.fullmatch(key):
-        raise Problem(
+        raise ProblemDetails(
             400,
             "bad-key",
             f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} visible ASCII characters",
@@ -207,20 +207,22 @@ def _expect_capacity(service: Service, token: Token) -> None:
     """Refuse a request for which there is no room.
 
     Raises:
-        Problem: the token has sent too much, the process ends, or too much waits.
+        ProblemDetails: the token has sent too much, the process ends, or too much waits.
     """
     if (seconds := service.rates.seconds_to_wait(token.id)) > 0:
         rate = service.settings.serve.events_per_second
-        raise Problem(
+        raise ProblemDetails(
             429,
             "too-many-events",
             f"this token may send {rate:,.0f} events a second",
             headers={"Retry-After": str(math.ceil(seconds))},
         )
     if service.is_ending:
-        raise Problem(503, "ending", "the server ends; send the request again", headers={"Retry-After": "5"})
+        raise ProblemDetails(
+            503, "ending", "the server ends; send the request again", headers={"Retry-After": "5"}
+        )
     if service.commits.is_full or service.body_bytes >= service.settings.serve.max_waiting_bytes:
-        raise Problem(
+        raise ProblemDetails(
             503, "queue-full", "too much waits to be stored; nothing was stored", headers={"Retry-After": "1"}
         )
 

@@ -6,7 +6,7 @@ import asyncio
 
 from fastapi import APIRouter, Request
 
-from etl_assets.serve.problems import Problem, problem_responses
+from etl_assets.serve.problems import ProblemDetails, problem_responses
 from etl_assets.serve.service import Service
 
 router = APIRouter()
@@ -31,5 +31,5 @@ async def ready(request: Request) -> dict[str, str]:
     problems = await asyncio.to_thread(journal.problems)
     if service.is_ending or len(journal.domains) - len(problems) < journal.majority:
         told = "; ".join(f"{name}: {why}" for name, why in problems.items())
-        raise Problem(503, "not-ready", told or "the server ends", headers={"Retry-After": "5"})
+        raise ProblemDetails(503, "not-ready", told or "the server ends", headers={"Retry-After": "5"})
     return {"status": "ready"}

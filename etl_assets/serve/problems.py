@@ -1,4 +1,4 @@
-"""Problem details (RFC 9457): the form of every error that the server answers."""
+"""ProblemDetails details (RFC 9457): the form of every error that the server answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("etl_assets.serve")
 MEDIA_TYPE = "application/problem+json"
 
 
-class Problem(Exception):
+class ProblemDetails(Exception):
     """An error that the client is told of.
 
     Args:
@@ -84,13 +84,13 @@ def answer_problems(app: FastAPI) -> None:
     """Let an app answer every error with problem details."""
 
     async def problem(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Problem)
+        assert isinstance(error, ProblemDetails)
         return error.response(request)
 
     async def of_framework(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
-        found = Problem(error.status_code, kind, str(error.detail), headers=error.headers)
+        found = ProblemDetails(error.status_code, kind, str(error.detail), headers=error.headers)
         return found.response(request)
 
     async def invalid(request: Request, error: Exception) -> Response:
@@ -99,14 +99,16 @@ def answer_problems(app: FastAPI) -> None:
             {"pointer": "/" + "/".join(map(str, each["loc"])), "detail": each["msg"]}
             for each in error.errors()
         ]
-        return Problem(422, "invalid-request", "the request is not valid", errors=errors).response(request)
+        return ProblemDetails(422, "invalid-request", "the request is not valid", errors=errors).response(
+            request
+        )
 
     async def unexpected(request: Request, error: Exception) -> Response:
         logger.error("%s failed", request.url.path, exc_info=error)
         detail = "the server failed; its log says why. Whether the request was done is unknown: repeat it"
-        return Problem(500, "server-error", detail).response(request)
+        return ProblemDetails(500, "server-error", detail).response(request)
 
-    app.add_exception_handler(Problem, problem)
+    app.add_exception_handler(ProblemDetails, problem)
     app.add_exception_handler(HTTPException, of_framework)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(Exception, unexpected)

@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from etl_assets.serve.problems import Problem
+from etl_assets.serve.problems import ProblemDetails
 
 JSON_TYPE, LINES_TYPES = "application/json", ("application/x-ndjson", "application/jsonl")
 _SPACE = " \t\r\n"
@@ -36,11 +36,11 @@ async def read_body(request: Request, limits: BodyLimits) -> bytes:
     """Return the whole body, decompressed.
 
     Raises:
-        Problem: it is too large, too slow, cut off or of another encoding.
+        ProblemDetails: it is too large, too slow, cut off or of another encoding.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", ""):
-        raise Problem(415, "unsupported-encoding", f"Content-Encoding {encoding!r}; use gzip, or none")
+        raise ProblemDetails(415, "unsupported-encoding", f"Content-Encoding {encoding!r}; use gzip, or none")
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.max_bytes:
         raise _too_large(limits)
@@ -55,11 +55,11 @@ async def read_body(request: Request, limits: BodyLimits) -> bytes:
                 if len(body) > limits.max_bytes:
                     raise _too_large(limits)
     except TimeoutError:
-        raise Problem(
+        raise ProblemDetails(
             408, "body-timeout", f"the body did not arrive within {limits.seconds:g} s; nothing was stored"
         ) from None
     except ClientDisconnect:
-        raise Problem(400, "cut-off", "the body was cut off; nothing was stored") from None
+        raise ProblemDetails(400, "cut-off", "the body was cut off; nothing was stored") from None
     return bytes(body)
 
 
@@ -78,12 +78,12 @@ async def _unzipped(chunks: AsyncIterator[bytes], limits: BodyLimits) -> AsyncIt
                 waiting = unzip.unused_data if unzip.eof else unzip.unconsumed_tail
                 ended = unzip.eof
     except zlib.error as error:
-        raise Problem(400, "bad-gzip", f"the body is not gzip: {error}; nothing was stored") from None
+        raise ProblemDetails(400, "bad-gzip", f"the body is not gzip: {error}; nothing was stored") from None
     while not ended and (more := unzip.decompress(unzip.unconsumed_tail, piece)):
         yield more
         ended = unzip.eof
     if not ended:
-        raise Problem(400, "bad-gzip", "the gzip body is cut off; nothing was stored")
+        raise ProblemDetails(400, "bad-gzip", "the gzip body is cut off; nothing was stored")
 
 
 def records_of(
@@ -92,29 +92,29 @@ def records_of(
     """Return the records of a body: of one object, an array of objects, or an object a line.
 
     Raises:
-        Problem: it is none of these, or has too many records, or too large ones. All or nothing is stored.
+        ProblemDetails: it is none of these, or has too many records, or too large ones. All or nothing is stored.
     """
     kind = (content_type or JSON_TYPE).partition(";")[0].strip().lower()
     if kind != JSON_TYPE and kind not in LINES_TYPES:
-        raise Problem(
+        raise ProblemDetails(
             415, "unsupported-media-type", f"Content-Type {kind!r}; use {JSON_TYPE} or {LINES_TYPES[0]}"
         )
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        raise Problem(400, "not-utf-8", f"byte {error.start + 1} of the body is not UTF-8") from None
+        raise ProblemDetails(400, "not-utf-8", f"byte {error.start + 1} of the body is not UTF-8") from None
     found = _lines(text) if kind in LINES_TYPES else _values(text)
     records: list[bytes] = []
     wrong: list[dict[str, Any]] = []
     for number, (value, part) in enumerate(found):
         if number >= limits.max_events:
-            raise Problem(
+            raise ProblemDetails(
                 413, "too-many-events", f"more than {limits.max_events:,} events; send several requests"
             )
         # A line feed between the parts of an object is white space: inside of a text it is escaped.
         record = part.replace("\n", " ").replace("\r", " ").encode()
         if len(record) > max_record_bytes:
-            raise Problem(
+            raise ProblemDetails(
                 413,
                 "event-too-large",
                 f"event {number} has {len(record):,} bytes, and at most {max_record_bytes:,} are taken;"
@@ -125,14 +125,14 @@ def records_of(
             wrong.append({"pointer": f"/{number}", "detail": "not a JSON object"})
         records.append(record)
     if wrong:
-        raise Problem(
+        raise ProblemDetails(
             422,
             "not-an-object",
             f"{len(wrong):,} of {len(records):,} events are no JSON objects; nothing was stored",
             errors=wrong[:100],
         )
     if not records:
-        raise Problem(422, "no-events", "the body has no events; send an object, an array, or lines")
+        raise ProblemDetails(422, "no-events", "the body has no events; send an object, an array, or lines")
     return records
 
 
@@ -199,12 +199,12 @@ def _expect_end(text: str, end: int) -> None:
         raise _malformed("there is more after the value; send lines as application/x-ndjson")
 
 
-def _malformed(detail: str) -> Problem:
-    return Problem(400, "malformed-json", f"{detail}; nothing was stored")
+def _malformed(detail: str) -> ProblemDetails:
+    return ProblemDetails(400, "malformed-json", f"{detail}; nothing was stored")
 
 
-def _too_large(limits: BodyLimits) -> Problem:
-    return Problem(
+def _too_large(limits: BodyLimits) -> ProblemDetails:
+    return ProblemDetails(
         413,
         "body-too-large",
         f"the body has more than {limits.max_bytes:,} bytes, decompressed; send several requests",

@@ -14,7 +14,7 @@ from etl_assets.pipelines.spec import HttpSource
 from etl_assets.serve.group_commit import GroupCommit
 from etl_assets.serve.idempotency import Keys
 from etl_assets.serve.journal import Journal
-from etl_assets.serve.problems import Problem
+from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.rates import Rates
 from etl_assets.serve.request_body import BodyLimits
 from etl_assets.serve.tokens import Token, Tokens
@@ -90,12 +90,12 @@ class Service:
         """Return the token of a request.
 
         Raises:
-            Problem: it has none that is valid.
+            ProblemDetails: it has none that is valid.
         """
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         token = self.tokens.of(secret.strip(), self.clock()) if scheme.lower() == "bearer" else None
         if token is None:
-            raise Problem(
+            raise ProblemDetails(
                 401,
                 "no-valid-token",
                 "send `Authorization: Bearer` with a valid token (`etl-assets tokens add`)",

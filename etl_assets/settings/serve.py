@@ -33,7 +33,9 @@ class ServeSettings(Section):
     max_body_bytes: Annotated[
         int, Field(ge=1_024, le=1_073_741_824, description="longest body of a request, decompressed")
     ] = 16_777_216
-    max_events_per_request: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    max_events_per_request: Annotated[
+        int, Field(ge=1, le=1_000_000, description="most events of a request")
+    ] = 10_000
     max_waiting_bytes: Annotated[
         int, Field(ge=1_048_576, description="bodies in memory; with more, requests are refused (503)")
     ] = 134_217_728

@@ -135,7 +135,7 @@ table:
     ("before", "after", "said", "fix"),
     [
         ("keys:", "kys:", "no field `kys` in table", "did you mean `keys`? fields: name, "),
-        ("type: files", "type: file", "`type`: `file` is not known", "did you mean `files`? use `files`"),
+        ("type: files", "type: file", "`type`: `file` is not known", "did you mean `files`? use one of "),
         ("number: bigint", "number: integer", "not a type", "did you mean `int`?"),
         ("number: bigint", "number: bigimt", "not a type", "did you mean `bigint`?"),
         ("max_length: 2", "max_length: 0", "`0` is wrong: ", "most characters"),
