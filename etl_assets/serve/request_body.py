@@ -92,7 +92,7 @@ def records_of(
     """Return the records of a body: of one object, an array of objects, or an object a line.
 
     Raises:
-        ProblemDetails: it is none of these, or has too many records, or too large ones. All or nothing is stored.
+        ProblemDetails: it is none of these, or has too many records, or too large ones. Nothing is stored.
     """
     kind = (content_type or JSON_TYPE).partition(";")[0].strip().lower()
     if kind != JSON_TYPE and kind not in LINES_TYPES:

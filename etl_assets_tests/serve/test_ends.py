@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import threading
 import time
@@ -11,6 +12,7 @@ import httpx
 import pytest
 from deltalake import DeltaTable
 
+from etl_assets.serve.retention import remove_read
 from etl_assets.settings import load_settings
 from etl_assets_tests.serve.server_process import (
     LINES,
@@ -102,6 +104,12 @@ def test_every_acknowledged_event_is_in_the_table_once_after_kills_and_an_end(tm
     found = numbers_in_table(tmp_path, monkeypatch)
     assert len(load.acknowledged) > 1_000
     assert found == Counter(load.acknowledged)
+    # Files that were read go, and are missed by nobody.
+    journal, tomorrow = tmp_path / "data" / "journal", dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
+    files = len(list(journal.rglob("*.jsonl")))
+    assert remove_read(load_settings().placement(), PIPELINE, tomorrow) == files > 0
+    assert not list(journal.rglob("*.jsonl"))
+    assert "nothing to do" in command(tmp_path, "run").stderr
 
 
 def test_sigterm_answers_every_request_that_it_accepted(tmp_path):
