@@ -19,6 +19,8 @@ COMMANDS = {
     "dev": "etl_assets.cli.dev:dev",
     "run": "etl_assets.cli.run:run",
     "worker": "etl_assets.cli.worker:worker",
+    "serve": "etl_assets.cli.serve:serve",
+    "tokens": "etl_assets.cli.tokens:tokens",
     "engine": "etl_assets.cli.engine:engine",
     "pipelines": "etl_assets.cli.pipelines:pipelines",
     "tables": "etl_assets.cli.tables:tables",

@@ -128,6 +128,30 @@ class FilesSource(Spec):
         return self
 
 
+class HttpSource(Spec):
+    """Records that clients send to `etl-assets serve`.
+
+    A request is answered once its records are durable, and a record counts once however often it is sent, if
+    it has an id.
+    """
+
+    type: Literal["http"]
+    id: Annotated[
+        tuple[str, ...],
+        AfterValidator(_id),
+        Field(
+            description=(
+                "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
+                " and otherwise a dead letter. Without them every record that was sent is one, and only an"
+                " `Idempotency-Key` keeps a repeated request from counting twice."
+            ),
+        ),
+    ] = ()
+    max_record_bytes: Annotated[
+        int, Field(ge=1_024, le=16_777_216, description="longer records are refused")
+    ] = 1_048_576
+
+
 class ColumnSpec(Spec):
     """A column that is taken from a field of the records. A value of another type is a dead letter."""
 
@@ -157,7 +181,9 @@ Columns = Annotated[
     dict[Name, Annotated[ColumnSpec, BeforeValidator(_column)]],
     Field(min_length=1, description="`name: type`, or a mapping with rules"),
 ]
-Source = Annotated[FilesSource, Field(description="where the records come from")]
+Source = Annotated[
+    FilesSource | HttpSource, Field(discriminator="type", description="where the records come from")
+]
 
 
 def _mode(value: WriteMode) -> WriteMode:

@@ -19,6 +19,7 @@ from etl_assets.settings.pipelines import PipelineSettings
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.runs import MIN_KEPT_VERSIONS, RunSettings, UpkeepSettings, WorkerSettings
 from etl_assets.settings.section import Section
+from etl_assets.settings.serve import ServeSettings
 from etl_assets.settings.spark import JvmStart, SparkSettings
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "PlacementSettings",
     "RunSettings",
     "Section",
+    "ServeSettings",
     "Settings",
     "SparkSettings",
     "UpkeepSettings",

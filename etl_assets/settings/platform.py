@@ -26,6 +26,7 @@ from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
 from etl_assets.settings.runs import RunSettings, UpkeepSettings, WorkerSettings
 from etl_assets.settings.section import Section
+from etl_assets.settings.serve import ServeSettings
 from etl_assets.settings.spark import SparkSettings
 
 _UNUSABLE_IN_ROOTS = re.compile(r"[*?\[\]{}\\%]")
@@ -72,6 +73,7 @@ class Settings(Section):
         Field(validation_alias=AliasChoices("worker", "follow")),
     ] = WorkerSettings()
     pipelines: PipelineSettings = PipelineSettings()
+    serve: ServeSettings = ServeSettings()
 
     @field_validator("reference")
     @classmethod

@@ -12,7 +12,7 @@ from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.file_path import FileFormat, FilePath
 from etl_assets.pipelines.pipeline import FindHistory, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
-from etl_assets.pipelines.spec import FilesSource
+from etl_assets.pipelines.spec import FilesSource, HttpSource
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.undo_policy import UndoPolicy
 from etl_assets.steps.invariants import has_dense_offsets
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
     from etl_assets.sources.formats import RecordFormat
+    from etl_assets.sources.landing import Folders
     from etl_assets.steps.step import Step, StepArguments
 
 FILES = "files"
@@ -41,7 +42,7 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
         fix=f"to make the rows of {tables.table.name} again: `etl-assets reprocess --tables"
         f" {tables.table.name}`",
     )
-    opened = _opened(spec.source, tables.source.name)
+    opened = _opened(tables)
     return Pipeline(
         name=spec.name,
         sensor=spec.sensor_name,
@@ -96,8 +97,9 @@ def _history(tables: DeclaredTables, opened: OpenSource) -> FindHistory:
     return find
 
 
-def _opened(source: FilesSource, table: str) -> OpenSource:
-    """Return what opens a source in an installation."""
+def _opened(tables: DeclaredTables) -> OpenSource:
+    """Return what opens the source of a pipeline in an installation."""
+    source, table = tables.spec.source, tables.source.name
 
     def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
         from etl_assets.ingest.file_source import FileSource
@@ -105,24 +107,44 @@ def _opened(source: FilesSource, table: str) -> OpenSource:
         from etl_assets.sources.landing import REPLAYS, Folders
         from etl_assets.sources.replays import replays_folder
 
-        path = FilePath.of(source.path)
+        records = (
+            _folders(source, settings)
+            if isinstance(source, FilesSource)
+            else _journal(tables.spec.name, domain)
+        )
         return FileSource(
-            folders=(
-                Folders(
-                    source=FILES,
-                    path=settings.home / path.folder,
-                    format=_format(source),
-                    pattern=path.pattern,
-                    by_day=path.by_day,
-                ),
-                Folders(source=REPLAYS, path=replays_folder(domain, table)),
-            ),
+            folders=(records, Folders(source=REPLAYS, path=replays_folder(domain, table))),
             records=JsonRecords(id_fields=source.id, max_record_bytes=source.max_record_bytes),
-            settle_seconds=source.settle_seconds,
+            # Journal files are renamed into place when they are complete.
+            settle_seconds=0.0 if isinstance(source, HttpSource) else source.settle_seconds,
             max_batch_bytes=settings.landing.max_batch_bytes,
         )
 
     return open_source
+
+
+def _folders(source: FilesSource, settings: Settings) -> Folders:
+    """Return the folder of a source of files."""
+    from etl_assets.sources.landing import Folders
+
+    path = FilePath.of(source.path)
+    return Folders(
+        source=FILES,
+        path=settings.home / path.folder,
+        format=_format(source),
+        pattern=path.pattern,
+        by_day=path.by_day,
+    )
+
+
+def _journal(pipeline: str, domain: FailureDomain) -> Folders:
+    """Return the folder with the journal of a pipeline."""
+    from etl_assets.sources.http.catch_up import journal_folder
+    from etl_assets.sources.http.journal_file import HTTP
+    from etl_assets.sources.http.journal_lines import JournalLines
+    from etl_assets.sources.landing import Folders
+
+    return Folders(source=HTTP, path=journal_folder(domain, pipeline), format=JournalLines())
 
 
 def _format(source: FilesSource) -> RecordFormat:

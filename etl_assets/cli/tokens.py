@@ -1,0 +1,81 @@
+"""`etl-assets tokens`: who may send events to the HTTP server."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from etl_assets.cli.dead_letter_options import JSON
+
+
+@click.group()
+def tokens() -> None:
+    """Tokens of the HTTP server: who may send events to which pipelines."""
+
+
+@tokens.command(epilog="\b\nExample:\n  etl-assets tokens add shop --pipeline film_ratings --days 90\n")
+@click.argument("client", metavar="CLIENT")
+@click.option("--pipeline", "pipelines", multiple=True, metavar="NAME", help="Only this one; repeatable.")
+@click.option("--tenant", default="default", show_default=True, help="The tenant that it belongs to.")
+@click.option("--days", type=click.IntRange(1, 36_500), help="How long it is valid; by default for ever.")
+@JSON
+def add(client: str, pipelines: tuple[str, ...], tenant: str, days: int | None, as_json: bool) -> None:
+    """Add a token for CLIENT, and show it: this once, as only its hash is stored.
+
+    A client may have several at a time, and its Idempotency-Keys hold for all of them.
+    """
+    from etl_assets.serve.tokens import EVERY, Tokens
+    from etl_assets.settings import load_settings
+
+    now = dt.datetime.now(dt.UTC)
+    token, secret = Tokens(load_settings().home).add(
+        client,
+        now=now,
+        tenant=tenant,
+        pipelines=pipelines or (EVERY,),
+        expires_at=None if days is None else now + dt.timedelta(days=days),
+    )
+    if as_json:
+        click.echo(json.dumps({**_shown(asdict(token)), "token": secret}))
+        return
+    click.echo(secret)
+    click.echo(f"the token {token.id} of {client}: it is not shown again", err=True)
+
+
+@tokens.command(name="list")
+@JSON
+def list_command(as_json: bool) -> None:
+    """List the tokens, without their secrets."""
+    from etl_assets.serve.tokens import Tokens
+    from etl_assets.settings import load_settings
+
+    found = Tokens(load_settings().home).all()
+    if as_json:
+        click.echo(json.dumps([_shown(asdict(each)) for each in found]))
+        return
+    if not found:
+        click.echo("there are no tokens; `etl-assets tokens add CLIENT` adds one")
+    now = dt.datetime.now(dt.UTC)
+    for each in found:
+        until = "no end" if each.expires_at is None else f"until {each.expires_at}"
+        state = " (expired)" if each.has_expired(now) else ""
+        click.echo(f"{each.id} {each.client}: {', '.join(each.pipelines)}, {each.tenant}, {until}{state}")
+
+
+@tokens.command(epilog="\b\nExample:\n  etl-assets tokens revoke 1f2e3d4c\n")
+@click.argument("token_id", metavar="ID")
+def revoke(token_id: str) -> None:
+    """Revoke a token. It is refused from the next request on."""
+    from etl_assets.serve.tokens import Tokens
+    from etl_assets.settings import load_settings
+
+    token = Tokens(load_settings().home).revoke(token_id)
+    click.echo(f"revoked the token {token.id} of {token.client}")
+
+
+def _shown(token: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in token.items() if name != "hash"}

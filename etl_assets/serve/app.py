@@ -1,0 +1,77 @@
+"""The app: routes, problem details, and what runs beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from etl_assets import __version__
+from etl_assets.serve import events, health
+from etl_assets.serve.problems import ProblemDetails, answer_problems
+from etl_assets.serve.retention import keep_removing
+from etl_assets.serve.service import Service
+
+
+def build_app(service: Service) -> FastAPI:
+    """Return the app of a service."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
+        await service.prepare()
+        removing = asyncio.create_task(keep_removing(service))
+        yield
+        service.is_ending = True
+        removing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await removing
+        await service.commits.close()
+        await service.journal.close()
+
+    # The pages for people load scripts from elsewhere: only the description is served.
+    app = FastAPI(title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = service
+    answer_problems(app)
+    app.include_router(events.router)
+    app.include_router(health.router)
+    app.add_middleware(_FewRequests, service=service)
+    app.openapi = lambda: _described(app)
+    return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        found = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        found.setdefault("components", {})["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"}
+        }
+        app.openapi_schema = found
+    return app.openapi_schema
+
+
+class _FewRequests:
+    """Refuses requests while there are too many."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._max, self._now = app, service.settings.serve.max_requests, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if self._now >= self._max:
+            problem = ProblemDetails(
+                503, "too-many-requests", "too many requests", headers={"Retry-After": "1"}
+            )
+            await problem.response(Request(scope))(scope, receive, send)
+            return
+        self._now += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._now -= 1

@@ -1,0 +1,82 @@
+"""The server process: it listens, warns of a lack of TLS, and ends without losing what it accepted."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+
+import uvicorn
+
+from etl_assets.errors import AddressUnusable
+from etl_assets.serve.app import build_app
+from etl_assets.serve.connections import limited_protocol
+from etl_assets.serve.journal import Journal
+from etl_assets.serve.service import Service
+from etl_assets.settings import Settings
+
+logger = logging.getLogger("etl_assets.serve")
+_BACKLOG = 512
+_KEEP_ALIVE_SECONDS = 30
+
+
+def run_server(settings: Settings, host: str, port: int) -> None:
+    """Serve until SIGTERM or SIGINT. Then answer what was accepted, and return.
+
+    Raises:
+        AddressUnusable: the address is in use, or is not this machine's.
+    """
+    serve = settings.serve
+    listening = _listen(host, port)
+    if serve.tls_certificate is None and not is_loopback(host):
+        logger.warning(
+            "tokens and events cross the network readable: set serve.tls_certificate, or put a proxy with"
+            " TLS before %s:%d",
+            host,
+            port,
+        )
+    placement = settings.placement()
+    journal = Journal(placement, timeout_seconds=serve.write_timeout_seconds)
+    protocol = limited_protocol(
+        header_seconds=serve.header_timeout_seconds, max_connections=serve.max_connections
+    )
+    config = uvicorn.Config(
+        build_app(Service(settings=settings, journal=journal)),
+        http=protocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(serve.body_timeout_seconds + serve.write_timeout_seconds) + 5,
+        ssl_certfile=None if serve.tls_certificate is None else settings.home / serve.tls_certificate,
+        ssl_keyfile=None if serve.tls_key is None else settings.home / serve.tls_key,
+    )
+    scheme = "http" if serve.tls_certificate is None else "https"
+    logger.info("listening on %s://%s:%d", scheme, host, listening.getsockname()[1])
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is only this machine's."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise AddressUnusable(
+            f"nothing can listen on {host}:{port}: {error.strerror or error}",
+            fix="choose another address with --host and --port, or in `serve` of the platform file",
+            host=host,
+            port=port,
+        ) from error
+    return listening

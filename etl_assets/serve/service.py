@@ -1,0 +1,109 @@
+"""What the routes share: settings, tokens, pipelines, and the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from etl_assets.pipelines.spec import HttpSource
+from etl_assets.serve.group_commit import GroupCommit
+from etl_assets.serve.idempotency import Keys
+from etl_assets.serve.journal import Journal
+from etl_assets.serve.problems import ProblemDetails
+from etl_assets.serve.rates import Rates
+from etl_assets.serve.request_body import BodyLimits
+from etl_assets.serve.tokens import Token, Tokens
+from etl_assets.settings import Settings
+
+_PIPELINES_SECONDS = 1.0
+
+
+def now_utc() -> dt.datetime:
+    """Return the time."""
+    return dt.datetime.now(dt.UTC)
+
+
+@dataclass(kw_only=True)
+class Service:
+    """The state of a server process.
+
+    Attributes:
+        settings: The platform file.
+        journal: The journal.
+        clock: Returns the time.
+        is_ending: Whether the process ends: it accepts nothing any more.
+    """
+
+    settings: Settings
+    journal: Journal
+    clock: Callable[[], dt.datetime] = now_utc
+    is_ending: bool = False
+    tokens: Tokens = field(init=False)
+    commits: GroupCommit = field(init=False)
+    keys: Keys = field(init=False)
+    rates: Rates = field(init=False)
+    body_bytes: int = field(init=False, default=0)
+    _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
+    _looked_at: float = field(init=False, default=float("-inf"))
+
+    def __post_init__(self) -> None:
+        serve = self.settings.serve
+        self.tokens = Tokens(self.settings.home)
+        self.rates = Rates(serve.events_per_second)
+        self.keys = Keys(self.journal, serve.max_keys)
+        self.commits = GroupCommit(
+            self.journal,
+            seconds=serve.group_commit_seconds,
+            max_bytes=serve.max_waiting_bytes,
+            clock=self.clock,
+        )
+
+    @classmethod
+    def of(cls, request: Request) -> Service:
+        """Return the service of a request's app."""
+        return request.app.state.service
+
+    @property
+    def limits(self) -> BodyLimits:
+        """The limits of bodies."""
+        serve = self.settings.serve
+        return BodyLimits(
+            max_bytes=serve.max_body_bytes,
+            max_events=serve.max_events_per_request,
+            seconds=serve.body_timeout_seconds,
+        )
+
+    def http_sources(self) -> Mapping[str, HttpSource]:
+        """Return the sources of the pipelines that take records over HTTP, by pipeline."""
+        if time.monotonic() - self._looked_at > _PIPELINES_SECONDS:
+            specs = [each.spec for each in self.settings.installed().files if each.spec is not None]
+            self._sources = {each.name: each.source for each in specs if isinstance(each.source, HttpSource)}
+            self._looked_at = time.monotonic()
+        return self._sources
+
+    def token_of(self, request: Request) -> Token:
+        """Return the token of a request.
+
+        Raises:
+            ProblemDetails: it has none that is valid.
+        """
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        token = self.tokens.of(secret.strip(), self.clock()) if scheme.lower() == "bearer" else None
+        if token is None:
+            raise ProblemDetails(
+                401,
+                "no-valid-token",
+                "send `Authorization: Bearer` with a valid token (`etl-assets tokens add`)",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return token
+
+    async def prepare(self) -> None:
+        """Learn the keys of the journals."""
+        for pipeline in self.http_sources():
+            await asyncio.to_thread(self.keys.remember, pipeline)

@@ -1,0 +1,1 @@
+"""Records that arrived over HTTP: journal files in the failure domains, and how they are read."""
