@@ -1,6 +1,7 @@
 """The sinks that a pipeline can declare, one file for each type.
 
-To add a type: a class in a file of its own here, its name in `SinkSpec`, and its opener in `sinks/open_sink.py`.
+To add a type: a class in a file of its own here, its name in `SinkSpec`, and its opener in
+`sinks/open_sink.py`.
 """
 
 from __future__ import annotations
