@@ -20,7 +20,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Secret(str):
-    """The text `${NAME}`. A value that somebody wrote in its place is refused without being shown."""
+    """The text `${NAME}`. A value written in its place is refused without being shown."""
 
     __slots__ = ()
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from etl_assets.sinks.sink import SinkPosition
 
 
-class Extent(StrEnum):
+class DeliveryExtent(StrEnum):
     """What a delivery brings."""
 
     NOTHING = "nothing"
@@ -34,7 +34,7 @@ class Head:
     has_truncate: bool = False
 
 
-def extent_of(target: SinkPosition | None, head: Head, *, asked_whole: bool = False) -> Extent:
+def extent_of(target: SinkPosition | None, head: Head, *, asked_whole: bool = False) -> DeliveryExtent:
     """Return what a target needs.
 
     Args:
@@ -43,9 +43,9 @@ def extent_of(target: SinkPosition | None, head: Head, *, asked_whole: bool = Fa
         asked_whole: Whether an operator asked for everything.
     """
     if target is None or target.table_id != head.position.table_id:
-        return Extent.WHOLE
+        return DeliveryExtent.WHOLE
     if target.version > head.position.version or target.tombstones > head.position.tombstones:
-        return Extent.WHOLE  # beyond the table: it was taken back
+        return DeliveryExtent.WHOLE  # beyond the table: it was taken back
     if asked_whole or head.rows_taken_out or head.has_truncate:
-        return Extent.WHOLE
-    return Extent.NOTHING if target == head.position else Extent.NEW
+        return DeliveryExtent.WHOLE
+    return DeliveryExtent.NOTHING if target == head.position else DeliveryExtent.NEW

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from etl_assets.contracts.columns import TableContract
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import base_of
-from etl_assets.sinks.decision import Extent, Head, extent_of
+from etl_assets.sinks.decision import DeliveryExtent, Head, extent_of
 from etl_assets.sinks.sink import Delivered, Delivery, Sink, SinkPosition
 from etl_assets.steps.delivery_record import (
     DeliveryRecord,
@@ -100,11 +100,11 @@ class Deliver:
         notes: tuple[str, ...] = ()
         done: Delivered | None = None
         after = rows.position
-        if extent is Extent.NOTHING:
+        if extent is DeliveryExtent.NOTHING:
             notes = ("the target had everything already; the figures of its delivery are not known",)
         else:
             # 2. Deliver; rejected rows are stored before the target commits.
-            whole = extent is Extent.WHOLE
+            whole = extent is DeliveryExtent.WHOLE
             found = rows.since(None if whole else before)
             after = found.position
             done = sink.deliver(
@@ -128,7 +128,7 @@ class Deliver:
             DeliveryRecord(
                 before=before,
                 after=after,
-                whole=None if done is None else extent is Extent.WHOLE,
+                whole=None if done is None else extent is DeliveryExtent.WHOLE,
                 done=done,
                 guarantee=sink.guarantee.value,
                 domain=self.context.domain.name,

@@ -19,7 +19,7 @@ class BaseSinkSpec(Spec):
     connection_type: ClassVar[str]
     """The type of the connections that it takes."""
 
-    type: str
+    type: Annotated[str, Field(description="type of the sink")]
     name: Annotated[
         Name | None,
         Field(description="name of the sink in its pipeline; by default the type. It is part of table names"),
