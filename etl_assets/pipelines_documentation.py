@@ -31,6 +31,7 @@ _BLOCKS = {
         "Expectation",
     ),
     "table": ("TableSpec", "PartitionBy"),
+    "sinks": ("PostgresSinkSpec",),
 }
 _TITLES = {
     "FilesSource": "`source`, type `files`",
@@ -46,6 +47,7 @@ _TITLES = {
     "Expectation": "`rules[]` of `expectations`",
     "TableSpec": "`table`",
     "PartitionBy": "`partition_by` of `table`",
+    "PostgresSinkSpec": "`sinks[]`, type `postgres`",
 }
 _EXAMPLES = {
     "FilterTransform": '- {type: filter, where: "amount > 0"}',
@@ -111,7 +113,7 @@ _RULES = """\
 - A file with problems is not used, and never keeps others from being used. Of two files that want one name, for a pipeline or
   a table, the first by file name has it.
 - A pipeline has four tables: `<name>_source` with the accepted records as they came, the table itself, and for each of the two
-  `<table>_rejects`. A table with `write_mode: apply_changes` has `<table>_tombstones` too. None of these names may be taken by another
+  `<table>_rejects`. Each [sink](sinks.md) adds `<table>_to_<sink>` and `<table>_to_<sink>_rejects`. A table with `write_mode: apply_changes` has `<table>_tombstones` too. None of these names may be taken by another
   pipeline or by the platform.
 - `lookup` may name tables of built-in pipelines and of other files. Lookups may not go in a circle.
 - Built-in pipelines can be [left out](operations.md#leave-the-orders-out): their names are free then.
