@@ -12,6 +12,7 @@ from pydantic import AfterValidator, AliasChoices, Field, field_validator, model
 from etl_assets.installed import Installed, built_in_catalog, installed
 from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.dagster_project import defs_folder
 from etl_assets.pipelines.placement_class import PlacementClass
@@ -21,6 +22,7 @@ from etl_assets.placement.observations import Observations
 from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.placement.probes import Watch
 from etl_assets.placement.undeclared_tables import TablesUnderRoots
+from etl_assets.settings.connections import CONNECTION_NAME, AnyConnection
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
@@ -72,6 +74,13 @@ class Settings(Section):
         Field(validation_alias=AliasChoices("worker", "follow")),
     ] = WorkerSettings()
     pipelines: PipelineSettings = PipelineSettings()
+    connections: Annotated[
+        dict[Annotated[str, Field(pattern=CONNECTION_NAME, max_length=64)], AnyConnection],
+        Field(
+            examples=["warehouse: {type: postgres, …}"],
+            description="systems outside the platform, by name, and what pipelines may write there",
+        ),
+    ] = {}  # noqa: RUF012 - pydantic gives each instance its own
 
     @field_validator("reference")
     @classmethod
@@ -173,7 +182,11 @@ class Settings(Section):
 
     def installed(self) -> Installed:
         """Return the pipelines of the installation, and the files that declare some."""
-        return installed(self.home, self.pipelines.built_in, self.defs_folders)
+        rights = tuple(
+            ConnectionRights(name=name, type=each.type, write=each.write, allows=each.allows)
+            for name, each in self.connections.items()
+        )
+        return installed(self.home, self.pipelines.built_in, self.defs_folders, rights)
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""
