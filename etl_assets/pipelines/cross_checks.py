@@ -72,12 +72,16 @@ def table_names(spec: PipelineSpec) -> dict[str, Path]:
         for deliveries in [deliveries_name(table, sink.sink_name)]
         for name in (deliveries, f"{deliveries}_rejects")
     }
-    return {
-        table: own,
-        f"{table}_rejects": own,
-        source: ("name",),
-        f"{source}_rejects": ("name",),
-    } | tombstones | of_sinks
+    return (
+        {
+            table: own,
+            f"{table}_rejects": own,
+            source: ("name",),
+            f"{source}_rejects": ("name",),
+        }
+        | tombstones
+        | of_sinks
+    )
 
 
 def lookups(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:

@@ -21,7 +21,12 @@ from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import base_of
 from etl_assets.sinks.decision import Extent, Head, extent_of
 from etl_assets.sinks.sink import Delivered, Delivery, Sink, SinkPosition
-from etl_assets.steps.delivery_record import DeliveryRecord, commit_record, commit_rejections, recorded_position
+from etl_assets.steps.delivery_record import (
+    DeliveryRecord,
+    commit_record,
+    commit_rejections,
+    recorded_position,
+)
 from etl_assets.steps.delivery_rows import DeliveryRows, has_truncate, rows_taken_out
 from etl_assets.steps.step import READ, ReadMode, StepContext, StepReport
 

@@ -147,9 +147,7 @@ def _deferred(context: StepContext, contract: TableContract, rows: list[dict[str
     return DeferredRows(schema=schema, frame=frame)
 
 
-def _write_new(
-    folder: Path, contract: TableContract, rows: list[dict[str, Any]], known: KnownFiles
-) -> int:
+def _write_new(folder: Path, contract: TableContract, rows: list[dict[str, Any]], known: KnownFiles) -> int:
     """Write the rows that the table does not have, and return the number of the others."""
     import pyarrow.parquet as pq
 

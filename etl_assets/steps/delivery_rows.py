@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.columns import TableContract
@@ -107,7 +108,9 @@ class DeliveryRows:
         found = _snapshot(self.tombstones)
         contract = self.tombstones[0].contract
         assert contract is not None
-        order = [each for each in contract.names if each not in (IS_TRUNCATE, _BATCH, *self.contract.merge_key)]
+        order = [
+            each for each in contract.names if each not in (IS_TRUNCATE, _BATCH, *self.contract.merge_key)
+        ]
         keys = list(self.contract.merge_key)
         wanted = (ds.field(_BATCH) > version) & ~ds.field(IS_TRUNCATE)
         dead = pa.Table.from_batches(
@@ -146,14 +149,8 @@ def rows_taken_out(rows: DeliveryRows, before: SinkPosition | None) -> bool:
     steps = rows.position.version - before.version
     if steps > _MOST_COMMITS:
         return True
-    seen = 0
-    for note in commit_notes(rows.table[0].path, rows.table[1]):
-        if UNDO in note.user_metadata:
-            return True
-        seen += 1
-        if seen >= steps:
-            return False
-    return True
+    notes = [*islice(commit_notes(rows.table[0].path, rows.table[1]), steps)]
+    return len(notes) < steps or any(UNDO in note.user_metadata for note in notes)
 
 
 def has_truncate(rows: DeliveryRows, before: SinkPosition | None) -> bool:

@@ -23,7 +23,9 @@ def deliveries_of(table: str, sink: str) -> TableContract:
         name=deliveries_name(table, sink),
         description=f"Deliveries of {table} to its sink {sink}, each once. The last one has the position.",
         columns=(
-            Column("to_version", "BIGINT", f"The version of {table} that the target has.", rules=(AtLeast(0),)),
+            Column(
+                "to_version", "BIGINT", f"The version of {table} that the target has.", rules=(AtLeast(0),)
+            ),
             Column("from_version", "BIGINT", "The version that it had; null if it had none.", nullable=True),
             Column("table_id", "STRING", f"Id of {table}.", rules=(NotEmpty(),)),
             Column("tombstones", "BIGINT", "The version of the tombstones; -1 if there are none."),
@@ -36,7 +38,9 @@ def deliveries_of(table: str, sink: str) -> TableContract:
             Column("domain", "STRING", "Failure domain in which the step ran.", rules=(NotEmpty(),)),
             Column("began_at", "TIMESTAMP", "When the delivery began (UTC)."),
             Column("seconds", "DOUBLE", "How long it took, in seconds."),
-            Column("_batch_id", "BIGINT", "The version of this table that wrote the row.", rules=(AtLeast(0),)),
+            Column(
+                "_batch_id", "BIGINT", "The version of this table that wrote the row.", rules=(AtLeast(0),)
+            ),
         ),
         merge_key=("_batch_id",),
         append_only=True,
