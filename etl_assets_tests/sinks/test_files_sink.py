@@ -23,16 +23,24 @@ from etl_assets.sinks.files.manifest import newest, numbers
 from etl_assets.sinks.files.reader import read_manifest
 from etl_assets.sinks.files.retention import remove_old
 from etl_assets.sinks.files.sink import FilesSink
-from etl_assets_tests.reference.object_store_server import ObjectStoreServer
+from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer
 from etl_assets_tests.sinks.deliveries import CONTRACT, PARTITIONED, at, delivery, film, many
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectStoreServer]:
+    server = ObjectStoreServer()
+    server.start()
+    yield server
+    server.kill()
+
+
 @pytest.fixture(params=["folder", "s3"])
-def root(request, tmp_path, monkeypatch) -> Iterator[str]:
+def root(request, tmp_path, monkeypatch) -> str:
     if request.param == "folder":
-        yield str(tmp_path)
-        return
-    SERVER
+        return str(tmp_path)
+    request.getfixturevalue("server").addressed(monkeypatch)
+    return f"s3://{BUCKET}/{tmp_path.name}"
 
 
 def sink_of(root: str, *, contract=CONTRACT, **options) -> FilesSink:
