@@ -89,9 +89,7 @@ def delivery(
     )
 
 
-def many(
-    before: SinkPosition | None, after: SinkPosition, number: int, *, whole: bool = False
-) -> Delivery:
+def many(before: SinkPosition | None, after: SinkPosition, number: int, *, whole: bool = False) -> Delivery:
     """A delivery whose rows exist one batch at a time."""
     schema = data_file_schema(CONTRACT)
 

@@ -15,7 +15,9 @@ import duckdb
 import pytest
 
 from etl_assets.errors import SinkFenced, SinkRefused, SinkUnavailable
-from etl_assets.sinks.duckdb.sink import DuckdbSink
+from etl_assets.sinks.duckdb.file import opened
+from etl_assets.sinks.duckdb.sink import MEMORY_LIMIT, DuckdbSink
+from etl_assets_tests.sinks.contract import SinkContract
 from etl_assets_tests.sinks.deliveries import CONTRACT, at, delivery, film, many
 
 
@@ -69,7 +71,9 @@ def test_values_of_every_type_come_back(tmp_path):
     sink.close()
     with duckdb.connect(str(tmp_path / "films.duckdb")) as connection:
         names = [each[0] for each in connection.execute("DESCRIBE films").fetchall()]
-        row = dict(zip(names, connection.execute("FROM films WHERE film_id = 'a'").fetchall()[0], strict=True))
+        row = dict(
+            zip(names, connection.execute("FROM films WHERE film_id = 'a'").fetchall()[0], strict=True)
+        )
         assert connection.execute("SELECT count(*) FROM films WHERE maker IS NULL").fetchall() == [(1,)]
     expected = film("a")
     assert {**row, "rates": list(dict(row["rates"]).items())} == expected
@@ -168,7 +172,9 @@ def test_columns_are_added_and_widened(tmp_path):
     wider = dataclasses.replace(
         CONTRACT,
         columns=tuple(
-            dataclasses.replace(each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type))
+            dataclasses.replace(
+                each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type)
+            )
             for each in CONTRACT.columns
         )
         + (dataclasses.replace(CONTRACT.column("tags"), name="more"),),
@@ -235,3 +241,20 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, tell):
     sink.close()
     tell(f"DuckDB, 600,000 rows: {grown} MiB more")
     assert grown < 350
+
+
+class TestDuckdbSinkContract(SinkContract):
+    """It keeps the contract of sinks."""
+
+    @pytest.fixture
+    def opened(self, tmp_path):
+        return lambda: DuckdbSink(tmp_path / "films.duckdb", "films", allowed=[tmp_path])
+
+    @pytest.fixture
+    def stored(self, tmp_path):
+        def rows():
+            # With the settings of the sink, which this process may have open.
+            with opened(tmp_path / "films.duckdb", memory_limit=MEMORY_LIMIT, threads=2) as connection:
+                return set(connection.execute("SELECT id, name FROM films").fetchall())
+
+        return rows

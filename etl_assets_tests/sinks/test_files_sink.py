@@ -11,7 +11,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -24,6 +23,7 @@ from etl_assets.sinks.files.reader import read_manifest
 from etl_assets.sinks.files.retention import remove_old
 from etl_assets.sinks.files.sink import FilesSink
 from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer
+from etl_assets_tests.sinks.contract import SinkContract
 from etl_assets_tests.sinks.deliveries import CONTRACT, PARTITIONED, at, delivery, film, many
 
 
@@ -61,7 +61,9 @@ def counts(root: str) -> dict[str, int]:
     elif dataset.files:
         files = list(dataset.files)
         rows = pl.scan_parquet(files).select("film_id", "count").collect().rows()
-        by_duckdb = duckdb.read_parquet(files, hive_partitioning=False).select("film_id", '"count"').fetchall()
+        by_duckdb = (
+            duckdb.read_parquet(files, hive_partitioning=False).select("film_id", '"count"').fetchall()
+        )
         assert sorted(by_duckdb) == sorted(rows)
     assert len(rows) == len(dict(rows)) == dataset.manifest.rows
     return dict(rows)
@@ -252,7 +254,9 @@ def test_columns_are_added_and_widened(tmp_path):
     wider = dataclasses.replace(
         CONTRACT,
         columns=tuple(
-            dataclasses.replace(each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type))
+            dataclasses.replace(
+                each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type)
+            )
             for each in CONTRACT.columns
         )
         + (dataclasses.replace(CONTRACT.column("tags"), name="more"),),
@@ -271,7 +275,10 @@ def test_values_of_every_type_come_back(tmp_path):
 
     table = pq.read_table(read_manifest(f"{root}/out/films").files[0])
     assert table.to_pylist()[0] == film("a")
-    assert table.schema.field("rates").type == pq.read_schema(read_manifest(f"{root}/out/films").files[0]).field("rates").type
+    assert (
+        table.schema.field("rates").type
+        == pq.read_schema(read_manifest(f"{root}/out/films").files[0]).field("rates").type
+    )
 
 
 def test_a_target_outside_of_the_root_is_refused(tmp_path):
@@ -315,3 +322,20 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, tell):
     tell(f"Parquet files, 600,000 rows: {grown} MiB more")
     assert newest(open_store(root), "out/films").rows == 600_000
     assert grown < 200
+
+
+class TestFilesSinkContract(SinkContract):
+    """It keeps the contract of sinks."""
+
+    @pytest.fixture
+    def opened(self, root):
+        return lambda: FilesSink(root, "out/films")
+
+    @pytest.fixture
+    def stored(self, root):
+        def rows():
+            store, manifest = open_store(root), read_manifest(f"{root}/out/films").manifest
+            contents = [b"".join(store.read(f"out/films/{each.path}") or ()) for each in manifest.files]
+            return {row for each in contents for row in pl.read_parquet(each).select("id", "name").rows()}
+
+        return rows

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 import uuid
 
@@ -23,6 +22,7 @@ from etl_assets.sinks.kafka.sink import KafkaSink
 from etl_assets.sinks.kafka.topics import NewTopicSettings
 from etl_assets.stack.kafka import KafkaServer
 from etl_assets_tests.servers import kafka_server  # noqa: F401 - a fixture
+from etl_assets_tests.sinks.contract import SinkContract
 from etl_assets_tests.sinks.deliveries import CONTRACT, at, delivery, film, many
 
 
@@ -240,7 +240,7 @@ def test_a_broker_that_is_killed_in_a_transaction_has_each_row_once(topic):
                 if number == 1 and not bounced:
                     bounced.append(1)
                     server.kill()
-                    threading.Timer(1, server.start).start()
+                    server.start()
 
         wanted = dataclasses.replace(delivery(at(1), at(2)), rows=rows)
         try:
@@ -256,7 +256,8 @@ def test_a_broker_that_is_killed_in_a_transaction_has_each_row_once(topic):
 def test_a_row_that_is_too_large_is_rejected_and_the_rest_is_delivered(kafka_server, topic):  # noqa: F811 - the fixture
     url = kafka_server.url
     new = NewTopic(topic, num_partitions=1, config={"max.message.bytes": "2000"})
-    AdminClient({"bootstrap.servers": url}).create_topics([new])[topic].result()
+    admin = AdminClient({"bootstrap.servers": url})
+    admin.create_topics([new])[topic].result()
     rejected = []
     rows = [film("a"), {**film("big"), "tags": ["x" * 3000]}] + [film(f"n{n}") for n in range(500)]
     done = sink_of(url, topic).deliver(delivery(None, at(1), rows, rejected=rejected))
@@ -287,3 +288,26 @@ def test_memory_does_not_grow_with_the_rows(kafka_server, topic, tell):  # noqa:
     began = time.monotonic()
     assert sink.position() == at(2)
     tell(f"Kafka, position: {1000 * (time.monotonic() - began):.0f} ms")
+
+
+class TestKafkaSinkContract(SinkContract):
+    """It keeps the contract of sinks."""
+
+    @pytest.fixture
+    def opened(self, kafka_server, topic):  # noqa: F811 - the fixture
+        return lambda: KafkaSink(
+            {"bootstrap.servers": kafka_server.url},
+            topic,
+            pipeline="films",
+            name="kafka",
+            create=NewTopicSettings(),
+        )
+
+    @pytest.fixture
+    def stored(self, kafka_server, topic):  # noqa: F811 - the fixture
+        def rows():
+            last = {each.key(): each.value() for each in messages(kafka_server.url, topic)}
+            found = [json.loads(each) for each in last.values() if each is not None]
+            return {(each["id"], each["name"]) for each in found}
+
+        return rows

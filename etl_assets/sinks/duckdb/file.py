@@ -72,7 +72,9 @@ def naming(file: Path) -> Generator[None]:
         yield
     except duckdb.TransactionException as error:
         raise SinkFenced(
-            f"duckdb://{file}: another connection has moved the position", fix="repeat the step", sink=str(file)
+            f"duckdb://{file}: another connection has moved the position",
+            fix="repeat the step",
+            sink=str(file),
         ) from error
     except (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.ConnectionException) as error:
         raise _unavailable(file, error) from error
@@ -87,9 +89,7 @@ def naming(file: Path) -> Generator[None]:
 def _unavailable(file: Path, error: Any) -> SinkUnavailable | SinkRefused:
     text = str(error)
     if "not a valid DuckDB database" in text:
-        return SinkRefused(
-            f"duckdb: {file} is no DuckDB database", fix="choose another file", sink=str(file)
-        )
+        return SinkRefused(f"duckdb: {file} is no DuckDB database", fix="choose another file", sink=str(file))
     if "lock" in text and "Could not set" in text:
         return SinkUnavailable(
             f"duckdb: another process has {file} open",

@@ -195,9 +195,7 @@ class DuckdbSink:
         finally:
             connection.unregister("incoming")
 
-    def _apply(
-        self, connection: DuckDBPyConnection, contract: TableContract, *, whole: bool
-    ) -> Delivered:
+    def _apply(self, connection: DuckDBPyConnection, contract: TableContract, *, whole: bool) -> Delivered:
         def run(statement: str) -> int:
             return int(connection.execute(statement).fetchall()[0][0])
 
@@ -205,7 +203,9 @@ class DuckdbSink:
             return run(f"DELETE FROM {self._table.sql} AS t USING {staged} AS s WHERE {same_key}")
 
         # NULL is a value like any other in a key that may be null.
-        same_key = " AND ".join(f"t.{quoted(k)} IS NOT DISTINCT FROM s.{quoted(k)}" for k in contract.merge_key)
+        same_key = " AND ".join(
+            f"t.{quoted(k)} IS NOT DISTINCT FROM s.{quoted(k)}" for k in contract.merge_key
+        )
         removed("staged_rows")
         deleted = run(f"DELETE FROM {self._table.sql}") if whole else removed("staged_deletes")
         names = ", ".join(map(quoted, contract.names))

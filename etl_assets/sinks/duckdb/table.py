@@ -33,7 +33,8 @@ class DuckdbTable:
         """
         parts = [self.schema, self.name]
         kind = connection.execute(
-            "SELECT table_type FROM information_schema.tables WHERE table_schema = ? AND table_name = ?", parts
+            "SELECT table_type FROM information_schema.tables WHERE table_schema = ? AND table_name = ?",
+            parts,
         ).fetchone()
         if kind is not None and kind[0] != "BASE TABLE":
             raise self.refused(f"is a {kind[0].lower()}", "choose the name of a table")
@@ -80,7 +81,9 @@ class DuckdbTable:
                         f"has a column {name!r} of type {is_type}, and rows have {type_}",
                         "rename or drop the table, and the next delivery creates it again",
                     )
-                connection.execute(f"ALTER TABLE {self.sql} ALTER COLUMN {quoted(name)} SET DATA TYPE {type_}")
+                connection.execute(
+                    f"ALTER TABLE {self.sql} ALTER COLUMN {quoted(name)} SET DATA TYPE {type_}"
+                )
 
     def wanted(self, contract: TableContract) -> dict[str, str]:
         """Return the columns and their types in DuckDB.

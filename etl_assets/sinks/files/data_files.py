@@ -106,7 +106,9 @@ class DataFileWriter:
 
     def _divided(self, table: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
         import pyarrow as pa
-        import pyarrow.compute as pc
+        import pyarrow.compute
+
+        pc: Any = pyarrow.compute  # its functions are made at import
 
         if not self._partition_by:
             yield (), table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 def encoded(batch: pa.RecordBatch | pa.Table, names: Sequence[str]) -> pa.Array:
     """Return the key of each row as a text. Two keys have one text only if they are equal, null included."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.compute
+
+    pc: Any = pyarrow.compute  # its functions are made at import
 
     parts = []
     for name in names:

@@ -120,11 +120,10 @@ def newest(store: Store, target: str) -> Manifest | None:
 def _parsed(content: dict[str, Any]) -> Manifest:
     if content.pop("format") != FORMAT:
         raise ValueError("another format")
-    return Manifest(
-        **{
-            **content,
-            "position": SinkPosition(**content["position"]),
-            "keys": tuple(content["keys"]),
-            "files": tuple(DataFile(**each) for each in content["files"]),
-        }
-    )
+    values: dict[str, Any] = {
+        **content,
+        "position": SinkPosition(**content["position"]),
+        "keys": tuple(content["keys"]),
+        "files": tuple(DataFile(**each) for each in content["files"]),
+    }
+    return Manifest(**values)

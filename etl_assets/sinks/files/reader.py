@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from etl_assets.errors import NotFound
 from etl_assets.mirroring.stores.opening import open_store
@@ -30,9 +31,15 @@ def read_manifest(url: str) -> Dataset:
         Unanswered: the store does not answer.
     """
     root, _, target = url.rstrip("/").rpartition("/")
+    if "://" not in root and not Path(root).is_dir():
+        raise _nothing(url)
     manifest = newest(open_store(root), target)
     if manifest is None:
-        raise NotFound(f"{url} has no manifest", fix="deliver to it, or correct the address")
+        raise _nothing(url)
     return Dataset(
         manifest=manifest, files=tuple(f"{url.rstrip('/')}/{each.path}" for each in manifest.files)
     )
+
+
+def _nothing(url: str) -> NotFound:
+    return NotFound(f"{url} has no manifest", fix="deliver to it, or correct the address")

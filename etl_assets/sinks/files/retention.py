@@ -1,4 +1,4 @@
-"""Removing what readers no longer need: old manifests, replaced files, files of attempts that came to nothing.
+"""Removing what readers no longer need: old manifests, replaced files, files of crashed attempts.
 
 A manifest stays until the retention has passed since the next one was written, and the newest one always. A
 file stays while a manifest that stays lists it. A file that no such manifest lists is removed only if the
@@ -7,6 +7,7 @@ manifest that it was written for is there or was there: no attempt that may stil
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from etl_assets.sinks.files.data_files import DATA, attempt_number
@@ -32,7 +33,7 @@ def remove_old(store: Store, target: str, *, retention_seconds: float, now: floa
         return 0
     # 2. A manifest was replaced when the next one was written.
     old = []
-    for number, following in zip(there, there[1:], strict=False):
+    for number, following in pairwise(there):
         replaced = store.modified(manifest_key(target, following))
         if replaced is not None and replaced < now - retention_seconds:
             old.append(number)

@@ -53,6 +53,7 @@ def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 50,
         "queued.max.messages.kbytes": 16_384,
         "log_level": 0,
     }

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 SINK_HEADER = "etl-assets-sink"
 STABLE_SECONDS = 60
 _LAST_RECORDS = 200
+_OFFSET_ATTEMPTS = 20
+_MOVED = (
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+)
 
 
 def position(
@@ -129,16 +136,23 @@ _PASSING = (-195, -187, -185)
 
 def _offsets(admin: AdminClient, topic: str, partition: int) -> tuple[int, int]:
     """Return the first offset and the one after the last record, also of open transactions."""
-    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
     where = TopicPartition(topic, partition)
-    found = [
-        admin.list_offsets(
+    def offset(spec: OffsetSpec) -> int:
+        asked = admin.list_offsets(
             {where: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30
-        )[where]
-        .result()
-        .offset
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-    ]
-    return found[0], found[1]
+        )
+        return int(asked[where].result().offset)
+
+    for left in reversed(range(_OFFSET_ATTEMPTS)):
+        try:
+            return offset(OffsetSpec.earliest()), offset(OffsetSpec.latest())
+        except KafkaException as error:
+            if not left or error.args[0].name() not in _MOVED:
+                raise
+            # The leader has changed or was restarted: the client asks by what it knew before.
+            admin.list_topics(topic, timeout=30)
+            time.sleep(0.5)
+    raise AssertionError("unreachable")

@@ -254,9 +254,7 @@ class _Sending:
         self._producer, self._topic, self._headers = producer, topic, headers
         self.overhead = _RECORD_OVERHEAD_BYTES + sum(len(name) + len(value) + 10 for name, value in headers)
 
-    def send(
-        self, key: bytes, value: bytes | None, *, topic: str | None = None, partition: int = -1
-    ) -> None:
+    def send(self, key: bytes, value: bytes | None, *, topic: str | None = None, partition: int = -1) -> None:
         deadline = time.monotonic() + 2 * _ANSWER_SECONDS
         while True:
             try:
@@ -270,7 +268,7 @@ class _Sending:
                         fix="see that the brokers are up and reachable",
                         sink=self._topic,
                     ) from error
-                self._producer.poll(0.5)
+                self._producer.poll(0.01)
             else:
                 return
 
