@@ -299,6 +299,16 @@ def _behind_as_a_whole(table: Table, source: Table) -> tuple[dt.date, ...]:
     return tuple(sorted(day for day, batch in newest.items() if cursor > version or batch > cursor))
 
 
+def undelivered(domain: FailureDomain) -> tuple[str, ...]:
+    """Return the tables of deliveries whose input has moved on since the last one."""
+    return tuple(
+        stage.name
+        for stage in domain.catalog.stages
+        if stage.delivers
+        and _has_undelivered(platform_table(stage.name, domain), platform_table(stage.inputs[0], domain))
+    )
+
+
 def _has_undelivered(deliveries: Table, table: Table) -> bool:
     """Return whether a table has moved on since its last delivery, as one commit of several days."""
     version = table.version()

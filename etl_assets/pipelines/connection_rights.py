@@ -1,4 +1,4 @@
-"""What pipelines may do with a connection, without its address: as much as the check of a declaration needs."""
+"""What pipelines may do with a connection, without its address: what the check of a declaration needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the declaration of a sink to the sink: finds its connection, checks that it may be written, opens it."""
+"""From the declaration of a sink to the sink: find its connection, check that it allows the target, open."""
 
 from __future__ import annotations
 

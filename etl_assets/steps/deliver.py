@@ -1,7 +1,7 @@
 """The step from a table to a sink: which rows the target lacks, their delivery, and the record of it.
 
-Neither Spark nor a JVM. If the process dies before the target's commit, the next step delivers the same rows. If it
-dies between the target's commit and the record, the next step finds the target ahead and records it.
+Neither Spark nor a JVM. If the process dies before the target's commit, the next step delivers the same rows.
+If it dies between the target's commit and the record, the next step finds the target ahead and records it.
 
 Belongs here: the order of the parts. Does not belong here: reading rows (`delivery_rows.py`), the record
 (`delivery_record.py`), and the target's protocol (`sinks/`).

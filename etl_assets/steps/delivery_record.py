@@ -1,12 +1,14 @@
 """The record of a delivery: one row of the table of deliveries, with the cursor; and rows a target rejected.
 
-Belongs here: committing them, by data files of this process, without Spark. Does not belong here: the delivery.
+Belongs here: committing them, by data files of this process, without Spark. Does not belong here: the
+delivery.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +176,7 @@ def _write(folder: Path, contract: TableContract, rows: Sequence[Mapping[str, An
     schema = data_file_schema(contract, without=contract.delta_partition)
     folder.mkdir(parents=True, exist_ok=True)
     for index, (name, of_folder) in enumerate(by_folder.items()):
-        path = folder / name / f"part-{index:05d}.parquet"
+        path = folder / name / f"part-{index:05d}-{uuid.uuid4()}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_data_file(path, schema) as file:
             file.write_table(pa.Table.from_pylist([dict(row) for row in of_folder], schema=schema))

@@ -1,7 +1,7 @@
 """The rows of a delivery: those above a position by file statistics, and the keys of deleted rows.
 
-A tombstone is written before the rows that it is about are removed. One whose row is still there, and older, is
-not consumed: the position in the tombstones stays, and the next delivery reads it again.
+A tombstone is written before the rows that it is about are removed. One whose row is still there, and older,
+is not consumed: the position in the tombstones stays, and the next delivery reads it again.
 
 Belongs here: reading, some rows at a time. Does not belong here: whether everything is delivered
 (`sinks/decision.py`).

@@ -28,7 +28,7 @@ from etl_assets.sinks.postgres.sink import PostgresSink
 from etl_assets.sinks.sink import Delivery, Rejection
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets_tests.servers import postgres_server  # noqa: F401 - a fixture
-from etl_assets_tests.sinks.contract import CONTRACT, Opened, SinkContract, Stored, at, delivery
+from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, Stored, at, delivery
 
 PASSWORD = "SINK_TEST_PASSWORD"
 
@@ -226,7 +226,7 @@ def rows():
         print("begun", flush=True)
         yield batch
         sys.stdin.readline()
-    
+
 sink.deliver(replace(given, rows=rows))
 """
 

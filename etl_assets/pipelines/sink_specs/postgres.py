@@ -12,7 +12,8 @@ from etl_assets.pipelines.sink_specs.base import BaseSinkSpec
 class PostgresSinkSpec(BaseSinkSpec):
     """A table in PostgreSQL, exactly once: rows and position are committed in one transaction.
 
-    The table is created from the pipeline's table, with its keys as primary key. Columns are added and widened.
+    The table is created from the pipeline's table, with its keys as primary key. Columns are added and
+    widened.
     """
 
     connection_type: ClassVar[str] = "postgres"

@@ -1,9 +1,9 @@
 """A table in PostgreSQL that follows a table of the platform, exactly once.
 
-A delivery is one transaction. It locks the position's row, compares it with where the delivery begins, writes rows
-and position, and commits. So a second writer waits and is then refused, and a lost answer to COMMIT shows in the
-position. Each batch is copied into a temporary table and upserted under a savepoint; of a batch that the server
-refuses, halves are tried until single rows are left, which are rejected.
+A delivery is one transaction. It locks the position's row, compares it with where the delivery begins, writes
+rows and position, and commits. So a second writer waits and is then refused, and a lost answer to COMMIT
+shows in the position. Each batch is copied into a temporary table and upserted under a savepoint; of a batch
+that the server refuses, halves are tried until single rows are left, which are rejected.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ def prepare_tables(
         if not _exists(session, schema, POSITIONS):
             session.execute(
                 sql.SQL(
-                    "CREATE TABLE {} (pipeline text NOT NULL, sink text NOT NULL, target text NOT NULL UNIQUE,"
+                    "CREATE TABLE {} (pipeline text NOT NULL, sink text NOT NULL,"
+                    " target text NOT NULL UNIQUE,"
                     " table_id text NOT NULL, version bigint NOT NULL, tombstones bigint NOT NULL,"
                     " delivered_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, sink))"
                 ).format(positions)
@@ -67,7 +68,10 @@ def prepare_tables(
 
 
 def _exists(session: psycopg.Connection, schema: str, table: str) -> bool:
-    query = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"
+    query = (
+        "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
+        " WHERE nspname = %s AND relname = %s"
+    )
     return session.execute(query, (schema, table)).fetchone() is not None
 
 
@@ -109,7 +113,8 @@ def _extend(
     there = {
         column: (kind, required)
         for column, kind, required in session.execute(
-            "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = ''"
+            "SELECT attname, format_type(atttypid, atttypmod),"
+            " attnotnull AND NOT atthasdef AND attidentity = ''"
             " FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
             (name.as_string(session),),
         )
@@ -132,7 +137,7 @@ def _extend(
                 _refuse(
                     target,
                     f"its column {column} is {there[column][0]}, and {contract.name} has {kind}",
-                    f"ALTER TABLE {schema}.{table} ALTER COLUMN {column} TYPE {kind} USING …, or drop the table",
+                    f"ALTER TABLE {schema}.{table} ALTER COLUMN {column} TYPE {kind} USING …, or drop it",
                 )
             change = "ALTER COLUMN {} TYPE {}"
         if change is not None:
