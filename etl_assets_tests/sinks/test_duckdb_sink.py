@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -32,7 +33,7 @@ def counts(tmp_path: Path) -> dict[str, int]:
         return dict(connection.execute('SELECT film_id, "count" FROM films').fetchall())
 
 
-def script(tmp_path: Path, body: str, **environ: str) -> subprocess.Popen[str]:
+def script(tmp_path: Path, body: str, **environ: str) -> Any:  # a process with pipes
     code = f"""
         import sys, time
         from pathlib import Path
@@ -171,13 +172,7 @@ def test_columns_are_added_and_widened(tmp_path):
     sink.deliver(delivery(None, at(1), [film("a")]))
     wider = dataclasses.replace(
         CONTRACT,
-        columns=tuple(
-            dataclasses.replace(
-                each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type)
-            )
-            for each in CONTRACT.columns
-        )
-        + (dataclasses.replace(CONTRACT.column("tags"), name="more"),),
+        columns=(*tuple(dataclasses.replace(each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type)) for each in CONTRACT.columns), dataclasses.replace(CONTRACT.column("tags"), name="more")),
     )
     sink.prepare(wider)
     sink.deliver(delivery(at(1), at(2), [{**film("b"), "count": 2**40, "more": ["x"]}], contract=wider))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from etl_assets.settings.connections import FolderConnection, ObjectStoreConnection
 from etl_assets.sinks.files.sink import FilesSink
@@ -58,17 +58,18 @@ def _object_store(connection: ObjectStoreConnection) -> Store:
         connection.access_key_id and connection.access_key_id.value(),
         connection.secret_access_key and connection.secret_access_key.value(),
     )
-    given = {name: value for name, value in zip(names, values, strict=True) if name and value}
+    given: Any = {name: value for name, value in zip(names, values, strict=True) if name and value}
+    options: Any = {
+        "connect_timeout": CONNECT_TIMEOUT,
+        "read_timeout": READ_TIMEOUT,
+        "timeout": timedelta(minutes=10),
+        "allow_http": (connection.endpoint or "http:").startswith("http:"),
+    }
     try:
         backend = from_url(
             connection.root.rstrip("/"),
-            config={} if connection.root.startswith("gs://") else given,  # ty: ignore[invalid-argument-type]
-            client_options={
-                "connect_timeout": CONNECT_TIMEOUT,
-                "read_timeout": READ_TIMEOUT,
-                "timeout": timedelta(minutes=10),
-                "allow_http": (connection.endpoint or "http:").startswith("http:"),
-            },
+            config={} if connection.root.startswith("gs://") else given,
+            client_options=options,
         )
     except (BaseError, ValueError):
         # The library's words may hold a credential.

@@ -30,6 +30,8 @@ def open_kafka(spec: BaseSinkSpec, connection: Connection, settings: Settings, p
         declared.topic,
         pipeline=pipeline,
         name=declared.sink_name,
-        create=create and NewTopicSettings(partitions=create.partitions, replication=create.replication),
+        create=None
+        if create is None
+        else NewTopicSettings(partitions=create.partitions, replication=create.replication),
         transaction_timeout_seconds=declared.transaction_timeout_seconds,
     )

@@ -111,14 +111,15 @@ def _committed(
         consumer.assign([TopicPartition(topic, partition, begin)])
         at, deadline = begin, time.monotonic() + STABLE_SECONDS
         while at < end:
-            record = consumer.poll(0.5)
-            if record is not None and (error := record.error()) is None:
+            record: Any = consumer.poll(0.5)
+            error = None if record is None else record.error()
+            if record is not None and error is None:
                 at, deadline = record.offset() + 1, time.monotonic() + STABLE_SECONDS
                 if record.offset() < end:
                     yield record
-            elif record is not None and error.code() == KafkaError._PARTITION_EOF:
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                 at = record.offset()
-            elif record is not None and error.code() not in _PASSING:
+            elif error is not None and error.code() not in _PASSING:
                 raise KafkaException(error)
             if time.monotonic() > deadline:
                 raise SinkUnavailable(
@@ -140,6 +141,7 @@ def _offsets(admin: AdminClient, topic: str, partition: int) -> tuple[int, int]:
     from confluent_kafka.admin import OffsetSpec
 
     where = TopicPartition(topic, partition)
+
     def offset(spec: OffsetSpec) -> int:
         asked = admin.list_offsets(
             {where: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30

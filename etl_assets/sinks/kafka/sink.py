@@ -251,7 +251,8 @@ class _Sending:
     """Sends records of one transaction; waits while the client's buffer is full."""
 
     def __init__(self, producer: Producer, topic: str, headers: list[tuple[str, bytes]]) -> None:
-        self._producer, self._topic, self._headers = producer, topic, headers
+        self._producer, self._topic = producer, topic
+        self._headers: Any = headers
         self.overhead = _RECORD_OVERHEAD_BYTES + sum(len(name) + len(value) + 10 for name, value in headers)
 
     def send(self, key: bytes, value: bytes | None, *, topic: str | None = None, partition: int = -1) -> None:
