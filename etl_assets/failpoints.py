@@ -35,8 +35,6 @@ class Failpoint(StrEnum):
     LEDGER_BEFORE_WRITE = "ledger.before_write"
     LEDGER_AFTER_WRITE = "ledger.after_write"
     SINK_DURING_DELIVERY = "sink.during_delivery"
-    SINK_BEFORE_COMMIT = "sink.before_commit"
-    SINK_AFTER_COMMIT = "sink.after_commit"
     VACUUM_DURING_REMOVE = "vacuum.during_remove"
     LOG_BEFORE_REMOVE = "log.before_remove"
 

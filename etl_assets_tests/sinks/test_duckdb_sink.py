@@ -39,7 +39,8 @@ def script(tmp_path: Path, body: str, **environ: str) -> Any:  # a process with 
         from pathlib import Path
         from etl_assets_tests.sinks.deliveries import *
         from etl_assets.sinks.duckdb.sink import DuckdbSink
-        sink = DuckdbSink(Path({str(tmp_path)!r}) / "films.duckdb", "films", allowed=[Path({str(tmp_path)!r})])
+        folder = Path({str(tmp_path)!r})
+        sink = DuckdbSink(folder / "films.duckdb", "films", allowed=[folder])
         sink.prepare(CONTRACT)
     """
     return subprocess.Popen(
@@ -111,7 +112,9 @@ def test_of_two_connections_of_one_process_one_wins(tmp_path):
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("point", ["sink.during_delivery", "sink.before_commit", "sink.after_commit"])
+@pytest.mark.parametrize(
+    "point", ["sink.during_delivery", "sink.before_target_commit", "sink.after_target_commit"]
+)
 def test_a_killed_delivery_is_there_once_or_not_at_all(tmp_path, point):
     sink = sink_of(tmp_path)
     sink.deliver(delivery(None, at(1), [film("a"), film("b")]))
@@ -121,7 +124,7 @@ def test_a_killed_delivery_is_there_once_or_not_at_all(tmp_path, point):
     killed.communicate(timeout=60)
     assert killed.returncode == -signal.SIGKILL
     sink = sink_of(tmp_path)
-    assert sink.position() == (at(2) if point == "sink.after_commit" else at(1))
+    assert sink.position() == (at(2) if point == "sink.after_target_commit" else at(1))
     if sink.position() == at(1):
         sink.deliver(delivery(at(1), at(2), [film("a", 2)], ["b"]))
     sink.close()
@@ -172,7 +175,15 @@ def test_columns_are_added_and_widened(tmp_path):
     sink.deliver(delivery(None, at(1), [film("a")]))
     wider = dataclasses.replace(
         CONTRACT,
-        columns=(*tuple(dataclasses.replace(each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type)) for each in CONTRACT.columns), dataclasses.replace(CONTRACT.column("tags"), name="more")),
+        columns=(
+            *tuple(
+                dataclasses.replace(
+                    each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type)
+                )
+                for each in CONTRACT.columns
+            ),
+            dataclasses.replace(CONTRACT.column("tags"), name="more"),
+        ),
     )
     sink.prepare(wider)
     sink.deliver(delivery(at(1), at(2), [{**film("b"), "count": 2**40, "more": ["x"]}], contract=wider))

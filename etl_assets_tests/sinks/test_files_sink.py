@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -144,7 +145,9 @@ def _once(rows):
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("point", ["sink.during_delivery", "sink.before_commit", "sink.after_commit"])
+@pytest.mark.parametrize(
+    "point", ["sink.during_delivery", "sink.before_target_commit", "sink.after_target_commit"]
+)
 def test_a_killed_delivery_is_there_once_or_not_at_all(tmp_path, point):
     root = str(tmp_path)
     sink = sink_of(root)
@@ -153,7 +156,7 @@ def test_a_killed_delivery_is_there_once_or_not_at_all(tmp_path, point):
     killed = script(root, body, ETL_ASSETS_FAILPOINT=point)
     killed.communicate(timeout=60)
     assert killed.returncode == -signal.SIGKILL
-    done = point == "sink.after_commit"
+    done = point == "sink.after_target_commit"
     assert sink.position() == (at(2) if done else at(1))
     assert counts(root) == ({"a": 2} if done else {"a": 1, "b": 1})
     if not done:
@@ -253,7 +256,15 @@ def test_columns_are_added_and_widened(tmp_path):
     sink.deliver(delivery(None, at(1), [film("a")]))
     wider = dataclasses.replace(
         CONTRACT,
-        columns=(*tuple(dataclasses.replace(each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type)) for each in CONTRACT.columns), dataclasses.replace(CONTRACT.column("tags"), name="more")),
+        columns=(
+            *tuple(
+                dataclasses.replace(
+                    each, type={"count": "BIGINT", "amount": "DECIMAL(20,4)"}.get(each.name, each.type)
+                )
+                for each in CONTRACT.columns
+            ),
+            dataclasses.replace(CONTRACT.column("tags"), name="more"),
+        ),
     )
     sink.prepare(wider)
     sink.deliver(delivery(at(1), at(2), [{**film("b"), "count": 2**40, "more": ["x"]}], contract=wider))
@@ -314,7 +325,9 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, tell):
     sink.deliver(many(at(2), at(3), 600_000, whole=True))
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
     tell(f"Parquet files, 600,000 rows: {grown} MiB more")
-    assert newest(open_store(root), "out/films").rows == 600_000
+    manifest = newest(open_store(root), "out/films")
+    assert manifest is not None
+    assert manifest.rows == 600_000
     assert grown < 200
 
 

@@ -45,7 +45,7 @@ def sink_of(url: str, topic: str, **options) -> KafkaSink:
     return sink
 
 
-def messages(url: str, topic: str, *, level: str = "read_committed") -> list[confluent_kafka.Message]:
+def messages(url: str, topic: str, *, level: str = "read_committed") -> list[Any]:
     """Read a topic to its end as any consumer would."""
     consumer = confluent_kafka.Consumer(
         {
@@ -62,7 +62,7 @@ def messages(url: str, topic: str, *, level: str = "read_committed") -> list[con
     deadline = time.monotonic() + 60
     while len(ended) < len(partitions):
         assert time.monotonic() < deadline
-        message = consumer.poll(1)
+        message: Any = consumer.poll(1)
         if message is None:
             continue
         if message.error() is None:
@@ -172,7 +172,9 @@ def test_the_newer_of_two_producers_fences_the_older(kafka_server, topic):  # no
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("point", ["sink.during_delivery", "sink.before_commit", "sink.after_commit"])
+@pytest.mark.parametrize(
+    "point", ["sink.during_delivery", "sink.before_target_commit", "sink.after_target_commit"]
+)
 def test_a_killed_delivery_is_there_once_or_not_at_all(kafka_server, topic, point):  # noqa: F811 - the fixture
     url = kafka_server.url
     sink_of(url, topic).deliver(delivery(None, at(1), [film("a"), film("b")]))
@@ -184,7 +186,7 @@ def test_a_killed_delivery_is_there_once_or_not_at_all(kafka_server, topic, poin
     killed.communicate(timeout=60)
     assert killed.returncode == -signal.SIGKILL
     sink = sink_of(url, topic)
-    done = point == "sink.after_commit"
+    done = point == "sink.after_target_commit"
     assert sink.position() == (at(2) if done else at(1))
     if not done:
         sink.deliver(delivery(at(1), at(2), [film(f"x{n}", 2) for n in range(50)], ["b"]))

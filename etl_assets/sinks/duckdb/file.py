@@ -24,7 +24,7 @@ def allowed_file(file: Path, folders: Sequence[Path]) -> Path:
     if not below:
         raise SinkRefused(
             f"duckdb: {file} is not below an allowed folder",
-            fix=f"choose a file below {', '.join(map(str, folders)) or 'a folder that the connection allows'}",
+            fix=f"choose a file below {', '.join(map(str, folders)) or 'an allowed folder'}",
             sink=str(file),
         )
     if real.is_dir() or not real.parent.is_dir():
@@ -93,7 +93,7 @@ def _unavailable(file: Path, error: Any) -> SinkUnavailable | SinkRefused:
     if "lock" in text and "Could not set" in text:
         return SinkUnavailable(
             f"duckdb: another process has {file} open",
-            fix="close it there: DuckDB lets one process open a file that is written; readers may open a copy",
+            fix="close it there: DuckDB lets one process open a file to write; readers may open a copy",
             sink=str(file),
         )
     return SinkUnavailable(

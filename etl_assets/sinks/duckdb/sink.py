@@ -1,6 +1,6 @@
 """The DuckDB sink: rows, deletes and position in one transaction of a file.
 
-Belongs here: what a delivery does. Does not belong here: opening the file (`file.py`), the table (`table.py`).
+Belongs here: what a delivery does. Does not belong here: the file (`file.py`), the table (`table.py`).
 
 DuckDB lets one process open a file that is written. So two processes never deliver at once: the second gets
 `SinkUnavailable` until the first has closed it, and then finds the position moved.
@@ -136,8 +136,8 @@ class DuckdbSink:
             figures = self._apply(connection, contract, whole=delivery.whole)
             connection.execute("DROP TABLE temp.staged_rows")
             connection.execute("DROP TABLE temp.staged_deletes")
-            failpoint(Failpoint.SINK_BEFORE_COMMIT, table=contract.name)
-        failpoint(Failpoint.SINK_AFTER_COMMIT, table=contract.name)
+            failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=contract.name)
+        failpoint(Failpoint.SINK_AFTER_TARGET_COMMIT, table=contract.name)
         return figures
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ Partition = tuple[str | None, ...]
 
 
 class DataFileWriter:
-    """Writes rows of one attempt; `finish` returns the files. A context: it leaves nothing on this machine."""
+    """Writes rows of one attempt; `finish` returns the files. A context that leaves nothing here."""
 
     def __init__(
         self,

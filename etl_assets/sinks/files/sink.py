@@ -43,7 +43,7 @@ _TARGET = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
 
 
 class FilesSink:
-    """A dataset of Parquet files. EXACTLY_ONCE: files and position become visible with one conditional put."""
+    """A dataset of Parquet files. EXACTLY_ONCE: files and position appear with one conditional put."""
 
     guarantee = Guarantee.EXACTLY_ONCE
     keeps_position = True
@@ -81,7 +81,7 @@ class FilesSink:
         if not is_below:
             raise SinkRefused(
                 f"files: the target {target!r} is not a folder below {root}",
-                fix="use letters, digits, _, - and . between single slashes, and no link that leads elsewhere",
+                fix="use letters, digits, _, - and . between slashes, and no link that leads elsewhere",
                 sink=target,
             )
         self._root, self._name = root, target
@@ -137,10 +137,10 @@ class FilesSink:
                 keys=contract.merge_key,
                 files=(*kept, *written),
             )
-            failpoint(Failpoint.SINK_BEFORE_COMMIT, table=contract.name)
+            failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=contract.name)
             # 2. One conditional put makes them the table.
             self._commit(manifest)
-            failpoint(Failpoint.SINK_AFTER_COMMIT, table=contract.name)
+            failpoint(Failpoint.SINK_AFTER_TARGET_COMMIT, table=contract.name)
             # 3. Remove what has been replaced for long; from time to time, since it lists every file.
             if number % _CLEAN_EVERY == 0:
                 self.remove_old()
@@ -243,7 +243,7 @@ class FilesSink:
             what = error.message if isinstance(error, Unanswered) else f"{error.strerror or error}"
             raise SinkUnavailable(
                 f"{self.target}: {what}",
-                fix="see that the folder or bucket is there, writable and not full, and the temporary folder too",
+                fix="see that the folder or bucket is there, writable and not full; also the temporary folder",
                 sink=self.target,
             ) from error
 

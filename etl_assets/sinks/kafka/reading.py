@@ -123,7 +123,7 @@ def _committed(
                 raise KafkaException(error)
             if time.monotonic() > deadline:
                 raise SinkUnavailable(
-                    f"the topic {topic} cannot be read to its end: a transaction is open, or no broker answers",
+                    f"the topic {topic} cannot be read to its end: an open transaction, or no broker",
                     fix="wait for the other producer's transaction timeout, and see that the brokers are up",
                     sink=topic,
                 )

@@ -1,7 +1,7 @@
 """Rows as records: the keys as canonical JSON, the row as JSON.
 
-Decimals are numbers with all their digits, times are ISO 8601 in UTC, maps are objects. JSON has no NaN and no
-infinity: both are null.
+Decimals are numbers with all their digits, times are ISO 8601 in UTC, maps are objects. JSON has no NaN and
+no infinity: both are null.
 """
 
 from __future__ import annotations

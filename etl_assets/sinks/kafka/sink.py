@@ -40,8 +40,8 @@ _REJECTED_TOGETHER = 500
 class KafkaSink:
     """A topic. EXACTLY_ONCE for readers with `isolation.level=read_committed`.
 
-    A delivery is one transaction, so it has to end within the transaction timeout: the cluster aborts one that
-    takes longer, and nothing of it is visible.
+    A delivery is one transaction, so it has to end within the transaction timeout: the cluster aborts one
+    that takes longer, and nothing of it is visible.
     """
 
     guarantee = Guarantee.EXACTLY_ONCE
@@ -118,9 +118,9 @@ class KafkaSink:
             value = json.dumps({**asdict(delivery.after), "topic_id": topic.topic_id}).encode()
             positions = self._topic_name + topics.POSITIONS
             sending.send(self._id.encode(), value, topic=positions, partition=0)
-            failpoint(Failpoint.SINK_BEFORE_COMMIT, table=contract.name)
+            failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=contract.name)
             self._commit(producer)
-        failpoint(Failpoint.SINK_AFTER_COMMIT, table=contract.name)
+        failpoint(Failpoint.SINK_AFTER_TARGET_COMMIT, table=contract.name)
         return figures
 
     def close(self) -> None:
