@@ -1,4 +1,4 @@
-"""A declared pipeline to DuckDB, Parquet files and Kafka, by the commands that a user types, killed on the way."""
+"""A declared pipeline to DuckDB, Parquet files and Kafka, by a user's commands, with kills."""
 
 from __future__ import annotations
 

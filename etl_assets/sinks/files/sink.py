@@ -243,7 +243,7 @@ class FilesSink:
             what = error.message if isinstance(error, Unanswered) else f"{error.strerror or error}"
             raise SinkUnavailable(
                 f"{self.target}: {what}",
-                fix="see that the folder or bucket is there, writable and not full; also the temporary folder",
+                fix="see that the folder or bucket is there, writable and not full; the temporary folder too",
                 sink=self.target,
             ) from error
 
