@@ -34,6 +34,7 @@ class Failpoint(StrEnum):
     SINK_AFTER_TARGET_COMMIT = "sink.after_target_commit"
     LEDGER_BEFORE_WRITE = "ledger.before_write"
     LEDGER_AFTER_WRITE = "ledger.after_write"
+    SINK_DURING_DELIVERY = "sink.during_delivery"
     VACUUM_DURING_REMOVE = "vacuum.during_remove"
     LOG_BEFORE_REMOVE = "log.before_remove"
 

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from etl_assets.settings.connections import Connection
     from etl_assets.sinks.sink import Sink
 
-OPENERS: Mapping[str, str] = {"postgres": "etl_assets.sinks.postgres.open:open_postgres"}
+OPENERS: Mapping[str, str] = {
+    "postgres": "etl_assets.sinks.postgres.open:open_postgres",
+    "duckdb": "etl_assets.sinks.duckdb.open:open_duckdb",
+    "folder": "etl_assets.sinks.files.open:open_files",
+    "object_store": "etl_assets.sinks.files.open:open_files",
+    "kafka": "etl_assets.sinks.kafka.open:open_kafka",
+}
 """For each type of sink, module and function that opens it: `open(spec, connection, settings, pipeline)`."""
 
 Open = Callable[["BaseSinkSpec", "Connection", "Settings", str], "Sink"]

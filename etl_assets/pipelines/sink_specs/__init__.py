@@ -6,7 +6,16 @@ To add a type: a class in a file of its own here, its name in `SinkSpec`, and it
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
+from etl_assets.pipelines.sink_specs.duckdb import DuckdbSinkSpec
+from etl_assets.pipelines.sink_specs.files import FolderSinkSpec, ObjectStoreSinkSpec
+from etl_assets.pipelines.sink_specs.kafka import KafkaSinkSpec
 from etl_assets.pipelines.sink_specs.postgres import PostgresSinkSpec
 
-SinkSpec = PostgresSinkSpec
-"""A union discriminated by `type` once there are several: `Annotated[A | B, Field(discriminator="type")]`."""
+SinkSpec = Annotated[
+    PostgresSinkSpec | DuckdbSinkSpec | FolderSinkSpec | ObjectStoreSinkSpec | KafkaSinkSpec,
+    Field(discriminator="type"),
+]

@@ -1,0 +1,1 @@
+"""The Kafka sink: a topic that follows a table, by transactions."""

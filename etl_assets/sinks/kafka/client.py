@@ -1,0 +1,81 @@
+"""Settings of Kafka's clients, and their errors as those of a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.errors import EtlAssetsError, SinkFenced, SinkRefused, SinkUnavailable
+
+if TYPE_CHECKING:
+    from etl_assets.settings.connections import KafkaConnection
+
+_FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+_REFUSED = (
+    "UNKNOWN_TOPIC_OR_PART",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "INVALID_TRANSACTION_TIMEOUT",
+    "MSG_SIZE_TOO_LARGE",
+    "INVALID_REPLICATION_FACTOR",
+    "INVALID_PARTITIONS",
+    "_INVALID_ARG",
+)
+
+
+def client_settings(connection: KafkaConnection) -> dict[str, Any]:
+    """Return librdkafka's settings for a connection, with the values of its secrets.
+
+    Raises:
+        SettingsError: an environment variable that the connection names is not set.
+    """
+    settings = {
+        "bootstrap.servers": ",".join(connection.bootstrap_servers),
+        "security.protocol": connection.security_protocol,
+        "sasl.mechanism": connection.sasl_mechanism,
+        "sasl.username": connection.user,
+        "sasl.password": None if connection.password is None else connection.password.value(),
+        "ssl.ca.location": connection.ca_file,
+        "ssl.certificate.location": connection.certificate_file,
+        "ssl.key.location": connection.key_file,
+        "ssl.key.password": None if connection.key_password is None else connection.key_password.value(),
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a consumer that reads what is committed, to the end, and stores no offsets."""
+    return {
+        **settings,
+        "group.id": "etl-assets-sink",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 50,
+        "queued.max.messages.kbytes": 16_384,
+        "log_level": 0,
+    }
+
+
+def named(error: Any, target: str) -> EtlAssetsError:
+    """Return the error of a sink for a `KafkaError`. Its text holds no values of rows."""
+    name = error.name()
+    if name in _FENCED:
+        return SinkFenced(
+            f"{target}: another producer has taken over the topic for this sink",
+            fix="repeat the step: it begins at the target's position",
+            sink=target,
+        )
+    if name in _REFUSED:
+        return SinkRefused(
+            f"{target}: Kafka refuses the delivery ({name}: {error.str()})",
+            fix="compare the topic and its settings with the sink's, and the user's privileges",
+            sink=target,
+        )
+    return SinkUnavailable(
+        f"{target}: {name}: {error.str()}",
+        fix="see that the brokers are up and reachable; the step is repeated",
+        sink=target,
+    )

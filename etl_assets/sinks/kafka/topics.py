@@ -1,0 +1,97 @@
+"""Topics of the sink: the target, created only if the sink says so, and the topic of its positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.errors import SinkRefused
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+TIMEOUT_SECONDS = 30
+POSITIONS = ".etl-assets-positions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopicSettings:
+    """How a missing topic is created."""
+
+    partitions: int = 1
+    replication: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the cluster has it.
+
+    Attributes:
+        topic_id: Its id: a topic that was created again has another.
+        partitions: Number of its partitions.
+        max_message_bytes: The largest batch of records that it takes.
+    """
+
+    topic_id: str
+    partitions: int
+    max_message_bytes: int
+
+
+def ensure(admin: AdminClient, name: str, create: NewTopicSettings | None) -> Topic:
+    """Return the target's topic, created if that is wanted, and create the topic of positions beside it.
+
+    Raises:
+        SinkRefused: there is no such topic, and it is not to be created.
+        KafkaException: the cluster does not answer, or refuses.
+    """
+    there = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+    if name not in there:
+        if create is None:
+            raise SinkRefused(
+                f"there is no topic {name}",
+                fix="create it, or let the sink do it by `create: {partitions: 6, replication: 3}`",
+                sink=name,
+            )
+        _create(admin, name, create.partitions, create.replication, {"cleanup.policy": "compact"})
+    if name + POSITIONS not in there:
+        partitions = there[name].partitions if name in there else {}
+        replicas = [len(each.replicas) for each in partitions.values()]
+        replication = min(replicas, default=create.replication if create else 1)
+        # Small segments, so that compaction keeps it short: each delivery adds a record.
+        _create(
+            admin,
+            name + POSITIONS,
+            1,
+            replication,
+            {"cleanup.policy": "compact", "segment.ms": "3600000", "segment.bytes": str(4 * 1024 * 1024)},
+        )
+    return describe(admin, name)
+
+
+def describe(admin: AdminClient, name: str) -> Topic:
+    """Return a topic that exists."""
+    from confluent_kafka import TopicCollection
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    asked = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)
+    found = asked[name].result()
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    config = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
+    return Topic(
+        topic_id=str(found.topic_id),
+        partitions=len(found.partitions),
+        max_message_bytes=int(config["max.message.bytes"].value),
+    )
+
+
+def _create(admin: Any, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config))
+    try:
+        admin.create_topics([topic], operation_timeout=TIMEOUT_SECONDS)[name].result()
+    except KafkaException as error:
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            raise
