@@ -34,6 +34,9 @@ class Failpoint(StrEnum):
     LEDGER_AFTER_WRITE = "ledger.after_write"
     VACUUM_DURING_REMOVE = "vacuum.during_remove"
     LOG_BEFORE_REMOVE = "log.before_remove"
+    SEARCH_AFTER_REQUEST = "search.after_request"
+    SEARCH_BEFORE_ALIAS = "search.before_alias"
+    SEARCH_AFTER_ALIAS = "search.after_alias"
 
 
 def failpoint(name: Failpoint, *, table: str = "") -> None:

@@ -28,18 +28,16 @@ class SearchServer:
     """How to reach an engine.
 
     Attributes:
-        url: `http://host:9200` or `https://…`, without credentials.
+        urls: `http://host:9200` or `https://…` of its nodes, without credentials.
         user: Name for HTTP basic authentication.
         password: Its password.
-        ca: File with the certificates that sign the server's; None for those of the system.
-        verify: Whether the server's certificate is checked.
+        ca_file: File with the certificates that sign the server's; None for those of the system.
     """
 
-    url: str
+    urls: tuple[str, ...]
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    ca: str | None = None
-    verify: bool = True
+    ca_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +104,8 @@ class SearchClient:
         self.patience = patience or Patience()
         self.dice = dice or random.Random()
         self.sleep = sleep
-        self._connection = _connection(server, self.patience.timeout_seconds)
+        self._connections = [_connection(server, url, self.patience.timeout_seconds) for url in server.urls]
+        self._failures = 0
 
     def send(
         self,
@@ -153,24 +152,28 @@ class SearchClient:
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        for connection in self._connections:
+            connection.close()
 
     def _once(
         self, method: str, path: str, params: Mapping[str, str] | None, content: bytes | None, kind: str
     ) -> tuple[Answer | None, str]:
         from opensearchpy import exceptions
 
+        connection = self._connections[self._failures % len(self._connections)]
         try:
-            status, _, text = self._connection.perform_request(
+            status, _, text = connection.perform_request(
                 method, path, params, content, ignore=range(300, 600), headers={"content-type": kind}
             )
         except exceptions.ConnectionTimeout:
             self.unavailable(f"no answer within {self.patience.timeout_seconds:g} s")
         except exceptions.SSLError as error:
             self.refused(
-                f"no trusted TLS connection ({type(error.info).__name__})", fix="check `ca` and `verify` of the connection"
+                f"no trusted TLS connection ({type(error.info).__name__})",
+                fix="check `ca_file` of the connection",
             )
         except exceptions.ConnectionError as error:
+            self._failures += 1  # another node, if there is one
             return None, f"{type(error.info).__name__}"
         try:
             answer = Answer(status, orjson.loads(text) if text else None)
@@ -186,7 +189,7 @@ class SearchClient:
         return answer, ""
 
 
-def _connection(server: SearchServer, timeout: float) -> Any:
+def _connection(server: SearchServer, url: str, timeout: float) -> Any:
     try:
         from opensearchpy import Urllib3HttpConnection
     except ImportError as error:
@@ -201,9 +204,8 @@ def _connection(server: SearchServer, timeout: float) -> Any:
 
         def log_request_fail(self, *_: object, **__: object) -> None: ...
 
-    parts = urlsplit(server.url)
+    parts = urlsplit(url)
     secure = parts.scheme == "https"
-    tls = {"verify_certs": server.verify, "ssl_show_warn": False} if secure else {}
     return Connection(
         host=parts.hostname or "localhost",
         port=parts.port or (443 if secure else 9200),
@@ -211,5 +213,5 @@ def _connection(server: SearchServer, timeout: float) -> Any:
         use_ssl=secure,
         http_auth=(server.user, server.password or "") if server.user else None,
         timeout=timeout,
-        **({**tls, "ca_certs": server.ca} if secure and server.ca else tls),
+        **({"ca_certs": server.ca_file} if secure and server.ca_file else {}),
     )

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from etl_assets.contracts.column_types import ArrayType, ColumnType, DecimalType, MapType, ScalarType, StructType
+from etl_assets.contracts.column_types import (
+    ArrayType,
+    ColumnType,
+    DecimalType,
+    MapType,
+    ScalarType,
+    StructType,
+)
 from etl_assets.contracts.columns import TableContract
 from etl_assets.errors import SinkRefused
 from etl_assets.sinks.search.documents import MAX_EXACT_DIGITS, STATE_FIELD
@@ -30,7 +37,9 @@ _SCALARS: Mapping[str, Mapping[str, Any]] = {
 _RESERVED = frozenset({STATE_FIELD, "_id", "_index", "_source", "_routing", "_version", "_type", "_ignored"})
 
 
-def mapping_of(contract: TableContract, overrides: Mapping[str, Mapping[str, Any]], *, sink: str) -> dict[str, Any]:
+def mapping_of(
+    contract: TableContract, overrides: Mapping[str, Mapping[str, Any]], *, sink: str
+) -> dict[str, Any]:
     """Return the mapping of an index for a table.
 
     Args:
