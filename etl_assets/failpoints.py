@@ -30,6 +30,8 @@ class Failpoint(StrEnum):
     TABLE_DURING_COMMIT = "table.during_commit"
     TABLE_AFTER_COMMIT = "table.after_commit"
     TABLE_AFTER_SYNC = "table.after_sync"
+    SINK_BEFORE_TARGET_COMMIT = "sink.before_target_commit"
+    SINK_AFTER_TARGET_COMMIT = "sink.after_target_commit"
     LEDGER_BEFORE_WRITE = "ledger.before_write"
     LEDGER_AFTER_WRITE = "ledger.after_write"
     VACUUM_DURING_REMOVE = "vacuum.during_remove"

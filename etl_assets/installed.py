@@ -14,6 +14,7 @@ from etl_assets.contracts.columns import TableContract
 from etl_assets.errors import NotFound
 from etl_assets.pipelines.catalog import Catalog
 from etl_assets.pipelines.component_files import component_paths, read_components
+from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.cross_checks import checked, contracts_of
 from etl_assets.pipelines.declared import ContractOf, DeclaredTables
 from etl_assets.pipelines.pipeline import Pipeline
@@ -60,7 +61,10 @@ def built_in_catalog(names: tuple[str, ...] = NAMES) -> Catalog:
 
 
 def installed(
-    home: Path, built_in: tuple[str, ...] = NAMES, defs_folders: tuple[Path, ...] = ()
+    home: Path,
+    built_in: tuple[str, ...] = NAMES,
+    defs_folders: tuple[Path, ...] = (),
+    connections: tuple[ConnectionRights, ...] | None = None,
 ) -> Installed:
     """Return the pipelines of an installation. Its files are read again when one of them has changed.
 
@@ -68,6 +72,7 @@ def installed(
         home: The home folder, which has a folder of pipeline files.
         built_in: The built-in pipelines that it runs.
         defs_folders: Defs folders of Dagster projects, whose components declare pipelines.
+        connections: The connections of the platform file; None: sinks are not compared with them.
     """
     folder = pipelines_folder(home)
     unlisted, listed, seen = [], [], []
@@ -79,7 +84,7 @@ def installed(
             unlisted.append(not_listed(each, error))
     try:
         found = (
-            _installed(folder, tuple(listed), tuple(seen), built_in)
+            _installed(folder, tuple(listed), tuple(seen), built_in, connections)
             if seen
             else Installed(catalog=built_in_catalog(built_in))
         )
@@ -126,10 +131,11 @@ def _installed(
     listed: tuple[Path, ...],
     seen: tuple[tuple[str, int, int, int], ...],
     built_in: tuple[str, ...],
+    connections: tuple[ConnectionRights, ...] | None,
 ) -> Installed:
     base = built_in_catalog(built_in)
     read = (read_pipeline_files(each) if each == folder else read_components(each) for each in listed)
-    files = checked([file for of_folder in read for file in of_folder], base)
+    files = checked([file for of_folder in read for file in of_folder], base, connections)
     contract_of = contract_in(contracts_of(files, base))
     declared = [
         declared_pipeline(DeclaredTables(spec=file.spec, contract_of=contract_of))

@@ -47,6 +47,7 @@ class DeadLetterReason(StrEnum):
     INVALID_PAYLOAD = "InvalidPayload"
     CONTRACT_VIOLATION = "ContractViolation"
     EXPECTATION_FAILED = "ExpectationFailed"
+    REFUSED_BY_TARGET = "RefusedByTarget"
 
 
 class DeadLetterState(StrEnum):
@@ -95,6 +96,8 @@ REASON_MEANINGS: Mapping[DeadLetterReason, str] = MappingProxyType(
         DeadLetterReason.UNSUPPORTED_SCHEMA_VERSION: "Newer than any known version; replay it once known.",
         DeadLetterReason.INVALID_PAYLOAD: "The payload is not what its event type and version demand.",
         DeadLetterReason.CONTRACT_VIOLATION: "A value breaks a rule of the contract; the error names it.",
+        DeadLetterReason.REFUSED_BY_TARGET: "The target of a sink does not accept the row; the error has its"
+        " words.",
         DeadLetterReason.EXPECTATION_FAILED: "A row does not meet an expectation of its pipeline; the error"
         " names it.",
     }

@@ -248,7 +248,8 @@ def days_behind(domain: FailureDomain, first_day: dt.date) -> dict[str, tuple[dt
     """
     catalog = domain.catalog
     inputs = {name: platform_table(name, domain) for stage in catalog.stages for name in stage.inputs}
-    days = sorted({day for table in inputs.values() for day in _days_of(table) if day >= first_day})
+    daily = [table for table in inputs.values() if table.contract is None or table.contract.is_daily]
+    days = sorted({day for table in daily for day in _days_of(table) if day >= first_day})
     # An unfinished batch is no table's input. Its own step completes it or removes the rows it rejected.
     of_sources = {
         stage.name: tuple(day for day in _days_of_plan(stage, domain) if day >= first_day)
@@ -272,6 +273,8 @@ def _days_of_plan(stage: Stage, domain: FailureDomain) -> tuple[dt.date, ...]:
 
 
 def _behind(stage: Stage, table: Table, inputs: dict[str, Table], days: list[dt.date]) -> tuple[dt.date, ...]:
+    if stage.delivers:
+        return tuple(days[-1:]) if _has_undelivered(table, inputs[stage.inputs[0]]) else ()
     if not stage.table.is_daily:
         behind = {day for name in stage.inputs for day in _behind_as_a_whole(table, inputs[name])}
         return tuple(sorted(behind.intersection(days)))
@@ -294,6 +297,22 @@ def _behind_as_a_whole(table: Table, source: Table) -> tuple[dt.date, ...]:
     cursor = read_cursors(table, source.name, [None])[None]
     newest = snapshot.newest_batch_by_day()
     return tuple(sorted(day for day, batch in newest.items() if cursor > version or batch > cursor))
+
+
+def undelivered(domain: FailureDomain) -> tuple[str, ...]:
+    """Return the tables of deliveries whose input has moved on since the last one."""
+    return tuple(
+        stage.name
+        for stage in domain.catalog.stages
+        if stage.delivers
+        and _has_undelivered(platform_table(stage.name, domain), platform_table(stage.inputs[0], domain))
+    )
+
+
+def _has_undelivered(deliveries: Table, table: Table) -> bool:
+    """Return whether a table has moved on since its last delivery, as one commit of several days."""
+    version = table.version()
+    return version >= 0 and read_cursors(deliveries, table.name, [None])[None] != version
 
 
 def _days_of(table: Table) -> Iterable[dt.date]:

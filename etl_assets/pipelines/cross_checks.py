@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 
 from etl_assets.contracts.column_types import DecimalType, ScalarType
 from etl_assets.contracts.columns import TableContract
+from etl_assets.contracts.tables.deliveries import deliveries_name
 from etl_assets.errors import ContractError
 from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.dagster_names import FAILURE_DOMAINS, RESERVED
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline_file import PipelineFile
@@ -24,13 +26,20 @@ from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.transform_specs import LookupTransform
 
 
-def checked(files: Sequence[PipelineFile], catalog_base: Catalog) -> tuple[PipelineFile, ...]:
+def checked(
+    files: Sequence[PipelineFile],
+    catalog_base: Catalog,
+    connections: Sequence[ConnectionRights] | None = None,
+) -> tuple[PipelineFile, ...]:
     """Return the files, with the problems that they have together.
 
     Args:
         files: Files that are read, in the order of their names.
         catalog_base: The built-in pipelines and the platform's own tables.
+        connections: The connections of the platform file; None: sinks are not compared with them.
     """
+    if connections is not None:
+        files = tuple(file.with_problems(_sink_problems(file, connections)) for file in files)
     found: dict[int, list[Problem]] = {index: [] for index, file in enumerate(files) if file.spec is None}
     while True:
         # A file that is broken takes no name and no table: repeat until no further one is found to be.
@@ -57,12 +66,22 @@ def table_names(spec: PipelineSpec) -> dict[str, Path]:
     own: Path = ("table", "name") if spec.table.name else ("name",)
     source, table = spec.source_table_name, spec.table_name
     tombstones: dict[str, Path] = {} if spec.tombstones_name is None else {spec.tombstones_name: own}
-    return {
-        table: own,
-        f"{table}_rejects": own,
-        source: ("name",),
-        f"{source}_rejects": ("name",),
-    } | tombstones
+    of_sinks: dict[str, Path] = {
+        name: ("sinks", index, "name") if sink.name else ("sinks", index)
+        for index, sink in enumerate(spec.sinks)
+        for deliveries in [deliveries_name(table, sink.sink_name)]
+        for name in (deliveries, f"{deliveries}_rejects")
+    }
+    return (
+        {
+            table: own,
+            f"{table}_rejects": own,
+            source: ("name",),
+            f"{source}_rejects": ("name",),
+        }
+        | tombstones
+        | of_sinks
+    )
 
 
 def lookups(spec: PipelineSpec) -> Iterator[tuple[Path, str]]:
@@ -215,7 +234,8 @@ def _own_clash(file: PipelineFile, spec: PipelineSpec) -> Problem | None:
             f"no table can be named `{spec.table_name}`: Dagster keeps the name for itself",
             f"give it another name, such as `{spec.table_name}_rows`",
         )
-    if len(table_names(spec)) == (4 if spec.tombstones_name is None else 5):
+    expected = (4 if spec.tombstones_name is None else 5) + 2 * len(spec.sinks)
+    if len(table_names(spec)) == expected:
         return None
     return file.problem(
         ("table", "name"),
@@ -237,3 +257,26 @@ def _circle(start: int, needs: Mapping[int, set[int]]) -> tuple[int, ...]:
                 seen.add(each)
                 ways.append((*way, each))
     return ()
+
+
+def _sink_problems(file: PipelineFile, connections: Sequence[ConnectionRights]) -> Iterator[Problem]:
+    """Yield sinks whose connection is missing, of another type, or does not allow their target."""
+    known = {each.name: each for each in connections}
+    for index, sink in enumerate(() if file.spec is None else file.spec.sinks):
+        found = known.get(sink.connection)
+        if found is None or found.type != sink.connection_type:
+            names = [each.name for each in connections if each.type == sink.connection_type]
+            what = f"there is no connection `{sink.connection}` of type {sink.connection_type}"
+            there = f"connections: {', '.join(names)}" if names else "add it to `connections` there"
+            yield file.problem(
+                ("sinks", index, "connection"),
+                f"{what} in the platform file",
+                f"{near(sink.connection, names)}{there}",
+            )
+        elif not found.allows(sink.target_name):
+            yield file.problem(
+                ("sinks", index, sink.target_field),
+                f"the connection `{sink.connection}` does not allow to write `{sink.target_name}`",
+                f"add it to connections.{sink.connection}.write of the platform file,"
+                f" now [{', '.join(found.write)}]",
+            )

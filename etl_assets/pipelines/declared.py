@@ -22,6 +22,7 @@ from etl_assets.contracts.rules import (
     OneOf,
     Rule,
 )
+from etl_assets.contracts.tables.deliveries import deliveries_of
 from etl_assets.contracts.tables.exceptions import exceptions_of
 from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, label, position
 from etl_assets.contracts.tables.tombstones import tombstones_of
@@ -116,7 +117,17 @@ class DeclaredTables:
     def all(self) -> tuple[TableContract, ...]:
         """All tables."""
         tombstones = () if self.tombstones is None else (self.tombstones,)
-        return (self.source, self.source_rejects, self.table, self.rejects, *tombstones)
+        of_sinks = (each for sink in self.deliveries for each in (sink, self.rejects_of(sink)))
+        return (self.source, self.source_rejects, self.table, self.rejects, *tombstones, *of_sinks)
+
+    @cached_property
+    def deliveries(self) -> tuple[TableContract, ...]:
+        """The tables of deliveries, one for each sink."""
+        return tuple(deliveries_of(self.table.name, sink.sink_name) for sink in self.spec.sinks)
+
+    def rejects_of(self, deliveries: TableContract) -> TableContract:
+        """Return the table of rows that a sink did not accept."""
+        return exceptions_of(deliveries, read_from=None, name=f"{deliveries.name}_rejects")
 
     @property
     def order(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 from etl_assets.pipelines.partition_by import PartitionByOrName
+from etl_assets.pipelines.sink_specs import SinkSpec
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
 from etl_assets.pipelines.transform_specs import Transform
 
@@ -279,6 +280,17 @@ class PipelineSpec(Spec):
         Field(description="applied in this order; the rows of the last one are those of the table"),
     ] = ()
     table: TableSpec
+    sinks: Annotated[
+        tuple[SinkSpec, ...],
+        Field(description="targets outside the platform that follow the table"),
+    ] = ()
+
+    @model_validator(mode="after")
+    def _sinks_have_names_of_their_own(self) -> PipelineSpec:
+        names = [each.sink_name for each in self.sinks]
+        if twice := [each for each in names if names.count(each) > 1]:
+            raise ValueError(f"two sinks are called {twice[0]}; give each a `name`")
+        return self
 
     @property
     def table_name(self) -> str:

@@ -49,6 +49,8 @@ class Stage:
         owners: Owners of its asset. Empty: the platform file's.
         figures: Names of figures that its step reports, beside those of every step.
         reads_landing: Whether its source is the landing folder of the platform file.
+        delivers: Whether it delivers rows of its inputs to a sink. Its table has a row for each delivery: an
+            undo leaves it as it is, and the next delivery brings the target to where the input is then.
     """
 
     table: TableContract
@@ -68,6 +70,7 @@ class Stage:
     owners: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     reads_landing: bool = False
+    delivers: bool = False
 
     @property
     def name(self) -> str:
@@ -92,7 +95,7 @@ class Stage:
     @property
     def can_be_made_again(self) -> bool:
         """Whether its rows come from other tables, so that the stage can make them again."""
-        return bool(self.inputs)
+        return bool(self.inputs) and not self.delivers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

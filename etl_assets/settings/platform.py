@@ -12,6 +12,7 @@ from pydantic import AfterValidator, AliasChoices, Field, field_validator, model
 from etl_assets.installed import Installed, built_in_catalog, installed
 from etl_assets.mirroring.protocol.locator import Role
 from etl_assets.pipelines.catalog import Catalog
+from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.dagster_project import defs_folder
 from etl_assets.pipelines.placement_class import PlacementClass
@@ -181,7 +182,11 @@ class Settings(Section):
 
     def installed(self) -> Installed:
         """Return the pipelines of the installation, and the files that declare some."""
-        return installed(self.home, self.pipelines.built_in, self.defs_folders)
+        rights = tuple(
+            ConnectionRights(name=name, type=each.type, write=each.write, allows=each.allows)
+            for name, each in self.connections.items()
+        )
+        return installed(self.home, self.pipelines.built_in, self.defs_folders, rights)
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""

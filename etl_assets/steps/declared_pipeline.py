@@ -74,6 +74,40 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
                 owners=spec.owners,
             ),
         ),
+        derived=tuple(_delivery(tables, index) for index in range(len(spec.sinks))),
+    )
+
+
+def _delivery(tables: DeclaredTables, index: int) -> Stage:
+    """Return the stage that delivers the table to one of its sinks."""
+    deliveries, sink = tables.deliveries[index], tables.spec.sinks[index]
+    fix = f"restore {tables.table.name}, or reprocess it: the target follows with the next delivery"
+
+    def build(arguments: StepArguments) -> Step:
+        from etl_assets.sinks.open_sink import open_sink
+        from etl_assets.steps.deliver import Deliver
+
+        return Deliver(
+            context=arguments.context,
+            mode=arguments.mode,
+            table=tables.table,
+            tombstones=tables.tombstones,
+            deliveries=deliveries,
+            rejects=tables.rejects_of(deliveries),
+            open_sink=lambda: open_sink(sink, arguments.settings, pipeline=tables.spec.name),
+        )
+
+    return Stage(
+        table=deliveries,
+        build_step=build,
+        group=tables.spec.name,
+        placement=PlacementClass.SINK,
+        inputs=(tables.table.name,),
+        rejects=tables.rejects_of(deliveries),
+        undo=UndoPolicy(refusal="its rows are what was delivered", fix=fix),
+        undo_of_rejects=UndoPolicy(refusal="its rows are what a target did not accept", fix=fix),
+        owners=tables.spec.owners,
+        delivers=True,
     )
 
 

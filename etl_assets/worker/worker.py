@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
 from etl_assets.errors import EtlAssetsError
-from etl_assets.observability.pending import days_behind, watch_source
+from etl_assets.observability.pending import days_behind, undelivered, watch_source
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
@@ -99,7 +99,7 @@ class Worker:
         config = spark_config(settings.spark)
         if "spark.remote" not in config:  # a Spark server has its own
             config = LONG_LIVED | config
-        self._sessions = {"path": Session(config), "derived": Session(config)}
+        self._sessions = {"path": Session(config), "derived": Session(config), "sinks": Session(config)}
         self._leaving = threading.Event()
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
@@ -121,6 +121,7 @@ class Worker:
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
+                    self._started("sinks", self._deliver, self._pace.batch_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._carry_on(held)
@@ -217,6 +218,8 @@ class Worker:
         behind = self._behind()
         crew = self._crew("derived")
         for stage in (stage for pipeline in self._catalog.pipelines for stage in pipeline.derived):
+            if stage.delivers:
+                continue
             table = stage.name
             things: list[WorkItem] = (
                 [(table, day) for day in behind.get(table, ())] if stage.table.is_daily else [(table, None)]
@@ -224,6 +227,23 @@ class Worker:
             if table in behind and self._ready([(table, None)]) and (ready := self._ready(things)):
                 self._run(crew, table, [day for _, day in ready if day is not None])
                 crew.tidy(table)
+
+    def _deliver(self) -> None:
+        """Deliver what is new to each sink, soon after it is there.
+
+        A sink that is down backs off by itself, and neither the path nor another sink waits for it for longer
+        than its timeouts.
+        """
+        try:
+            placement = self._settings.placement()
+            behind = once_led(placement, lambda: undelivered(placement.reader()))
+        except (EtlAssetsError, OSError) as error:
+            logger.warning("what sinks lack cannot be told now: %s", error)
+            return
+        crew = self._crew("sinks") if behind else None
+        for table in behind:
+            if crew is not None and self._ready([(table, None)]):
+                self._run(crew, table, [])
 
     def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
         """Return the days that each table is behind; store those on paths for the main thread."""

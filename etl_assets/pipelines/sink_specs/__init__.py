@@ -1,0 +1,12 @@
+"""The sinks that a pipeline can declare, one file for each type.
+
+To add a type: a class in a file of its own here, its name in `SinkSpec`, and its opener in
+`sinks/open_sink.py`.
+"""
+
+from __future__ import annotations
+
+from etl_assets.pipelines.sink_specs.postgres import PostgresSinkSpec
+
+SinkSpec = PostgresSinkSpec
+"""A union discriminated by `type` once there are several: `Annotated[A | B, Field(discriminator="type")]`."""

@@ -1,0 +1,59 @@
+"""From the declaration of a sink to the sink: find its connection, check that it allows the target, open."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from etl_assets.errors import SinkRefused
+
+if TYPE_CHECKING:
+    from etl_assets.pipelines.sink_specs.base import BaseSinkSpec
+    from etl_assets.settings import Settings
+    from etl_assets.settings.connections import Connection
+    from etl_assets.sinks.sink import Sink
+
+OPENERS: Mapping[str, str] = {"postgres": "etl_assets.sinks.postgres.open:open_postgres"}
+"""For each type of sink, module and function that opens it: `open(spec, connection, settings, pipeline)`."""
+
+Open = Callable[["BaseSinkSpec", "Connection", "Settings", str], "Sink"]
+
+
+def open_sink(spec: BaseSinkSpec, settings: Settings, *, pipeline: str) -> Sink:
+    """Open a sink.
+
+    Raises:
+        SinkRefused: there is no such connection, or it does not allow the target.
+    """
+    connection = allowed_connection(spec, settings)
+    module, _, function = OPENERS[spec.type].partition(":")
+    opened: Open = getattr(importlib.import_module(module), function)
+    return opened(spec, connection, settings, pipeline)
+
+
+def allowed_connection(spec: BaseSinkSpec, settings: Settings) -> Connection:
+    """Return the connection of a sink, if pipelines may write the target by it.
+
+    Raises:
+        SinkRefused: there is no such connection, or it does not allow the target.
+    """
+    known = settings.connections
+    connection = known.get(spec.connection)
+    if connection is None or connection.type != spec.connection_type:
+        names = [name for name, each in known.items() if each.type == spec.connection_type]
+        near = difflib.get_close_matches(spec.connection, names, n=1)
+        raise SinkRefused(
+            f"the platform file has no connection {spec.connection!r} of type {spec.connection_type}",
+            fix=f"did you mean {near[0]!r}?" if near else "add it to `connections` of the platform file",
+            sink=spec.sink_name,
+        )
+    if not connection.allows(spec.target_name):
+        raise SinkRefused(
+            f"the connection {spec.connection} does not allow to write {spec.target_name}",
+            fix=f"add it to connections.{spec.connection}.write of the platform file, now"
+            f" [{', '.join(connection.write)}]",
+            sink=spec.sink_name,
+        )
+    return connection

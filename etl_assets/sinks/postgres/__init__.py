@@ -1,0 +1,1 @@
+"""The sink of type postgres: a table in PostgreSQL, exactly once."""

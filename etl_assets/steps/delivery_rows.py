@@ -1,0 +1,196 @@
+"""The rows of a delivery: those above a position by file statistics, and the keys of deleted rows.
+
+A tombstone is written before the rows that it is about are removed. One whose row is still there, and older,
+is not consumed: the position in the tombstones stays, and the next delivery reads it again.
+
+Belongs here: reading, some rows at a time. Does not belong here: whether everything is delivered
+(`sinks/decision.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.columns import TableContract
+from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
+from etl_assets.delta.log.entries import UNDO, commit_notes
+from etl_assets.delta.table import Table
+from etl_assets.sinks.sink import SinkPosition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from etl_assets.delta.snapshot import Snapshot
+
+ROWS_AT_ONCE = 20_000
+_MOST_COMMITS = 1_000
+"""Commits since the position that are searched for an undo; beyond, everything is delivered."""
+_BATCH = "_batch_id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsSince:
+    """What a delivery brings.
+
+    Attributes:
+        position: Where the target is afterwards.
+        rows: Yields new rows.
+        deleted: Yields the keys of deleted rows.
+        has_deleted: Whether there are any.
+    """
+
+    position: SinkPosition
+    rows: Callable[[], Iterator[pa.RecordBatch]]
+    deleted: Callable[[], Iterator[pa.RecordBatch]]
+    has_deleted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliveryRows:
+    """One version of a table, and of its tombstones.
+
+    Attributes:
+        contract: The table's contract.
+        table: The table and the version.
+        tombstones: The table of its tombstones and the version; None if there is none.
+    """
+
+    contract: TableContract
+    table: tuple[Table, int]
+    tombstones: tuple[Table, int] | None
+
+    @property
+    def position(self) -> SinkPosition:
+        """The position of a target that has all of it."""
+        return SinkPosition(
+            table_id=self.snapshot.table_id,
+            version=self.table[1],
+            tombstones=-1 if self.tombstones is None else self.tombstones[1],
+        )
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The table at the version."""
+        return _snapshot(self.table)
+
+    def since(self, before: SinkPosition | None) -> RowsSince:
+        """Return what came after a position; None for every row."""
+        version = -1 if before is None else before.version
+        keys, held = (None, None)
+        if before is not None and self.tombstones is not None:
+            keys, held = self._deleted_after(before.tombstones)
+        position = self.position
+        if held is not None:
+            position = SinkPosition(table_id=position.table_id, version=position.version, tombstones=held)
+        return RowsSince(
+            position=position,
+            rows=lambda: self._rows(version),
+            deleted=lambda: iter(()) if keys is None else iter(keys.to_batches(ROWS_AT_ONCE)),
+            has_deleted=keys is not None and keys.num_rows > 0,
+        )
+
+    def _rows(self, version: int) -> Iterator[pa.RecordBatch]:
+        import pyarrow.dataset as ds
+
+        column = self.contract.batch_column
+        wanted = None if version < 0 or column is None else ds.field(column) > version
+        yield from _batches(self.snapshot, list(self.contract.names), wanted)
+
+    def _deleted_after(self, version: int) -> tuple[pa.Table, int | None]:
+        """Return the keys of deleted rows, and the tombstones' position if it has to stay."""
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        assert self.tombstones is not None
+        found = _snapshot(self.tombstones)
+        contract = self.tombstones[0].contract
+        assert contract is not None
+        order = [
+            each for each in contract.names if each not in (IS_TRUNCATE, _BATCH, *self.contract.merge_key)
+        ]
+        keys = list(self.contract.merge_key)
+        wanted = (ds.field(_BATCH) > version) & ~ds.field(IS_TRUNCATE)
+        dead = pa.Table.from_batches(
+            [*_batches(found, [*keys, *order], wanted)], schema=_schema(found, [*keys, *order])
+        )
+        if not dead.num_rows:
+            return dead.select(keys), None
+        alive, pending = _alive(self.snapshot, dead, keys, order)
+        mask = [key not in alive for key in _tuples(dead, keys)]
+        return dead.select(keys).filter(pa.array(mask, pa.bool_())), version if pending else None
+
+
+def _alive(
+    snapshot: Snapshot, dead: pa.Table, keys: list[str], order: list[str]
+) -> tuple[set[tuple[Any, ...]], bool]:
+    """Return which of some keys have a row, and whether one of these rows is older than its tombstone."""
+    import pyarrow.dataset as ds
+
+    tombstones = dict(zip(_tuples(dead, keys), _tuples(dead, order), strict=True))
+    # Prune files by the first key; the rest is compared here.
+    among = ds.field(keys[0]).isin(dead.column(keys[0]).combine_chunks().unique())
+    alive, pending = set(), False
+    columns = [*keys, *(name for name in order if name not in keys)]
+    for batch in _batches(snapshot, columns, among):
+        for key, place in zip(_tuples(batch, keys), _tuples(batch, order), strict=True):
+            if key in tombstones:
+                alive.add(key)
+                pending = pending or place < tombstones[key]
+    return alive, pending
+
+
+def rows_taken_out(rows: DeliveryRows, before: SinkPosition | None) -> bool:
+    """Return whether an undo changed the table after a position, or might have: the log says no more."""
+    if before is None or before.version >= rows.position.version:
+        return False
+    steps = rows.position.version - before.version
+    if steps > _MOST_COMMITS:
+        return True
+    notes = [*islice(commit_notes(rows.table[0].path, rows.table[1]), steps)]
+    return len(notes) < steps or any(UNDO in note.user_metadata for note in notes)
+
+
+def has_truncate(rows: DeliveryRows, before: SinkPosition | None) -> bool:
+    """Return whether a truncate came after a position: its rows have no tombstones of their own."""
+    import pyarrow.dataset as ds
+
+    if before is None or rows.tombstones is None or before.tombstones >= rows.tombstones[1]:
+        return False
+    wanted = (ds.field(_BATCH) > before.tombstones) & ds.field(IS_TRUNCATE)
+    return _snapshot(rows.tombstones).dataset().count_rows(filter=wanted) > 0
+
+
+def _snapshot(pinned: tuple[Table, int]) -> Snapshot:
+    table, version = pinned
+    found = table.snapshot(version)
+    assert found is not None  # it has that version
+    return found
+
+
+def _schema(snapshot: Snapshot, columns: list[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    schema = snapshot.dataset().schema
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _batches(snapshot: Snapshot, columns: list[str], wanted: Any) -> Iterator[pa.RecordBatch]:
+    """Yield rows; little is read ahead, so that memory does not grow with their number."""
+    scanner = snapshot.dataset().scanner(
+        columns=columns,
+        filter=wanted,
+        batch_size=ROWS_AT_ONCE,
+        batch_readahead=1,
+        fragment_readahead=1,
+        use_threads=False,
+    )
+    for batch in scanner.to_batches():
+        if batch.num_rows:
+            yield batch
+
+
+def _tuples(rows: Any, columns: list[str]) -> list[tuple[Any, ...]]:
+    return list(zip(*(rows.column(name).to_pylist() for name in columns), strict=True))
