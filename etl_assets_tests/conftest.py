@@ -11,6 +11,14 @@ import pytest
 
 from etl_assets_tests.pipeline import Pipeline
 
+# Here and not in the modules that use them: each module that imports a fixture has a server of its own.
+from etl_assets_tests.servers import (  # noqa: F401 - fixtures
+    kafka_server,
+    opensearch_server,
+    postgres_server,
+    s3_server,
+)
+
 TOLD = "told"
 
 # Machines that run tests are shared: how long an example takes says nothing.

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from etl_assets.stack.kafka import KafkaServer
+from etl_assets.stack.opensearch import OpenSearchServer
 from etl_assets.stack.postgres import PostgresServer
+from etl_assets.stack.s3 import S3Server
 
 
 @pytest.fixture(scope="session")
@@ -25,4 +27,18 @@ def postgres_server() -> Iterator[PostgresServer]:
 def kafka_server() -> Iterator[KafkaServer]:
     """One broker. Topics are not made by themselves."""
     with KafkaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def opensearch_server() -> Iterator[OpenSearchServer]:
+    """One node, without passwords."""
+    with OpenSearchServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3-compatible store in memory. Buckets are made by the tests."""
+    with S3Server() as server:
         yield server

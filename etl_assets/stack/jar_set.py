@@ -94,9 +94,8 @@ class JarSet:
                 if jar.problem_in(folder, thorough=True) is None:
                     (folder / jar.file_name).replace(self.folder / jar.file_name)
             said = output.read_text("utf-8", errors="replace").splitlines()
-        return next(
-            (line.strip() for line in reversed(said) if "#" in line or "rror" in line), "no reason given"
-        )
+        reasons = [line.strip() for line in said if "#" in line or "rror" in line]
+        return reasons[-1] if reasons else "no reason given"
 
     def _watch(
         self, process: subprocess.Popen[bytes], folder: Path, size_bytes: int, say: Callable[[str], None]
@@ -115,8 +114,8 @@ class JarSet:
         wanted = "; ".join(f"{jar.coordinates}, SHA-256 {jar.sha256}" for jar in missing[:3])
         return RuntimeMissing(
             f"{len(missing)} jars of {self.title} could not be fetched: {reason}",
-            fix=f"with a network, try again ({IVY_SETTINGS.name} names an Ivy settings file for a private mirror);"
-            f" without one, put the jars into {self.folder} from Maven: {wanted}"
+            fix=f"with a network, try again ({IVY_SETTINGS.name} names an Ivy settings file for a private"
+            f" mirror); without one, put the jars into {self.folder} from Maven: {wanted}"
             f"{' ...' if len(missing) > 3 else ''}",
             folder=self.folder,
         )

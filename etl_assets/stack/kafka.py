@@ -1,6 +1,6 @@
 """Kafka: one broker that is its own controller (KRaft), with transactions.
 
-Belongs here: its jars, its settings. Does not belong here: topics, which are made by whoever needs them.
+Belongs here: its jars, its settings. Does not belong here: topics.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # A broker that was killed comes back when its session has expired: nine seconds otherwise.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
     # A misspelled topic is an error.
     "auto.create.topics.enable": "false",
 }
 _STARTING_SECONDS = 120
 _READY = b"Kafka Server started"
-_DISABLED = "org.slf4j.simpleLogger.defaultLogLevel"
 
 
 class KafkaServer(ManagedServer):
@@ -98,7 +100,11 @@ class KafkaServer(ManagedServer):
         return process
 
     def _java(self, java: Java, jars: JarSet) -> list[str]:
-        options = [*JVM_OPTIONS, f"-D{_DISABLED}=info", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+        options = [
+            *JVM_OPTIONS,
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        ]
         return [str(java.executable), *options, "-cp", jars.class_path]
 
     def _write_properties(self) -> Path:

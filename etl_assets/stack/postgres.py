@@ -135,11 +135,9 @@ class PostgresServer(ManagedServer):
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     timeout=_STARTING_SECONDS * 2,
-                    **(
-                        {}
-                        if account is None
-                        else {"user": account.uid, "group": account.gid, "extra_groups": []}
-                    ),
+                    user=account.uid if account else None,
+                    group=account.gid if account else None,
+                    extra_groups=[] if account else None,
                 )
         if status != 0:
             raise ServerNotStarted(

@@ -72,9 +72,9 @@ class ServerProcess:
                 start_new_session=True,
                 # After the change of user, which would clear it.
                 preexec_fn=partial(die_with, os.getpid()),
-                **(
-                    {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
-                ),
+                user=account.uid if account else None,
+                group=account.gid if account else None,
+                extra_groups=[] if account else None,
             )
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psycopg
 import pytest
 
@@ -63,7 +65,7 @@ def test_a_used_port_is_named(server):
 def test_a_server_that_cannot_start_shows_the_end_of_its_log():
     with pytest.raises(ServerNotStarted, match="unrecognized configuration parameter") as raised:
         PostgresServer(settings={"no_such_setting": "1"}).__enter__()
-    assert not raised.value.fields["log"].exists(), "the temporary folder is gone"
+    assert not Path(str(raised.value.fields["log"])).exists(), "the temporary folder is gone"
 
 
 def test_nothing_is_left_of_a_closed_server():
