@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from etl_assets.settings.connections import Connection
     from etl_assets.sinks.sink import Sink
 
-OPENERS: Mapping[str, str] = {"postgres": "etl_assets.sinks.postgres.open:open_postgres"}
+OPENERS: Mapping[str, str] = {
+    "postgres": "etl_assets.sinks.postgres.open:open_postgres",
+    "search": "etl_assets.sinks.search.open:open_search",
+}
 """For each type of sink, module and function that opens it: `open(spec, connection, settings, pipeline)`."""
 
 Open = Callable[["BaseSinkSpec", "Connection", "Settings", str], "Sink"]

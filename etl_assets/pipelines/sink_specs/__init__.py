@@ -6,7 +6,11 @@ To add a type: a class in a file of its own here, its name in `SinkSpec`, and it
 
 from __future__ import annotations
 
-from etl_assets.pipelines.sink_specs.postgres import PostgresSinkSpec
+from typing import Annotated
 
-SinkSpec = PostgresSinkSpec
-"""A union discriminated by `type` once there are several: `Annotated[A | B, Field(discriminator="type")]`."""
+from pydantic import Field
+
+from etl_assets.pipelines.sink_specs.postgres import PostgresSinkSpec
+from etl_assets.pipelines.sink_specs.search import SearchSinkSpec
+
+SinkSpec = Annotated[PostgresSinkSpec | SearchSinkSpec, Field(discriminator="type")]

@@ -1,10 +1,10 @@
-"""Ids of documents: one text for the keys of a row, and never the same text for other keys.
+r"""Ids of documents: one text for the keys of a row, and never the same text for other keys.
 
 Belongs here: the text of a key. Does not belong here: which columns are keys (the table's contract).
 
 A key of one column is its own text: `17`, `film-17`, `2026-11-23`. Several are joined by `|`. A backslash
-escapes what would be ambiguous: `\\\\` and `\\|` are the two characters, `\\E` is an empty text, `\\N` is no
-value, and `\\H` begins the SHA-256 of a text that is longer than an engine takes.
+escapes what would be ambiguous: `\\` and `\|` are the two characters, `\E` is an empty text, `\N` is no
+value, and `\H` begins the SHA-256 of a text that is longer than an engine takes.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _BYTES_AT_ONCE = 8 * 1024 * 1024
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches in pieces of a size that suits a request: small ones joined, large ones cut."""
+    """Yield the rows of batches in pieces that suit a request: small ones joined, large ones cut."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []

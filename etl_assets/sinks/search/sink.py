@@ -117,7 +117,7 @@ class SearchSink:
         if not held.readable and not delivery.whole and delivery.before is not None:
             raise SinkRefused(
                 f"{self.target} no longer has the table: the index was removed, or holds another table",
-                fix="deliver the whole table again",
+                fix="materialize the sink's asset by hand: that delivers the whole table",
                 sink=self.target,
             )
         if version < held.floor:
@@ -190,7 +190,7 @@ def _rejection(piece: pa.RecordBatch, contract: TableContract, position: int, er
     return Rejection(
         keys=json_value({name: row[name] for name in contract.merge_key}).decode(),
         row=json_value(row).decode(),
-        reason=DeadLetterReason.RECORD_TOO_LARGE if error is None else DeadLetterReason.CONTRACT_VIOLATION,
+        reason=DeadLetterReason.RECORD_TOO_LARGE if error is None else DeadLetterReason.REFUSED_BY_TARGET,
         error="the document is larger than the engine takes in one request" if error is None else error,
     )
 
