@@ -133,7 +133,7 @@ def test_what_is_not_allowed_or_has_another_type_is_refused(port, index, sink):
         columns=(Column("id", "BIGINT", "Key."), Column("name", "BIGINT", "Now a number.", nullable=True)),
         merge_key=("id",),
     )
-    with pytest.raises(SinkRefused, match="field name of .* is keyword, not long"):
+    with pytest.raises(SinkRefused, match=r"field name of .* is keyword, not long"):
         sink.prepare(changed)
 
 

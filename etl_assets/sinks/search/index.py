@@ -11,8 +11,8 @@ film_rating_agg                           alias that readers search: documents o
 film_rating_agg-4f1c…-from-12             alias that writers use: exists as long as no newer whole delivery
 ```
 
-A whole delivery moves both aliases in one step of the cluster, and only if the writers' alias is still the one
-that it began with. From then on nothing that an older writer sends is accepted, and nothing that it has sent
+A whole delivery moves both aliases in one step of the cluster, and only if the writers' alias is still the
+one that it began with. From then on nothing that an older writer sends is accepted, and nothing that it has sent
 is found. The reason is in docs/decisions/0041.
 """
 
@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from etl_assets.errors import SinkFenced
 from etl_assets.failpoints import Failpoint, failpoint
-from etl_assets.sinks.search.client import SearchClient
+from etl_assets.sinks.search.client import SearchClient, error_text
 from etl_assets.sinks.search.documents import STATE_FIELD
 from etl_assets.sinks.search.mapping import check_fields
 
@@ -203,9 +203,7 @@ class SearchIndex:
         if answer.status == 404:
             return {}
         if not answer.ok:
-            self._client.refused(
-                f"aliases cannot be read: {answer.error}", fix="correct the name of the index"
-            )
+            self._client.refused(f"no aliases: {answer.error}", fix="correct the index's name")
         found: dict[str, int | None] = {}
         for index, details in answer.body.items():
             prefix = f"{index}{_FROM}"

@@ -53,7 +53,7 @@ def mapping_of(
     for name in contract.names:
         if name in _RESERVED:
             raise SinkRefused(
-                f"{sink}: {contract.name} has a column {name}, a name that belongs to the engine or the platform",
+                f"{sink}: {contract.name} has a column {name}, which is reserved",
                 fix="rename the column",
                 sink=sink,
             )
@@ -111,10 +111,9 @@ def check_fields(wanted: Mapping[str, Any], found: Mapping[str, Any], *, index: 
     for name, field in wanted.items():
         if name in found and _kind(found[name]) != _kind(field):
             raise SinkRefused(
-                f"{sink}: the field {name} of {index} is {_kind(found[name])}, and the column needs {_kind(field)};"
+                f"{sink}: the field {name} of {index} is {_kind(found[name])}, not {_kind(field)};"
                 " an engine never changes the type of a field",
-                fix="give the sink another `index`, which is then filled with the whole table, and point its readers"
-                " there",
+                fix="give the sink another `index` (it is filled with the whole table), and point readers there",
                 sink=sink,
                 field=name,
             )

@@ -53,11 +53,12 @@ class SearchTarget:
 class SearchSink:
     """Documents by key. Each has the version of its delivery, and the engine keeps the higher version.
 
-    A deleted row stays as a tombstone: a small document with a version, which searches through the alias do not
-    find, until the next whole delivery. So an older writer never brings a row back, however late it wakes up;
-    the time for which the engine itself remembers deletes (`index.gc_deletes`) has no part in it. Two limits:
-    reading a document by its id does not apply the alias's filter, so it returns a tombstone (`_etl.deleted`) or
-    a row of before the last whole delivery; and who deletes documents by other means deletes their versions.
+    A deleted row stays as a tombstone: a small document with a version, which searches through the alias do
+    not find, until the next whole delivery. So an older writer never brings a row back, however late it wakes
+    up; the time for which the engine itself remembers deletes (`index.gc_deletes`) has no part in it.
+
+    Two limits. Reading a document by its id does not apply the alias's filter: it returns tombstones
+    (`_etl.deleted`). And who deletes documents by other means deletes their versions.
     """
 
     def __init__(
