@@ -12,8 +12,8 @@ film_rating_agg-4f1c…-from-12             alias that writers use: exists as lo
 ```
 
 A whole delivery moves both aliases in one step of the cluster, and only if the writers' alias is still the
-one that it began with. From then on nothing that an older writer sends is accepted, and nothing that it has sent
-is found. The reason is in docs/decisions/0041.
+one that it began with. From then on nothing that an older writer sends is accepted, and nothing that it has
+sent is found. The reason is in docs/decisions/0041.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from etl_assets.errors import SinkFenced
 from etl_assets.failpoints import Failpoint, failpoint
-from etl_assets.sinks.search.client import SearchClient, error_text
+from etl_assets.sinks.search.client import SearchClient
 from etl_assets.sinks.search.documents import STATE_FIELD
 from etl_assets.sinks.search.mapping import check_fields
 

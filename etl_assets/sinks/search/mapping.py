@@ -113,7 +113,7 @@ def check_fields(wanted: Mapping[str, Any], found: Mapping[str, Any], *, index: 
             raise SinkRefused(
                 f"{sink}: the field {name} of {index} is {_kind(found[name])}, not {_kind(field)};"
                 " an engine never changes the type of a field",
-                fix="give the sink another `index` (it is filled with the whole table), and point readers there",
+                fix="give the sink another `index` (it gets the whole table), and point readers there",
                 sink=sink,
                 field=name,
             )
