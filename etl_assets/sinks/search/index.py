@@ -13,7 +13,7 @@ film_rating_agg-4f1c…-from-12             alias that writers use: exists as lo
 
 A whole delivery moves both aliases in one step of the cluster, and only if the writers' alias is still the
 one that it began with. From then on nothing that an older writer sends is accepted, and nothing that it has
-sent is found. The reason is in docs/decisions/0041.
+sent is found. The reason is in docs/decisions/0048.
 """
 
 from __future__ import annotations
