@@ -37,6 +37,9 @@ class Failpoint(StrEnum):
     SINK_DURING_DELIVERY = "sink.during_delivery"
     VACUUM_DURING_REMOVE = "vacuum.during_remove"
     LOG_BEFORE_REMOVE = "log.before_remove"
+    SEARCH_AFTER_REQUEST = "search.after_request"
+    SEARCH_BEFORE_ALIAS = "search.before_alias"
+    SEARCH_AFTER_ALIAS = "search.after_alias"
 
 
 def failpoint(name: Failpoint, *, table: str = "") -> None:

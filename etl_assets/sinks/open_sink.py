@@ -21,6 +21,7 @@ OPENERS: Mapping[str, str] = {
     "folder": "etl_assets.sinks.files.open:open_files",
     "object_store": "etl_assets.sinks.files.open:open_files",
     "kafka": "etl_assets.sinks.kafka.open:open_kafka",
+    "search": "etl_assets.sinks.search.open:open_search",
 }
 """For each type of sink, module and function that opens it: `open(spec, connection, settings, pipeline)`."""
 

@@ -27,6 +27,7 @@ PLUGINS = (
     "org.opensearch.analysis.common.CommonAnalysisPlugin",
     "org.opensearch.painless.PainlessPlugin",
     "org.opensearch.index.reindex.ReindexPlugin",
+    "org.opensearch.index.mapper.MapperExtrasPlugin",
     "org.opensearch.join.ParentJoinPlugin",
     "org.opensearch.script.mustache.MustachePlugin",
 )

@@ -14,8 +14,14 @@ from etl_assets.pipelines.sink_specs.duckdb import DuckdbSinkSpec
 from etl_assets.pipelines.sink_specs.files import FolderSinkSpec, ObjectStoreSinkSpec
 from etl_assets.pipelines.sink_specs.kafka import KafkaSinkSpec
 from etl_assets.pipelines.sink_specs.postgres import PostgresSinkSpec
+from etl_assets.pipelines.sink_specs.search import SearchSinkSpec
 
 SinkSpec = Annotated[
-    PostgresSinkSpec | DuckdbSinkSpec | FolderSinkSpec | ObjectStoreSinkSpec | KafkaSinkSpec,
+    PostgresSinkSpec
+    | DuckdbSinkSpec
+    | FolderSinkSpec
+    | ObjectStoreSinkSpec
+    | KafkaSinkSpec
+    | SearchSinkSpec,
     Field(discriminator="type"),
 ]

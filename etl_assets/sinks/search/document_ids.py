@@ -1,0 +1,61 @@
+r"""Ids of documents: one text for the keys of a row, and never the same text for other keys.
+
+Belongs here: the text of a key. Does not belong here: which columns are keys (the table's contract).
+
+A key of one column is its own text: `17`, `film-17`, `2026-11-23`. Several are joined by `|`. A backslash
+escapes what would be ambiguous: `\\` and `\|` are the two characters, `\E` is an empty text, `\N` is no
+value, and `\H` begins the SHA-256 of a text that is longer than an engine takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_ID_BYTES = 512
+"""The engine's limit for an id in UTF-8."""
+
+
+def document_ids(keys: Sequence[pa.Array]) -> pa.Array:
+    """Return the ids of rows as an array of strings.
+
+    Args:
+        keys: The key columns in the order of the contract, of the same length.
+    """
+    import pyarrow.compute as pc
+
+    parts = [_escaped(column) for column in keys]
+    ids = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "|")
+    too_long = pc.greater(pc.binary_length(ids), MAX_ID_BYTES)
+    return pc.if_else(too_long, _hashed(ids), ids) if pc.any(too_long).as_py() else ids
+
+
+def _hashed(ids: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([r"\H" + hashlib.sha256(each.encode()).hexdigest() for each in ids.to_pylist()])
+
+
+def _escaped(column: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    text = pc.replace_substring(plain_text(column), "\\", "\\\\")
+    text = pc.replace_substring(text, "|", "\\|")
+    return pc.fill_null(pc.if_else(pc.equal(text, ""), r"\E", text), r"\N")
+
+
+def plain_text(column: pa.Array) -> pa.Array:
+    """Return the text of scalar values: ISO 8601 for times, in UTC; decimals and numbers in digits."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_timestamp(column.type):
+        return column.cast(pa.string())
+    # Without the zone: Arrow would look for a time zone database.
+    text = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).cast(pa.timestamp("us"))
+    written = pc.replace_substring(text.cast(pa.string()), " ", "T")
+    return pc.binary_join_element_wise(written, "Z", "")
