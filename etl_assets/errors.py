@@ -53,6 +53,7 @@ EtlAssetsError
 ├── WorkerRunning            a worker runs already
 ├── DevRunning               another process runs the UI of this home folder already
 ├── AddressUnusable          a server cannot listen on an address
+├── ServerNotStarted         a server that the platform starts by itself ended or did not answer
 ├── EngineLost               the Spark engine of this process is lost
 └── NotFound                 an event, dead letter or table that does not exist
 ```
@@ -329,6 +330,10 @@ class AddressUnusable(EtlAssetsError):
 
     Carries `host` and `port`.
     """
+
+
+class ServerNotStarted(EtlAssetsError):
+    """A server of `etl_assets.stack` ended or did not answer in time. Carries `server` and `log`."""
 
 
 class EngineLost(EtlAssetsError):

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,17 +147,22 @@ def _fetch(java: Java, folder: Path) -> None:
         ) from error
 
 
-def _run_ivy(java: Java, staging: Path) -> None:
+def ivy_command(java: Java, staging: Path, jars: Sequence[Jar]) -> list[str]:
+    """Return the command that fetches jars, without their dependencies, into a folder."""
     ivy_file = staging / "ivy.xml"
-    ivy_file.write_text(_ivy_module(), encoding="utf-8")
+    ivy_file.write_text(_ivy_module(jars), encoding="utf-8")
     command = [str(java.executable), f"-Duser.home={staging}", "-jar", str(_ivy_jar()), "-warn"]
     command += ["-cache", str(staging / "cache"), "-ivy", str(ivy_file)]
     command += ["-retrieve", f"{staging}/[artifact]-[revision].[ext]"]
     if settings := IVY_SETTINGS.read():
         command += ["-settings", settings]
+    return command
+
+
+def _run_ivy(java: Java, staging: Path) -> None:
     try:
         answer = subprocess.run(
-            command,
+            ivy_command(java, staging, DELTA_JARS),
             capture_output=True,
             text=True,
             errors="replace",
@@ -193,11 +198,11 @@ def _not_fetched(folder: Path, reason: str) -> RuntimeMissing:
     )
 
 
-def _ivy_module() -> str:
+def _ivy_module(jars: Sequence[Jar]) -> str:
     dependencies = "".join(
         f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" conf="default->master"'
         ' transitive="false"/>'
-        for jar in DELTA_JARS
+        for jar in jars
     )
     return (
         '<ivy-module version="2.0"><info organisation="etl-assets" module="jars"/>'

@@ -24,6 +24,7 @@ NOT_OF_RUNS = {
     "PipelinesBroken",
     "QueryRefused",
     "RunFailed",
+    "ServerNotStarted",
 }
 
 
