@@ -11,9 +11,9 @@ from etl_assets.sources.landing import REPLAYS, Folders
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from etl_assets.ingest.records import Records
     from etl_assets.sources.formats import RecordFormat
     from etl_assets.sources.ranges import RangeSource
-    from etl_assets.ingest.records import Records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,7 @@ class FileSource:
     @property
     def path(self) -> Path:
         """The folder with the files; of a source without files, the one with replayed dead letters."""
-        return next(
-            (each.path for each in self.folders if each.source != REPLAYS), self.folders[-1].path
-        )
+        return next((each.path for each in self.folders if each.source != REPLAYS), self.folders[-1].path)
 
     @property
     def label(self) -> str:

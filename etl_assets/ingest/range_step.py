@@ -115,16 +115,16 @@ class IngestRanges(Ingest):
                 stage=self.stage.name_in_rejects,
                 folders=(Folders(source=self._ranges.source, path=staged, format=self._ranges.format),),
                 records=self.source.records,
-                plan=BatchPlan(
-                    batch_id=version + 1, files=self._files_of(found, staged), wanted=found.read
-                ),
+                plan=BatchPlan(batch_id=version + 1, files=self._files_of(found, staged), wanted=found.read),
                 staging=folder,
             ).write()
         logger.info(
             "%s: batch %d committed in %.1f s", self.table.name, version + 1, time.monotonic() - started
         )
         notes = (*found.read.notes, *_other_days(report, days))
-        return report + StepReport(table=self.table.name, version=report.version, notes=notes), found.read.more
+        return report + StepReport(
+            table=self.table.name, version=report.version, notes=notes
+        ), found.read.more
 
     def _files_of(self, found: RangeRead, staged: Path) -> tuple[SourceFile, ...]:
         files = []
@@ -147,7 +147,9 @@ class IngestRanges(Ingest):
 
 def _other_days(report: StepReport, days: Sequence[dt.date]) -> tuple[str, ...]:
     """Return a note on records of days that the run was not started for."""
-    others = {day: figures[READ] for day, figures in report.counts.items() if day not in days and figures[READ]}
+    others = {
+        day: figures[READ] for day, figures in report.counts.items() if day not in days and figures[READ]
+    }
     if not others:
         return ()
     return (f"{sum(others.values()):,} records belong to other days, from {min(others)} to {max(others)}",)

@@ -78,6 +78,4 @@ def plan_of(facts: Mapping[str, Any]) -> BatchPlan | None:
     if (of_range := plan.get("range")) is not None:
         wanted = ReadRange(begin=of_range["begin"], end=of_range["end"], details=of_range["details"])
         days = tuple(map(dt.date.fromisoformat, of_range["days"]))
-    return BatchPlan(
-        batch_id=plan["batch_id"], files=tuple(sorted(files)), wanted=wanted, planned_days=days
-    )
+    return BatchPlan(batch_id=plan["batch_id"], files=tuple(sorted(files)), wanted=wanted, planned_days=days)

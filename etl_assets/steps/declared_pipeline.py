@@ -12,7 +12,7 @@ from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.file_path import FileFormat, FilePath
 from etl_assets.pipelines.pipeline import FindHistory, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
-from etl_assets.pipelines.source_specs import KAFKA, KafkaSource
+from etl_assets.pipelines.source_specs import KAFKA, KafkaSource, Tombstones
 from etl_assets.pipelines.spec import FilesSource
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.undo_policy import UndoPolicy
@@ -131,8 +131,8 @@ def _opened(source: FilesSource | KafkaSource, table: str) -> OpenSource:
 def _opened_topic(source: KafkaSource, table: str) -> OpenSource:
     def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
         from etl_assets.ingest.file_source import FileSource, Ranges
+        from etl_assets.ingest.json_records import JsonRecords
         from etl_assets.sources.kafka.connect import client_options, shown_brokers
-        from etl_assets.sources.kafka.records import KafkaRecords
         from etl_assets.sources.kafka.source import KafkaTopic
         from etl_assets.sources.kafka.staged import StagedRecords
         from etl_assets.sources.landing import REPLAYS, Folders
@@ -140,7 +140,7 @@ def _opened_topic(source: KafkaSource, table: str) -> OpenSource:
 
         return FileSource(
             folders=(Folders(source=REPLAYS, path=replays_folder(domain, table)),),
-            records=KafkaRecords(id_fields=source.id, max_record_bytes=source.max_record_bytes),
+            records=JsonRecords(id_fields=source.id, max_record_bytes=source.max_record_bytes),
             settle_seconds=0.0,
             max_batch_bytes=settings.landing.max_batch_bytes,
             ranges=Ranges(
@@ -153,7 +153,9 @@ def _opened_topic(source: KafkaSource, table: str) -> OpenSource:
                     on_lost=source.on_lost,
                     table=table,
                 ),
-                format=StagedRecords(include=source.include, tombstones=source.tombstones),
+                format=StagedRecords(
+                    include=source.include, keep_tombstones=source.tombstones is Tombstones.KEEP
+                ),
                 max_records=source.max_batch_records,
             ),
         )
