@@ -17,7 +17,14 @@ import orjson
 
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.canonical_json import Refused
-from etl_assets.contracts.envelope import KEPT_RECORD_BYTES, BadRecord, CutLine, Record, kept_text
+from etl_assets.contracts.envelope import (
+    KEPT_RECORD_BYTES,
+    AnnotatedRecord,
+    BadRecord,
+    CutLine,
+    Record,
+    kept_text,
+)
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.sources.landing import REPLAYS
 
@@ -114,6 +121,8 @@ class JsonRecords:
                 if len(content) > self.max_record_bytes:
                     return self._too_large(raw or content, len(content))
                 fingerprint = hashlib.sha256(content).hexdigest()
+                if isinstance(line, AnnotatedRecord):
+                    content, value = _annotated(value, line.added)
                 record_id = (
                     self._id_of(value) + again
                     if self.id_fields
@@ -176,6 +185,20 @@ class JsonRecords:
     def _rejected(self, reason: DeadLetterReason, error: str, start: bytes) -> ValidatedRecord:
         record, encoding = kept_text(start[: self.held_bytes])
         return ValidatedRecord(reason=reason.value, error=error, record=record, record_encoding=encoding)
+
+
+def _annotated(value: dict[str, Any], added: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """Return the canonical form and the values of a record with the fields that its source adds.
+
+    Raises:
+        Refused: the record has one of these fields itself.
+    """
+    if twice := value.keys() & added.keys():
+        raise Refused(
+            DeadLetterReason.DUPLICATE_KEY, f"the record has the field {min(twice)}, which the source adds"
+        )
+    whole = {**value, **added}
+    return _written(whole), whole
 
 
 def _exact(value: Any) -> Any:

@@ -23,6 +23,7 @@ from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 from etl_assets.pipelines.partition_by import PartitionByOrName
+from etl_assets.pipelines.source_specs import KafkaSource, id_fields
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
 from etl_assets.pipelines.transform_specs import Transform
 
@@ -36,14 +37,6 @@ def _path(value: str) -> str:
 def _delimiter(value: str | None) -> str | None:
     if value is not None and (value in '"\r\n' or not value.isascii()):
         raise ValueError("it cannot separate values; use one ASCII character, such as `;`, `|` or a tab")
-    return value
-
-
-def _id(value: tuple[str, ...]) -> tuple[str, ...]:
-    if "" in value:
-        raise ValueError("a field has no name; name the fields that identify a record")
-    if len(set(value)) < len(value):
-        raise ValueError("a field stands twice; name each once")
     return value
 
 
@@ -75,7 +68,7 @@ class FilesSource(Spec):
     format: Annotated[FileFormat | None, Field(description="by default what the file name says")] = None
     id: Annotated[
         tuple[str, ...],
-        AfterValidator(_id),
+        AfterValidator(id_fields),
         Field(
             description=(
                 "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
@@ -157,7 +150,9 @@ Columns = Annotated[
     dict[Name, Annotated[ColumnSpec, BeforeValidator(_column)]],
     Field(min_length=1, description="`name: type`, or a mapping with rules"),
 ]
-Source = Annotated[FilesSource, Field(description="where the records come from")]
+Source = Annotated[
+    FilesSource | KafkaSource, Field(discriminator="type", description="where the records come from")
+]
 
 
 def _mode(value: WriteMode) -> WriteMode:

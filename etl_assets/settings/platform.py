@@ -21,6 +21,7 @@ from etl_assets.placement.observations import Observations
 from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.placement.probes import Watch
 from etl_assets.placement.undeclared_tables import TablesUnderRoots
+from etl_assets.settings.connections import CONNECTION_NAME, AnyConnection
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
@@ -72,6 +73,13 @@ class Settings(Section):
         Field(validation_alias=AliasChoices("worker", "follow")),
     ] = WorkerSettings()
     pipelines: PipelineSettings = PipelineSettings()
+    connections: Annotated[
+        dict[Annotated[str, Field(pattern=CONNECTION_NAME, max_length=64)], AnyConnection],
+        Field(
+            examples=["warehouse: {type: postgres, …}"],
+            description="systems outside the platform, by name, and what pipelines may write there",
+        ),
+    ] = {}  # noqa: RUF012 - pydantic gives each instance its own
 
     @field_validator("reference")
     @classmethod

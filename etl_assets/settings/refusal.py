@@ -12,6 +12,12 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from etl_assets.errors import SettingsError
+from etl_assets.settings.connections import (
+    CONNECTION_TYPES,
+    Connection,
+    RegistryConnection,
+    type_of,
+)
 from etl_assets.settings.domains import DomainSettings
 from etl_assets.settings.platform import Settings
 from etl_assets.settings.section import Section
@@ -55,7 +61,10 @@ def refusal(file: Path, error: ValidationError) -> SettingsError:
 
 def _given(first: Any) -> str | None:
     """Return the value found; None unless the field is known, has a single value and cannot hold a secret."""
-    known = first["type"] not in _OF_MORE_THAN_A_VALUE and first["loc"][:2] != ("spark", "config")
+    loc = first["loc"]
+    # What stands in a connection may be a password in the wrong place.
+    may_be_secret = loc[:2] == ("spark", "config") or loc[:1] == ("connections",)
+    known = first["type"] not in _OF_MORE_THAN_A_VALUE and not may_be_secret
     if not known or not isinstance(first["input"], (str, int, float, dt.date)):
         return None
     return _CREDENTIALS.sub("…", repr(first["input"]))
@@ -63,6 +72,10 @@ def _given(first: Any) -> str | None:
 
 def _allowed(first: Any) -> str:
     """Return what is allowed, in words: the broken pattern or bound, or the known field names."""
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        given, types = first.get("ctx", {}).get("tag", ""), [type_of(each) for each in CONNECTION_TYPES]
+        close = difflib.get_close_matches(str(given), types, n=1)
+        return (f"did you mean `{close[0]}`? " if close else "") + "types: " + ", ".join(types)
     if first["type"] == "extra_forbidden":
         names = [name for name in _section(first["loc"]).model_fields if name != "home"]
         close = difflib.get_close_matches(str(first["loc"][-1]), names, n=1)
@@ -105,14 +118,27 @@ def _field(location: tuple[str | int, ...]) -> FieldInfo | None:
         return None
     names = [part for part in location[1:] if isinstance(part, str)]
     kind = DomainSettings if location[0] == "domains" else top.annotation
+    if location[0] == "connections":
+        kind, names = _connection(location), names[2:]
     if isinstance(kind, type) and issubclass(kind, Section):
         return kind.model_fields.get(names[0]) if names else None
     return top
 
 
 def _section(location: tuple[str | int, ...]) -> type[Section]:
-    """Return the section of a field. Sections are one level deep, and domains are the only list of them."""
+    """Return the section of a field: sections are one level deep, but those of domains and connections."""
     if len(location) == 1:
         return Settings
+    if location[0] == "connections":
+        return _connection(location) or Connection
     kind = Settings.model_fields[str(location[0])].annotation
     return kind if isinstance(kind, type) and issubclass(kind, Section) else DomainSettings
+
+
+def _connection(location: tuple[str | int, ...]) -> type[Section] | None:
+    """Return the class of a connection, by the type in a location such as connections.NAME.postgres.host."""
+    kinds = {type_of(each): each for each in CONNECTION_TYPES}
+    found = kinds.get(str(location[2])) if len(location) > 2 else None
+    if found is not None and len(location) > 4 and location[3] == "registry":
+        return RegistryConnection
+    return found

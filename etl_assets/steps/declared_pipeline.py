@@ -12,6 +12,7 @@ from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.file_path import FileFormat, FilePath
 from etl_assets.pipelines.pipeline import FindHistory, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.source_specs import KAFKA, KafkaSource, Tombstones
 from etl_assets.pipelines.spec import FilesSource
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.undo_policy import UndoPolicy
@@ -96,8 +97,10 @@ def _history(tables: DeclaredTables, opened: OpenSource) -> FindHistory:
     return find
 
 
-def _opened(source: FilesSource, table: str) -> OpenSource:
+def _opened(source: FilesSource | KafkaSource, table: str) -> OpenSource:
     """Return what opens a source in an installation."""
+    if isinstance(source, KafkaSource):
+        return _opened_topic(source, table)
 
     def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
         from etl_assets.ingest.file_source import FileSource
@@ -120,6 +123,41 @@ def _opened(source: FilesSource, table: str) -> OpenSource:
             records=JsonRecords(id_fields=source.id, max_record_bytes=source.max_record_bytes),
             settle_seconds=source.settle_seconds,
             max_batch_bytes=settings.landing.max_batch_bytes,
+        )
+
+    return open_source
+
+
+def _opened_topic(source: KafkaSource, table: str) -> OpenSource:
+    def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
+        from etl_assets.ingest.file_source import FileSource, Ranges
+        from etl_assets.ingest.json_records import JsonRecords
+        from etl_assets.sources.kafka.connect import client_options, shown_brokers
+        from etl_assets.sources.kafka.source import KafkaTopic
+        from etl_assets.sources.kafka.staged import StagedRecords
+        from etl_assets.sources.landing import REPLAYS, Folders
+        from etl_assets.sources.replays import replays_folder
+
+        return FileSource(
+            folders=(Folders(source=REPLAYS, path=replays_folder(domain, table)),),
+            records=JsonRecords(id_fields=source.id, max_record_bytes=source.max_record_bytes),
+            settle_seconds=0.0,
+            max_batch_bytes=settings.landing.max_batch_bytes,
+            ranges=Ranges(
+                source=KAFKA,
+                label=f"the topic {source.topic} at {shown_brokers(source, settings)}",
+                open=lambda: KafkaTopic(
+                    options=client_options(source, settings),
+                    topic=source.topic,
+                    start=source.start,
+                    on_lost=source.on_lost,
+                    table=table,
+                ),
+                format=StagedRecords(
+                    include=source.include, keep_tombstones=source.tombstones is Tombstones.KEEP
+                ),
+                max_records=source.max_batch_records,
+            ),
         )
 
     return open_source

@@ -1,0 +1,139 @@
+"""Declarations of sources that are read in ranges.
+
+Belongs here: their fields, and the rules of one block. Does not belong here: sources of files (`spec.py`), and
+reading (`sources/`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator
+
+from etl_assets.pipelines.spec_fields import Spec
+
+KAFKA = "kafka"
+"""Name of the source of a Kafka topic, in the columns `source` of its tables."""
+METADATA = ("key", "timestamp", "partition", "offset")
+_HEADER = "headers."
+
+
+class OnLost(StrEnum):
+    """What happens if records between the position and what is left of a topic are gone."""
+
+    FAIL = "fail"
+    EARLIEST = "earliest"
+
+
+class Tombstones(StrEnum):
+    """What becomes of a record without a value."""
+
+    REJECT = "reject"
+    KEEP = "keep"
+
+
+def id_fields(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Check the names of the fields that identify a record."""
+    if "" in value:
+        raise ValueError("a field has no name; name the fields that identify a record")
+    if len(set(value)) < len(value):
+        raise ValueError("a field stands twice; name each once")
+    return value
+
+
+def _start(value: str) -> str:
+    if value in ("earliest", "latest"):
+        return value
+    try:
+        time = dt.datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("use earliest, latest, or a time such as 2026-01-31T00:00:00Z") from None
+    if time.tzinfo is None:
+        raise ValueError("the time has no zone; end it with Z for UTC")
+    return value
+
+
+def _metadata(value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        if each not in METADATA and not (each.startswith(_HEADER) and each != _HEADER):
+            raise ValueError(f"{each} is not known; use {', '.join(METADATA)} or headers.<name>")
+    return value
+
+
+class KafkaSource(Spec):
+    """Records from a Kafka topic, whose values are JSON objects.
+
+    Each record of a committed transaction is read once, in the order of its Kafka partition. It belongs to
+    the day (UTC) of its timestamp, or to the day on which it is read if that is earlier. Positions are
+    committed with the rows; no consumer group is needed.
+    """
+
+    type: Literal["kafka"]
+    connection: Annotated[
+        str, Field(min_length=1, description="a connection of type `kafka` in the platform file")
+    ]
+    topic: Annotated[
+        str,
+        Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$", examples=["orders"], description="name of the topic"),
+    ]
+    id: Annotated[
+        tuple[str, ...],
+        AfterValidator(id_fields),
+        Field(
+            description=(
+                "Fields that identify a record. A record with a known id is a duplicate if it is the same, and"
+                " otherwise a dead letter. Without them each offset has a record of its own."
+            ),
+        ),
+    ] = ()
+    start: Annotated[
+        str,
+        AfterValidator(_start),
+        Field(
+            examples=["earliest", "latest", "2026-01-31T00:00:00Z"],
+            description="where the first run begins: `earliest`, `latest`, or a time with its zone",
+        ),
+    ] = "earliest"
+    on_lost: Annotated[
+        OnLost,
+        Field(
+            description=(
+                "what happens if retention removed records before they were read, or the topic was created"
+                " again: `fail` names what is lost, `earliest` goes on at the oldest record with a note"
+            )
+        ),
+    ] = OnLost.FAIL
+    include: Annotated[
+        tuple[str, ...],
+        AfterValidator(_metadata),
+        Field(
+            examples=[["key", "headers.traceparent"]],
+            description=(
+                "What columns may take beside the fields of the value: `key`, `timestamp` (milliseconds),"
+                " `partition`, `offset` and `headers.<name>`, as fields `kafka.key` and so on. They do not"
+                " count when two records with one id are compared."
+            ),
+        ),
+    ] = ()
+    tombstones: Annotated[
+        Tombstones,
+        Field(
+            description=(
+                "what becomes of a record without a value: `reject` makes it a dead letter, `keep` a record"
+                " with the field `kafka.tombstone` and those of `include`"
+            )
+        ),
+    ] = Tombstones.REJECT
+    max_record_bytes: Annotated[
+        int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
+    ] = 1_048_576
+    max_batch_records: Annotated[
+        int, Field(ge=1, le=10_000_000, description="most offsets of one batch, over all partitions")
+    ] = 500_000
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _times_are_texts(cls, value: object) -> object:
+        return value.isoformat() if isinstance(value, dt.datetime) else value

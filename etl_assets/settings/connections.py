@@ -1,0 +1,270 @@
+"""Connections: addresses of systems outside the platform, by name, and what pipelines may write there.
+
+A pipeline names a connection and cannot contain an address. So this section is the list of allowed targets:
+it is checked when a pipeline is validated, and again at each write.
+
+Belongs here: one small class for each type of connection. Does not belong here: opening one (`sinks/`,
+`sources/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from etl_assets.settings.secret import Secret
+from etl_assets.settings.section import Section, expect_storage
+
+CONNECTION_NAME = r"^[a-z][a-z0-9_-]*$"
+
+
+def _host(value: str) -> str:
+    if "/" in value or "@" in value or any(each.isspace() for each in value):
+        raise ValueError("it is not a host; give its name or address alone, and user and port by themselves")
+    return value
+
+
+def _no_credentials(value: str) -> str:
+    if "@" in value or "?" in value:
+        raise ValueError("an address has neither credentials nor options; give them in fields of their own")
+    return value
+
+
+def _path(value: str) -> str:
+    expect_storage(value)
+    return value
+
+
+Host = Annotated[str, AfterValidator(_host), Field(min_length=1, max_length=255, examples=["localhost"])]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Address = Annotated[str, AfterValidator(_no_credentials), Field(min_length=1, max_length=2_000)]
+FilePathText = Annotated[str, AfterValidator(_path), Field(min_length=1, examples=["exports"])]
+
+
+class Connection(Section):
+    """A system outside the platform."""
+
+    write: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
+        Field(
+            examples=["analytics.*"],
+            description="what pipelines may write: names with `*`, `?` and `[…]`; by default nothing",
+        ),
+    ] = ()
+
+    @field_validator("write", mode="before")
+    @classmethod
+    def _one_is_enough(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    def allows(self, target: str) -> bool:
+        """Return whether pipelines may write a target: a table, topic, index or folder, by its name."""
+        if ".." in target.split("/"):
+            return False
+        return any(fnmatchcase(target, each) for each in self.write)
+
+    def secrets(self) -> tuple[Secret, ...]:
+        """Return the references to its secrets, for messages in which their values must not stand."""
+        return tuple(value for _, value in self if isinstance(value, Secret))
+
+
+class PostgresConnection(Connection):
+    """A PostgreSQL database."""
+
+    type: Annotated[Literal["postgres"], Field(description="what it is")]
+    host: Annotated[Host, Field(description="name or address")]
+    port: Annotated[Port, Field(description="port")] = 5432
+    database: Annotated[str, Field(description="name of the database", min_length=1, max_length=63)]
+    user: Annotated[str | None, Field(min_length=1, description="by default the user of the process")] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    sslmode: Annotated[
+        Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"],
+        Field(description="as libpq has it"),
+    ] = "prefer"
+    sslrootcert: Annotated[
+        str | None, Field(min_length=1, description="file of certificates that sign the server's")
+    ] = None
+    connect_timeout_seconds: Annotated[int, Field(ge=1, le=300, description="to open a connection")] = 10
+    statement_timeout_seconds: Annotated[
+        int, Field(ge=1, le=86_400, description="for one statement; a load is several")
+    ] = 600
+    lock_timeout_seconds: Annotated[
+        int, Field(ge=1, le=3_600, description="to wait for a lock that another session holds")
+    ] = 30
+
+
+class SqlConnection(Connection):
+    """A database that SQLAlchemy can read."""
+
+    type: Annotated[Literal["sql"], Field(description="what it is")]
+    driver: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-z0-9_]+(\+[a-z0-9_]+)?$",
+            examples=["mysql+pymysql", "sqlite"],
+            description="dialect and driver of SQLAlchemy",
+        ),
+    ]
+    host: Annotated[Host | None, Field(description="name or address")] = None
+    port: Annotated[Port | None, Field(description="port")] = None
+    database: Annotated[str | None, Field(min_length=1, description="its name; for SQLite the file")] = None
+    user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    options: Annotated[Mapping[str, str], Field(description="query parameters of the URL")] = {}
+
+
+class RegistryConnection(Section):
+    """A registry of schemas with the interface of Confluent's."""
+
+    url: Annotated[Address, Field(description="its URL")]
+    user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    ca_file: Annotated[
+        str | None, Field(description="file of certificates that sign the server's", min_length=1)
+    ] = None
+
+
+class KafkaConnection(Connection):
+    """A Kafka cluster; `write` names topics."""
+
+    type: Annotated[Literal["kafka"], Field(description="what it is")]
+    bootstrap_servers: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[^@\s/,]+:\d+$")], ...],
+        Field(min_length=1, examples=[["localhost:9092"]], description="`host:port` of some brokers"),
+    ]
+    security_protocol: Annotated[
+        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        Field(description="as Kafka's clients have it"),
+    ] = "PLAINTEXT"
+    sasl_mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None,
+        Field(description="how user and password are sent"),
+    ] = None
+    user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    ca_file: Annotated[
+        str | None, Field(description="file of certificates that sign the server's", min_length=1)
+    ] = None
+    certificate_file: Annotated[
+        str | None, Field(description="file of the client certificate", min_length=1)
+    ] = None
+    key_file: Annotated[str | None, Field(description="file of its key", min_length=1)] = None
+    key_password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    registry: Annotated[RegistryConnection | None, Field(description="registry of schemas")] = None
+
+    def secrets(self) -> tuple[Secret, ...]:
+        """Return the references to its secrets."""
+        of_registry = () if self.registry is None else (self.registry.password,)
+        return (*super().secrets(), *(each for each in of_registry if each is not None))
+
+
+class SearchConnection(Connection):
+    """OpenSearch or Elasticsearch; `write` names indexes."""
+
+    type: Annotated[Literal["search"], Field(description="what it is")]
+    urls: Annotated[
+        tuple[Address, ...],
+        Field(description="addresses of its nodes", min_length=1, examples=[["https://localhost:9200"]]),
+    ]
+    user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    ca_file: Annotated[
+        str | None, Field(description="file of certificates that sign the server's", min_length=1)
+    ] = None
+    timeout_seconds: Annotated[int, Field(description="for one request", ge=1, le=600)] = 60
+
+
+class FolderConnection(Connection):
+    """A folder of this machine; `write` names folders below it."""
+
+    type: Annotated[Literal["folder"], Field(description="what it is")]
+    path: Annotated[FilePathText, Field(description="relative to the home folder")]
+
+
+class ObjectStoreConnection(Connection):
+    """A bucket or container of an object store; `write` names folders below its prefix."""
+
+    type: Annotated[Literal["object_store"], Field(description="what it is")]
+    root: Annotated[
+        str,
+        Field(
+            pattern=r"^(s3|gs|az)://[a-z0-9][a-z0-9._-]+(/[A-Za-z0-9._=/-]*)?$",
+            examples=["s3://bucket/prefix"],
+            description="bucket and prefix: `s3://`, `gs://` or `az://`",
+        ),
+    ]
+    endpoint: Annotated[Address | None, Field(description="by default the provider's")] = None
+    region: Annotated[str | None, Field(description="region", min_length=1)] = None
+    access_key_id: Annotated[
+        Secret | None,
+        Field(description="`${NAME}`; by default as the provider's own tools find it; of Azure the account"),
+    ] = None
+    secret_access_key: Annotated[
+        Secret | None, Field(description="`${NAME}`; by default as the provider's own tools find it")
+    ] = None
+
+
+class DuckdbConnection(Connection):
+    """A DuckDB file; `write` names tables."""
+
+    type: Annotated[Literal["duckdb"], Field(description="what it is")]
+    path: Annotated[FilePathText, Field(description="relative to the home folder")]
+
+
+class HttpConnection(Connection):
+    """An HTTP server; `write` names paths below its URL."""
+
+    type: Annotated[Literal["http"], Field(description="what it is")]
+    url: Annotated[
+        str,
+        AfterValidator(_no_credentials),
+        Field(
+            pattern=r"^https?://",
+            examples=["https://example.org/hooks"],
+            description="the URL that paths are below",
+        ),
+    ]
+    token: Annotated[Secret | None, Field(description="`${NAME}`: sent as a bearer token")] = None
+    ca_file: Annotated[
+        str | None, Field(description="file of certificates that sign the server's", min_length=1)
+    ] = None
+    timeout_seconds: Annotated[float, Field(description="for one request", gt=0, le=600)] = 30
+
+    @model_validator(mode="after")
+    def _tokens_are_not_sent_in_clear(self) -> HttpConnection:
+        host = self.url.partition("://")[2].partition("/")[0].rpartition(":")[0]
+        if self.token and self.url.startswith("http://") and host not in ("127.0.0.1", "localhost", "[::1]"):
+            raise ValueError("a token would be sent over http to another machine; use https")
+        return self
+
+
+AnyConnection = Annotated[
+    PostgresConnection
+    | SqlConnection
+    | KafkaConnection
+    | SearchConnection
+    | FolderConnection
+    | ObjectStoreConnection
+    | DuckdbConnection
+    | HttpConnection,
+    Field(discriminator="type"),
+]
+CONNECTION_TYPES: tuple[type[Connection], ...] = (
+    PostgresConnection,
+    SqlConnection,
+    KafkaConnection,
+    SearchConnection,
+    FolderConnection,
+    ObjectStoreConnection,
+    DuckdbConnection,
+    HttpConnection,
+)
+"""All types of connections, for the generated page and for messages."""
+
+
+def type_of(connection: type[Connection]) -> str:
+    """Return what `type` says of a class of connections."""
+    return connection.model_fields["type"].annotation.__args__[0]  # ty: ignore[missing-attribute]

@@ -1,0 +1,72 @@
+"""Connections in the platform file: what may be written, and secrets that do not stand in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etl_assets.errors import SettingsError
+from etl_assets.settings import load_settings
+from etl_assets.settings.connections import CONNECTION_TYPES, PostgresConnection, type_of
+
+
+def _loaded(home: Path, text: str):
+    home.mkdir(exist_ok=True)
+    (home / "platform.yaml").write_text(text)
+    return load_settings({"ETL_ASSETS_HOME": str(home)})
+
+
+POSTGRES = """
+connections:
+  warehouse:
+    type: postgres
+    host: localhost
+    database: shop
+    password: {password}
+    write: [analytics.*]
+"""
+
+
+def test_a_connection_allows_what_it_lists_and_nothing_else(tmp_path: Path):
+    found = _loaded(tmp_path, POSTGRES.format(password="${PG_PASSWORD}")).connections["warehouse"]
+    assert isinstance(found, PostgresConnection)
+    assert found.allows("analytics.film_rating")
+    assert not found.allows("public.film_rating")
+    assert not PostgresConnection(type="postgres", host="h", database="d").allows("analytics.film_rating")
+
+
+def test_no_pattern_leads_out_of_a_folder(tmp_path: Path):
+    found = _loaded(tmp_path, "connections: {out: {type: folder, path: out, write: '*'}}").connections["out"]
+    assert found.allows("films/day")
+    assert not found.allows("films/../../etc")
+
+
+def test_a_secret_is_a_reference_and_its_value_is_read_when_it_is_used(tmp_path: Path):
+    settings = _loaded(tmp_path, POSTGRES.format(password="${PG_PASSWORD}"))
+    (secret,) = settings.connections["warehouse"].secrets()
+    assert secret.value({"PG_PASSWORD": "hunter2-long"}) == "hunter2-long"
+    with pytest.raises(SettingsError, match="PG_PASSWORD"):
+        secret.value({})
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (POSTGRES.format(password="hunter2"), "password"),
+        (POSTGRES.format(password="${PG}").replace("host: localhost", "host: me:hunter2@db"), "host"),
+        (POSTGRES.format(password="${PG}").replace("type: postgres", "type: postgresql"), "postgres"),
+        (POSTGRES.format(password="${PG}").replace("database:", "databse:"), "database"),
+        ("connections: {a: {type: http, url: 'http://u:hunter2@host/'}}", "url"),
+    ],
+)
+def test_a_wrong_connection_is_named_and_no_value_of_it_is_shown(tmp_path: Path, text: str, names: str):
+    with pytest.raises(SettingsError) as caught:
+        _loaded(tmp_path, text)
+    assert names in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_each_type_has_a_name_of_its_own():
+    names = [type_of(each) for each in CONNECTION_TYPES]
+    assert len(set(names)) == len(names)
