@@ -62,10 +62,13 @@ class JsonRecords:
     Attributes:
         id_fields: Fields that identify a record.
         max_record_bytes: Greatest size of a record, as it came and in canonical form.
+        changes: Whether a record with the same id fields and other content is a new record, because the source
+            shows rows as they are: the content is part of the id then.
     """
 
     id_fields: tuple[str, ...]
     max_record_bytes: int
+    changes: bool = False
 
     @property
     def id_column(self) -> str:
@@ -124,7 +127,9 @@ class JsonRecords:
                 if isinstance(line, AnnotatedRecord):
                     content, value = _annotated(value, line.added)
                 record_id = (
-                    self._id_of(value) + again
+                    self._id_of(value)
+                    + (f"#{fingerprint[:_SHOWN_OF_LETTER]}" if self.changes else "")
+                    + again
                     if self.id_fields
                     else hashlib.sha256(f"{place}|{position}|{fingerprint}".encode()).hexdigest()
                 )

@@ -7,15 +7,19 @@ reading (`sources/`).
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from etl_assets.errors import QueryRefused
 from etl_assets.pipelines.spec_fields import Spec
 
 KAFKA = "kafka"
 """Name of the source of a Kafka topic, in the columns `source` of its tables."""
+SQL = "sql"
+"""Name of the source of a query, in the columns `source` of its tables."""
 METADATA = ("key", "timestamp", "partition", "offset")
 _HEADER = "headers."
 
@@ -137,3 +141,78 @@ class KafkaSource(Spec):
     @classmethod
     def _times_are_texts(cls, value: object) -> object:
         return value.isoformat() if isinstance(value, dt.datetime) else value
+
+
+def _query(value: str) -> str:
+    from etl_assets.sources.sql.statement import single_query
+
+    try:
+        return single_query(value)
+    except QueryRefused as refused:
+        raise ValueError(f"{refused.message.partition(': ')[2]}; {refused.fix}") from None
+
+
+class SqlSource(Spec):
+    """Rows of a query over a database, read incrementally by an ascending key.
+
+    A row that is new or has a higher key than before is a record. Records belong to the day (UTC) on which they
+    are read. Positions are committed with the rows.
+    """
+
+    type: Literal["sql"]
+    connection: Annotated[
+        str, Field(min_length=1, description="a connection of type `postgres` or `sql` in the platform file")
+    ]
+    query: Annotated[
+        str,
+        AfterValidator(_query),
+        Field(
+            min_length=1,
+            max_length=100_000,
+            examples=["SELECT id, title, updated_at FROM films"],
+            description="one statement that reads, in the SQL of the database; nothing in it is replaced",
+        ),
+    ]
+    incremental_key: Annotated[
+        str,
+        Field(
+            min_length=1,
+            examples=["updated_at"],
+            description=(
+                "column of the result that rises whenever a row is added or changed: a time, date, integer,"
+                " numeric, uuid or text. A row without one is a dead letter."
+            ),
+        ),
+    ]
+    incremental_id_key: Annotated[
+        str,
+        Field(
+            min_length=1,
+            examples=["id"],
+            description="column of the result that identifies a row among those of one incremental key",
+        ),
+    ]
+    overlap: Annotated[
+        Decimal | None,
+        Field(
+            gt=0,
+            max_digits=20,
+            description=(
+                "how far before the last key to look for late rows: seconds for a time, otherwise a number."
+                " Rows that are known already change nothing."
+            ),
+        ),
+    ] = None
+    max_record_bytes: Annotated[
+        int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
+    ] = 1_048_576
+    max_batch_records: Annotated[
+        int, Field(ge=1, le=10_000_000, description="most rows of one batch, beside those of the overlap")
+    ] = 500_000
+
+    @field_validator("incremental_id_key")
+    @classmethod
+    def _is_another_column(cls, value: str, info: ValidationInfo) -> str:
+        if value == info.data.get("incremental_key"):
+            raise ValueError("it is the incremental key itself; name the column that identifies a row")
+        return value

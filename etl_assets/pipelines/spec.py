@@ -23,7 +23,7 @@ from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 from etl_assets.pipelines.partition_by import PartitionByOrName
-from etl_assets.pipelines.source_specs import KafkaSource, id_fields
+from etl_assets.pipelines.source_specs import KafkaSource, SqlSource, id_fields
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
 from etl_assets.pipelines.transform_specs import Transform
 
@@ -151,7 +151,8 @@ Columns = Annotated[
     Field(min_length=1, description="`name: type`, or a mapping with rules"),
 ]
 Source = Annotated[
-    FilesSource | KafkaSource, Field(discriminator="type", description="where the records come from")
+    FilesSource | KafkaSource | SqlSource,
+    Field(discriminator="type", description="where the records come from"),
 ]
 
 

@@ -12,7 +12,7 @@ from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.file_path import FileFormat, FilePath
 from etl_assets.pipelines.pipeline import FindHistory, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
-from etl_assets.pipelines.source_specs import KAFKA, KafkaSource, Tombstones
+from etl_assets.pipelines.source_specs import KAFKA, SQL, KafkaSource, SqlSource, Tombstones
 from etl_assets.pipelines.spec import FilesSource
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.undo_policy import UndoPolicy
@@ -97,10 +97,12 @@ def _history(tables: DeclaredTables, opened: OpenSource) -> FindHistory:
     return find
 
 
-def _opened(source: FilesSource | KafkaSource, table: str) -> OpenSource:
+def _opened(source: FilesSource | KafkaSource | SqlSource, table: str) -> OpenSource:
     """Return what opens a source in an installation."""
     if isinstance(source, KafkaSource):
         return _opened_topic(source, table)
+    if isinstance(source, SqlSource):
+        return _opened_query(source, table)
 
     def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
         from etl_assets.ingest.file_source import FileSource
@@ -156,6 +158,36 @@ def _opened_topic(source: KafkaSource, table: str) -> OpenSource:
                 format=StagedRecords(
                     include=source.include, keep_tombstones=source.tombstones is Tombstones.KEEP
                 ),
+                max_records=source.max_batch_records,
+            ),
+        )
+
+    return open_source
+
+
+def _opened_query(source: SqlSource, table: str) -> OpenSource:
+    def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
+        from etl_assets.ingest.file_source import FileSource, Ranges
+        from etl_assets.ingest.json_records import JsonRecords
+        from etl_assets.sources.formats import JsonLines
+        from etl_assets.sources.landing import REPLAYS, Folders
+        from etl_assets.sources.replays import replays_folder
+        from etl_assets.sources.sql.connect import open_query
+
+        return FileSource(
+            folders=(Folders(source=REPLAYS, path=replays_folder(domain, table)),),
+            records=JsonRecords(
+                id_fields=(source.incremental_id_key, source.incremental_key),
+                max_record_bytes=source.max_record_bytes,
+                changes=True,
+            ),
+            settle_seconds=0.0,
+            max_batch_bytes=settings.landing.max_batch_bytes,
+            ranges=Ranges(
+                source=SQL,
+                label=f"the query over the connection {source.connection}",
+                open=lambda: open_query(source, settings, name=table),
+                format=JsonLines(),
                 max_records=source.max_batch_records,
             ),
         )

@@ -90,7 +90,12 @@ class PostgresQuery:
         psycopg = _psycopg()
         with self._asked():
             if self._open is None or self._open.closed or self._open.broken:
-                self._open = psycopg.connect(self.address, autocommit=True, client_encoding="utf8")
+                self._open = psycopg.connect(
+                    self.address,
+                    autocommit=True,
+                    client_encoding="utf8",
+                    prepare_threshold=None,  # a plan that the server keeps fails once a column has changed
+                )
             self._open.execute("BEGIN")
             for setting in self._settings:
                 self._open.execute(self._raw(setting))
@@ -115,9 +120,7 @@ class PostgresQuery:
         if found is None:
             return None
         types = {each.name: each.type for each in self._described}
-        return Pair(
-            key=Key(type=types[self.key], text=found[0]), id=Key(type=types[self.id], text=found[1])
-        )
+        return Pair(key=Key(type=types[self.key], text=found[0]), id=Key(type=types[self.id], text=found[1]))
 
     def digest(self, bounds: Bounds | None) -> str:
         """Return the number of rows and the sum of their hashes, which the server computes."""
@@ -160,7 +163,9 @@ class PostgresQuery:
 
     def lacks_keys(self) -> bool:
         """Return whether a row has no key or no id."""
-        return self._one(f"SELECT 1 FROM {as_table(self.query)} WHERE {self._where(None)} LIMIT 1") is not None
+        return (
+            self._one(f"SELECT 1 FROM {as_table(self.query)} WHERE {self._where(None)} LIMIT 1") is not None
+        )
 
     def first_time(self, bounds: Bounds) -> dt.datetime | None:
         """Return the least key if it is a time with a zone."""

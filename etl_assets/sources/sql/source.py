@@ -16,6 +16,8 @@ a declaration (`validation.py`).
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from etl_assets.errors import SourceRefused
-from etl_assets.sources.ranges import Lag, Positions, ReadRange
+from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 from etl_assets.sources.sql.bounds import Bounds, Key, Pair
 from etl_assets.sources.sql.database import Database
 
@@ -81,9 +83,10 @@ class SqlSource:
             begin=positions,
             end={QUERY: {"pair": pair, "window": window, "nulls": nulls}},
             details={"day": self.today().isoformat(), "late": late, "nulls": found_nulls},
+            more=end is not None,
         )
 
-    def read(self, wanted: ReadRange, folder: Path) -> None:
+    def read(self, wanted: ReadRange, folder: Path) -> RangeRead:
         """Write the rows of a range as lines of JSON under the day of its plan."""
         position: Mapping[str, Any] = wanted.begin.get(QUERY) or {}
         before, until = Pair.of(position.get("pair")), Pair.of(wanted.end[QUERY]["pair"])
@@ -92,12 +95,18 @@ class SqlSource:
         day.mkdir(parents=True, exist_ok=True)
         overlap = self.overlap if wanted.details["late"] else None
         if until is not None and (until != before or overlap is not None):
-            self._write(Bounds(after=before, until=until, overlap=overlap), day / "rows.jsonl")
+            self._write(Bounds(after=before, until=until, overlap=overlap), day / _ROWS)
         if wanted.details["nulls"]:
-            self._write(None, day / "rows-without-key.jsonl")
+            self._write(None, day / _WITHOUT_KEY)
+        files = tuple(
+            StagedFile(day=dt.date.fromisoformat(day.name), name=name, place=f"{_place(wanted)}/{name}")
+            for name in (_ROWS, _WITHOUT_KEY)
+            if (day / name).exists()
+        )
+        return RangeRead(read=wanted, files=files)
 
     def lag(self, positions: Positions) -> Lag:
-        """Return how many rows lie beyond the position, None beyond `MAX_COUNTED`, and the first one's time."""
+        """Return how many rows lie beyond the position (None: over `MAX_COUNTED`), and the first time."""
         bounds = Bounds(after=Pair.of((positions.get(QUERY) or {}).get("pair")))
         with self.database.snapshot():
             rows = self.database.count(bounds, MAX_COUNTED + 1)
@@ -147,6 +156,13 @@ class SqlSource:
 
 
 _NOTHING = "0:0"
+_ROWS, _WITHOUT_KEY = "rows.jsonl", "rows-without-key.jsonl"
+
+
+def _place(wanted: ReadRange) -> str:
+    """Return what no other range is called, so that no two records have one source position."""
+    text = json.dumps([wanted.begin, wanted.end], sort_keys=True)
+    return f"{QUERY}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _alike(key: Key, type_: str) -> bool:
