@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,11 @@ def test_keys_headers_and_tombstones_become_fields_that_do_not_make_duplicates_d
         tombstones="keep",
         id=["kafka.key"],
     )
-    more = {"key": b"k1", "headers": {"trace": "00-1"}, "timestamp": millis(dt.date(2026, 2, 1))}
+    more: dict[str, Any] = {
+        "key": b"k1",
+        "headers": {"trace": "00-1"},
+        "timestamp": millis(dt.date(2026, 2, 1)),
+    }
     topic.send([{"age": 1}, {"age": 1}, {"kafka.key": "mine"}], **more)
     topic.send([None], key=b"\xff", timestamp=millis(dt.date(2026, 2, 1)))
     topic.ingest()
