@@ -60,6 +60,11 @@ class FileSource:
         return next((each.path for each in self.folders if each.source != REPLAYS), self.folders[-1].path)
 
     @property
+    def units(self) -> str:
+        """What a source consists of, for people."""
+        return "files" if self.ranges is None else "records"
+
+    @property
     def label(self) -> str:
         """What is read, for people."""
         return str(self.path) if self.ranges is None else self.ranges.label

@@ -1,7 +1,7 @@
 """Declarations of sources that are read in ranges.
 
-Belongs here: their fields, and the rules of one block. Does not belong here: sources of files (`spec.py`), and
-reading (`sources/`).
+Belongs here: their fields, and the rules of one block. Does not belong here: sources of files (`spec.py`),
+and reading (`sources/`).
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class KafkaSource(Spec):
         AfterValidator(id_fields),
         Field(
             description=(
-                "Fields that identify a record. A record with a known id is a duplicate if it is the same, and"
-                " otherwise a dead letter. Without them each offset has a record of its own."
+                "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
+                " and otherwise a dead letter. Without them each offset has a record of its own."
             ),
         ),
     ] = ()

@@ -105,7 +105,7 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
             return dg.SensorResult(run_requests=requests, cursor=found.cursor.dump())
         reason = (
             "; ".join(reasons)
-            or f"no unread {'files' if source.ranges is None else 'records'} in {source.label}"
+            or f"no unread {source.units} in {source.label}"
         )
         return dg.SensorResult(skip_reason=reason, cursor=found.cursor.dump())
 

@@ -12,6 +12,7 @@ import pytest
 from etl_assets.components.pipeline_scaffolder import PipelineScaffolder, PipelineScaffolderParams
 from etl_assets.errors import InputError, SettingsError
 from etl_assets.pipelines.component_files import read_component_file
+from etl_assets.pipelines.spec import FilesSource
 from etl_assets_tests.components.dagster_project import DagsterProject, assets, dagster_project
 
 
@@ -61,6 +62,7 @@ def test_a_sample_suggests_columns_and_the_path(project, tmp_path):
     sample.write_text("Film ID,title\n1,Solaris\n2,Stalker\n")
     (file,) = read_component_file(scaffold(project, "films", sample=sample))
     assert file.spec is not None
+    assert isinstance(file.spec.source, FilesSource)
     assert file.spec.source.path == str(tmp_path / "landing" / "*.csv")
     assert file.spec.table.keys == ("film_id",)
 

@@ -13,6 +13,7 @@ from etl_assets.cli.pipelines import pipelines
 from etl_assets.installed import installed
 from etl_assets.pipelines.component_files import read_component_file, read_components
 from etl_assets.pipelines.dagster_project import defs_folder
+from etl_assets.pipelines.spec import FilesSource
 from etl_assets.settings import load_installation, load_settings
 from etl_assets_tests.components.dagster_project import (
     BROKEN,
@@ -67,6 +68,7 @@ def test_variables_of_the_environment_are_replaced(project):
     path = project.write("x", component(FILMS.replace("incoming/", "${DATA}/")))
     (file,) = read_component_file(path, {"DATA": "/data"})
     assert file.spec is not None
+    assert isinstance(file.spec.source, FilesSource)
     assert file.spec.source.path == "/data/films/*.csv"
 
 

@@ -20,6 +20,7 @@ from etl_assets.pipelines.pipeline_file import PipelineFile, parse_pipeline, rea
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.problem import Problem
 from etl_assets.pipelines.resolved import resolved
+from etl_assets.pipelines.spec import FilesSource
 from etl_assets.pipelines.stage import SystemTable
 from etl_assets.pipelines.yaml_tree import MAX_BYTES, MAX_VALUES, read_tree
 
@@ -134,7 +135,12 @@ table:
     ("before", "after", "said", "fix"),
     [
         ("keys:", "kys:", "no field `kys` in table", "did you mean `keys`? fields: name, "),
-        ("type: files", "type: file", "`type`: `file` is not known", "did you mean `files`? use `files`"),
+        (
+            "type: files",
+            "type: file",
+            "`type`: `file` is not known",
+            "did you mean `files`? use one of `files`, `kafka`",
+        ),
         ("number: bigint", "number: integer", "not a type", "did you mean `int`?"),
         ("number: bigint", "number: bigimt", "not a type", "did you mean `bigint`?"),
         ("max_length: 2", "max_length: 0", "`0` is wrong: ", "most characters"),
@@ -214,6 +220,7 @@ def test_a_reference_is_replaced_by_the_variable_in_the_source_and_nowhere_else(
     )
     file = parsed(text, ROOT="/data")
     assert file.spec is not None
+    assert isinstance(file.spec.source, FilesSource)
     assert (file.spec.source.path, file.spec.source.null_value) == ("/data/{day}/*.csv", "${day}")
     assert file.spec.description == "${ROOT}"
 
@@ -532,6 +539,7 @@ def test_a_file_name_of_no_format_is_a_problem_where_none_is_declared(source, sa
 def test_values_of_a_tsv_file_are_separated_by_tabs(path, more, delimiter):
     spec = parsed(GOOD.replace('path: "in/*.csv"', f'{more} path: "{path}"')).spec
     assert spec is not None
+    assert isinstance(spec.source, FilesSource)
     assert spec.source.value_delimiter == delimiter
 
 

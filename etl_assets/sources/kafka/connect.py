@@ -1,4 +1,4 @@
-"""Options of a Kafka client, from a connection of the platform file. Secrets are read here and nowhere else."""
+"""Options of a Kafka client, from a connection of the platform file. Secrets are read here only."""
 
 from __future__ import annotations
 

@@ -75,6 +75,7 @@ class KafkaTopic:
         self._options, self._topic, self._start, self._on_lost = options, topic, start, on_lost
         self._table = table
         self._made: Consumer | None = None
+        self._made_admin: AdminClient | None = None
         self._said = ""
 
     @property
@@ -150,7 +151,7 @@ class KafkaTopic:
         """Close the consumer."""
         if self._made is not None:
             self._made.close()
-            self._made = None
+        self._made = self._made_admin = None
 
     def _name(self, partition: int) -> str:
         return f"{self._topic}/{partition}"
@@ -338,9 +339,14 @@ class KafkaTopic:
         return "" if described.topic_id is None else str(described.topic_id)
 
     def _admin(self) -> AdminClient:
+        """Return the client, which is kept: one that is let go of answers nothing."""
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({**self._options, "error_cb": self._heard, "logger": _silent_logger()})
+        if self._made_admin is None:
+            self._made_admin = AdminClient(
+                {**self._options, "error_cb": self._heard, "logger": _silent_logger()}
+            )
+        return self._made_admin
 
     def _consumer(self) -> Consumer:
         if self._made is None:
