@@ -155,8 +155,8 @@ def _query(value: str) -> str:
 class SqlSource(Spec):
     """Rows of a query over a database, read incrementally by an ascending key.
 
-    A row that is new or has a higher key than before is a record. Records belong to the day (UTC) on which they
-    are read. Positions are committed with the rows.
+    A row that is new or has a higher key than before is a record. Records belong to the day (UTC) on which
+    they are read. Positions are committed with the rows.
     """
 
     type: Literal["sql"]

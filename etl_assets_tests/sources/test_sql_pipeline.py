@@ -111,6 +111,22 @@ def test_after_a_kill_and_a_change_every_row_has_one_record(failpoint, people):
     assert pipeline.ingest().commits == 0
 
 
+def test_validation_asks_the_database_and_names_the_line(people):
+    from click.testing import CliRunner
+
+    from etl_assets.cli.pipelines import pipelines
+
+    pipeline, connection = people
+    environment = {"ETL_ASSETS_HOME": str(pipeline.home.path)}
+    command = ["validate", "--no-spark", "people"]
+    assert CliRunner().invoke(pipelines, command, env=environment).exit_code == 0
+    connection.execute("ALTER TABLE people RENAME changed TO modified")
+    result = CliRunner().invoke(pipelines, command, env=environment)
+    assert result.exit_code == 1
+    assert "people.yaml:1:source.incremental_key: the query returns no column `changed`" in result.output
+    assert CliRunner().invoke(pipelines, [*command, "--no-connect"], env=environment).exit_code == 0
+
+
 def _ingest(home: Path, failpoint: str) -> None:
     Topic("", "", Home(path=home)).ingest(failpoint=failpoint)
     os._exit(SURVIVED)

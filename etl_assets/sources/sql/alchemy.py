@@ -1,7 +1,7 @@
 """A query over any database that SQLAlchemy knows, by its dialect and driver.
 
-The query goes to the driver as it is: SQLAlchemy replaces nothing in it, so `:x` in a literal stays. Values of
-positions are parameters of the driver. Proven on SQLite; a database whose driver opens no read-only
+The query goes to the driver as it is: SQLAlchemy replaces nothing in it, so `:x` in a literal stays. Values
+of positions are parameters of the driver. Proven on SQLite; a database whose driver opens no read-only
 transaction needs a user who can only read.
 
 Belongs here: SQL that most databases understand. Does not belong here: PostgreSQL (`postgres.py`).
@@ -64,7 +64,7 @@ class AlchemyQuery:
         with self.snapshot(), self._asked():
             result = self._run(f"SELECT q.* FROM {as_table(self.query)} WHERE 1 = 0", ())
             return tuple(
-                QueryColumn(name=name, type="", orders=True, overlaps=True) for name in result.keys()
+                QueryColumn(name=name, type="", orders=True, overlaps=True) for name in list(result.keys())
             )
 
     @contextmanager
@@ -188,7 +188,7 @@ class AlchemyQuery:
         return self._open
 
     def _run(self, statement: str, values: list[Any] | tuple[()]) -> sa.CursorResult[Any]:
-        """Run a statement in which `\\0` stands for each parameter."""
+        """Run a statement in which the character NUL stands for each parameter."""
         connection = self._connected()
         style = connection.dialect.paramstyle
         if style in ("format", "pyformat") and values:
@@ -270,8 +270,8 @@ class AlchemyQuery:
         kind = next((name for name, (type_, _) in _KINDS.items() if type(value) is type_), None)
         if kind is None:
             raise SourceRefused(
-                f"a value of `{self.key}` or `{self.id}` is of the type {type(value).__name__}, which positions"
-                " cannot hold",
+                f"a value of `{self.key}` or `{self.id}` is of the type {type(value).__name__}, which"
+                " positions cannot hold",
                 fix="cast the column in the query to an integer, a decimal, a time, a date or a text",
                 source=self.name,
             )

@@ -279,8 +279,8 @@ class PostgresQuery:
             raise SourceUnavailable(
                 f"the database of the connection {self.name} does not answer"
                 f" ({type(error).__name__}{f', SQLSTATE {sqlstate}' if sqlstate else ''})",
-                fix="start it, or correct the connection; after a timeout (57014): an index on the incremental"
-                " key and the id",
+                fix="start it, or correct the connection; after a timeout (57014): an index on the"
+                " incremental key and the id",
                 source=self.name,
             ) from error
         words = f": {message}" if message and sqlstate.startswith(("42", "25")) else ""

@@ -3,14 +3,14 @@
 Guarantees:
 
 - Order: rows are read in the order of `(incremental key, id)`, as the database compares them.
-- Replay: a range is a pair of keys, and is read again by them. It has the rows that the database has then: one
-  that changed since has moved on to a later range.
+- Replay: a range is a pair of keys, and is read again by them. It has the rows that the database has then:
+  one that changed since has moved on to a later range.
 - Late rows: a row that becomes visible with a key that was passed already is read if its key lies within the
   overlap. The digest of the overlap's rows shows that there is one. Beyond the overlap it is not read.
 - Rows without a key or an id have no place in that order. They are read apart, whenever one of them changes.
 
-Belongs here: which rows are read next. Does not belong here: asking the database (`database.py`), and checking
-a declaration (`validation.py`).
+Belongs here: which rows are read next. Does not belong here: asking the database (`database.py`), and
+checking a declaration (`validation.py`).
 """
 
 from __future__ import annotations
