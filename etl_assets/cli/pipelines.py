@@ -152,11 +152,12 @@ def show(name: str, as_json: bool) -> None:
 def validate(
     named: tuple[str, ...], no_import: bool, no_spark: bool, no_connect: bool, as_json: bool
 ) -> None:
-    """Validate pipeline files, by default all: fields, columns, names, lookups, SQL and Python functions.
+    """Validate pipeline files, by default all: fields, columns, names, lookups, queries, SQL and functions.
 
     Imports the modules of Python functions and calls those of whole frames with a frame without rows, which
     runs their code. If a file has transforms, Spark starts and analyzes them, which takes some seconds. The
-    queries of `sql` sources are checked by their databases. Every problem comes with its line, field and fix. Exit code 1 if a file has problems.
+    queries of `sql` sources are checked by their databases. Every problem comes with its line, field and fix.
+    Exit code 1 if a file has problems.
     """
     files = _checked_files(outside=[Path(each) for each in named if _is_path(each)])
     chosen = [file for each in dict.fromkeys(named) for file in _named(each, files)] if named else files
