@@ -62,8 +62,8 @@ class JsonRecords:
     Attributes:
         id_fields: Fields that identify a record.
         max_record_bytes: Greatest size of a record, as it came and in canonical form.
-        changes: Whether a record with the same id fields and other content is a new record, because the source
-            shows rows as they are: the content is part of the id then.
+        changes: Whether a record with the same id fields and other content is a new record, because the
+            source shows rows as they are: the content is part of the id then.
     """
 
     id_fields: tuple[str, ...]

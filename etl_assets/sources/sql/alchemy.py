@@ -13,7 +13,7 @@ import base64
 import datetime as dt
 import hashlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -68,7 +68,7 @@ class AlchemyQuery:
             )
 
     @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> Generator[None]:
         """Run a block in one transaction, which is rolled back."""
         if self._open is not None and self._open.in_transaction():
             yield
@@ -93,7 +93,10 @@ class AlchemyQuery:
         statement = self._limited(f"k, i FROM ({page}) p", "ORDER BY k DESC, i DESC", 1)
         with self.snapshot(), self._asked():
             found = self._run(statement, values).fetchone()
-        return None if found is None else Pair(key=self._as_key(found[0]), id=self._as_key(found[1]))
+        if found is None:
+            return None
+        values = list(found)
+        return Pair(key=self._as_key(values[0]), id=self._as_key(values[1]))
 
     def digest(self, bounds: Bounds | None) -> str:
         """Return the number of rows and the sum of their hashes."""
@@ -279,7 +282,7 @@ class AlchemyQuery:
         return Key(type=kind, text=text)
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _asked(self) -> Generator[None]:
         from sqlalchemy import exc
 
         try:

@@ -9,7 +9,7 @@ Belongs here: SQL of PostgreSQL. Does not belong here: which rows are wanted (`s
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,7 +82,7 @@ class PostgresQuery:
         return self._columns
 
     @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> Generator[None]:
         """Run a block in one read-only transaction of one snapshot."""
         if self._in_snapshot:
             yield
@@ -259,7 +259,7 @@ class PostgresQuery:
         return statement.encode()
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _asked(self) -> Generator[None]:
         import adbc_driver_manager
 
         psycopg = _psycopg()
