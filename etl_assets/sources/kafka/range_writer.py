@@ -41,7 +41,7 @@ class RangeWriter:
         """Write a record, or hold it until there are enough."""
         day, value = self._day(message), message.value()
         if not self._files or day != self._files[-1].day or self._in_file >= FILE_BYTES:
-            self._begin_file(day, message.offset())
+            self._begin_file(day, message.offset() or 0)
         headers = [{"name": name, "value": content} for name, content in message.headers() or ()]
         self._rows.append((message.offset(), message.timestamp()[1], message.key(), value, headers))
         size = 64 + len(value or b"") + len(message.key() or b"")
