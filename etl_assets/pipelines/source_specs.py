@@ -31,7 +31,7 @@ class OnLost(StrEnum):
     EARLIEST = "earliest"
 
 
-class Tombstones(StrEnum):
+class TombstonePolicy(StrEnum):
     """What becomes of a record without a value."""
 
     REJECT = "reject"
@@ -80,7 +80,7 @@ class KafkaSource(Spec):
     ]
     topic: Annotated[
         str,
-        Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$", examples=["orders"], description="name of the topic"),
+        Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$", examples=["payments"], description="name of the topic"),
     ]
     id: Annotated[
         tuple[str, ...],
@@ -122,14 +122,14 @@ class KafkaSource(Spec):
         ),
     ] = ()
     tombstones: Annotated[
-        Tombstones,
+        TombstonePolicy,
         Field(
             description=(
                 "what becomes of a record without a value: `reject` makes it a dead letter, `keep` a record"
                 " with the field `kafka.tombstone` and those of `include`"
             )
         ),
-    ] = Tombstones.REJECT
+    ] = TombstonePolicy.REJECT
     max_record_bytes: Annotated[
         int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
     ] = 1_048_576

@@ -12,7 +12,7 @@ from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.file_path import FileFormat, FilePath
 from etl_assets.pipelines.pipeline import FindHistory, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
-from etl_assets.pipelines.source_specs import KAFKA, SQL, KafkaSource, SqlSource, Tombstones
+from etl_assets.pipelines.source_specs import KAFKA, SQL, KafkaSource, SqlSource, TombstonePolicy
 from etl_assets.pipelines.spec import FilesSource
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.undo_policy import UndoPolicy

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from etl_assets.delta.log.checkpoint import checkpoint_in_place
+from etl_assets.delta.log.log_truncation import find_old_log, remove_old_log
 from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable
 from etl_assets.failpoints import Failpoint
 from etl_assets.stack.kafka import KafkaServer
@@ -259,3 +261,38 @@ def test_a_broker_that_is_gone_is_unavailable_and_back_it_is_read_to_the_end(tmp
         topic.ingest()
     assert len(topic.accepted()) == 1_000
     assert today() in {row["partition_date"] for row in topic.accepted()}
+
+
+def test_positions_last_when_the_log_is_truncated_and_its_first_entries_are_gone(kafka_server, tmp_path):
+    topic = Topic.create(kafka_server.url, tmp_path)
+    for number in range(4):
+        topic.send([{"id": str(number)}])
+        topic.ingest()
+    table, before = topic.table, topic.positions
+    checkpoint_in_place(table.path, table.version())
+    old = find_old_log(table.path, 1)
+    remove_old_log(table.path, old, table=table.name)
+    assert old.names
+    assert topic.positions == before
+    topic.send([{"id": "more"}])
+    topic.ingest()
+    assert [row["record_id"] for row in topic.accepted()] == ["0", "1", "2", "3", "more"]
+    assert topic.positions[f"{topic.name}/0"] == 5
+
+
+def test_another_domain_goes_on_at_the_position_when_the_one_that_ingests_is_lost(kafka_server, tmp_path):
+    topic = Topic.create(kafka_server.url, tmp_path, domains=["a", "b", "c"])
+    topic.send([{"id": "a"}, {"id": "b"}])
+    topic.ingest()
+    (lost,) = {row["ingest_domain"] for row in rows_in(topic, "a")}
+    topic.send([{"id": "c"}])
+    (topic.home.path / lost).rename(topic.home.path / "gone")
+    topic.ingest()
+    left = next(name for name in "abc" if name != lost)
+    found = rows_in(topic, left)
+    assert [(row["offset"], row["record_id"]) for row in found] == [(0, "a"), (1, "b"), (2, "c")]
+    assert found[-1]["ingest_domain"] != lost
+
+
+def rows_in(topic: Topic, domain: str) -> list[dict[str, Any]]:
+    return sorted(topic.home.rows(SOURCE, root=domain), key=lambda row: row["offset"])

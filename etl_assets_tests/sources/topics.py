@@ -18,8 +18,11 @@ from typing import Any
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from etl_assets.delta.table import Table
 from etl_assets.settings import load_settings
-from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport
+from etl_assets.sources.positions import read_positions
+from etl_assets.steps.placing import place
+from etl_assets.steps.step import ReadMode, StepArguments, StepContext, StepReport, platform_table
 from etl_assets_tests.commands.home import Home
 
 SOURCE, REJECTS = "people_source", "people_source_rejects"
@@ -48,7 +51,7 @@ class Topic:
         topic = cls(brokers, f"t{uuid.uuid4().hex[:8]}", Home(path=folder / "home"))
         topic.create_topic(partitions)
         connection = {"type": "kafka", "bootstrap_servers": [brokers]}
-        more = {"domains": {name: {} for name in domains}} if domains else {}
+        more = {"domains": [{"name": each, "root": each} for each in domains]} if domains else {}
         topic.home.begin(start_date=START.isoformat(), connections={"events": connection}, **more)
         topic.declare(**source)
         return topic
@@ -107,7 +110,7 @@ class Topic:
         if failpoint:
             os.environ["ETL_ASSETS_FAILPOINT"] = failpoint
         settings = load_settings({"ETL_ASSETS_HOME": str(self.home.path)})
-        domain = settings.placement().reader()
+        domain = place(settings.placement(), SOURCE)
         context = StepContext(
             session=no_session if session is None else lambda: session,
             domain=domain,
@@ -135,13 +138,15 @@ class Topic:
         return sorted(self.home.rows(REJECTS), key=lambda row: row["source_position"])
 
     @property
+    def table(self) -> Table:
+        """The source's table, in the domain that serves readers."""
+        settings = load_settings({"ETL_ASSETS_HOME": str(self.home.path)})
+        return platform_table(SOURCE, settings.placement().reader())
+
+    @property
     def positions(self) -> dict[str, Any]:
         """The positions that the table has."""
-        from etl_assets.sources.positions import read_positions
-        from etl_assets.steps.step import platform_table
-
-        settings = load_settings({"ETL_ASSETS_HOME": str(self.home.path)})
-        return read_positions(platform_table(SOURCE, settings.placement().reader()))
+        return read_positions(self.table)
 
 
 def today() -> dt.date:

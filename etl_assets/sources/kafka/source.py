@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable
-from etl_assets.sources.kafka.staged import SUFFIX, staged_schema
+from etl_assets.sources.kafka.client_errors import error_of, silent, silent_logger
+from etl_assets.sources.kafka.range_writer import RangeWriter
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ ANSWER_SECONDS = 15.0
 """How long to wait for an answer of a broker."""
 SILENCE_SECONDS = 60.0
 """How long to wait for the next record of a range: the time in which a broker comes back."""
-FILE_BYTES = 8 << 20
-"""About how many bytes a staged file has: it is the work of one task."""
 MAX_FILES = 5_000
 """Most staged files of one batch; a range with more changes of day ends there."""
 _AT_ONCE = 1_000
@@ -118,7 +117,7 @@ class KafkaTopic:
             raise self._lost("the topic was created again", f"{self._topic} as it was")
         end, more, files = dict(wanted.end), wanted.more, list[StagedFile]()
         for partition, (first, last) in sorted(self._offsets(wanted).items()):
-            writer = _Writer(
+            writer = RangeWriter(
                 folder,
                 partition=partition,
                 place=self._name(partition),
@@ -232,14 +231,14 @@ class KafkaTopic:
         }
 
     def _read_partition(
-        self, partition: int, first: int, last: int, writer: _Writer, most_bytes: int | None
+        self, partition: int, first: int, last: int, writer: RangeWriter, most_bytes: int | None
     ) -> int:
         """Write the records of a partition up to an offset, and return the offset reached."""
         reached = first
         for message in self._messages({partition: first}, SILENCE_SECONDS):
             if message is None:
                 raise self._silent()
-            offset = message.offset()
+            offset = message.offset() or 0
             if _is_end(message):
                 if offset >= last:
                     return last
@@ -297,9 +296,9 @@ class KafkaTopic:
                 if message is None:
                     break
                 if _is_end(message):
-                    ended.add(message.partition())
+                    ended.add(message.partition() or 0)
                 elif message.partition() not in times:
-                    times[message.partition()] = message.timestamp()[1]
+                    times[message.partition() or 0] = message.timestamp()[1]
                 if begin.keys() <= times.keys() | ended:
                     break
         except SourceLost:
@@ -343,9 +342,9 @@ class KafkaTopic:
         from confluent_kafka.admin import AdminClient
 
         if self._made_admin is None:
-            self._made_admin = AdminClient(
-                {**self._options, "error_cb": self._heard, "logger": _silent_logger()}
-            )
+            own: dict[str, Any] = {"error_cb": self._heard, "logger": silent_logger()}
+            options: dict[str, Any] = {**self._options, **own}
+            self._made_admin = AdminClient(options)
         return self._made_admin
 
     def _consumer(self) -> Consumer:
@@ -360,7 +359,7 @@ class KafkaTopic:
                 ) from error
             own = {"group.id": f"etl-assets-{self._table}", "client.id": f"etl-assets-{self._table}"}
             self._made = Consumer(
-                {**self._options, **_OPTIONS, **own, "error_cb": self._heard}, logger=_silent_logger()
+                {**self._options, **_OPTIONS, **own, "error_cb": self._heard}, logger=silent_logger()
             )
         return self._made
 
@@ -376,103 +375,10 @@ class KafkaTopic:
             raise self._error(error) from error
 
     def _error(self, error: Any) -> SourceRefused | SourceUnavailable:
-        from confluent_kafka import KafkaError
+        return error_of(error.args[0], self._topic, self._said)
 
-        cause = error.args[0]
-        refusals = {
-            KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic, or correct `topic`",
-            KafkaError._UNKNOWN_TOPIC: "create the topic, or correct `topic`",
-            KafkaError.TOPIC_AUTHORIZATION_FAILED: "let the connection's user read and describe the topic",
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED: "let the connection's user describe the topic",
-            KafkaError.SASL_AUTHENTICATION_FAILED: "correct user and password of the connection",
-            KafkaError._AUTHENTICATION: "correct user and password of the connection",
-        }
-        if (fix := refusals.get(cause.code())) is not None:
-            return SourceRefused(
-                f"the topic {self._topic} cannot be read: {cause.str()}", fix=fix, source=self._topic
-            )
-        return self._silent(cause.str())
-
-    def _silent(self, why: str = "no record came") -> SourceUnavailable:
-        said = f" ({self._said})" if self._said else ""
-        return SourceUnavailable(
-            f"the brokers of the topic {self._topic} do not answer: {why}{said}",
-            fix="see whether the brokers are up and the connection's bootstrap_servers are right; the step is"
-            " repeated",
-            source=self._topic,
-        )
-
-
-class _Writer:
-    """Writes records of one partition into files, by day and of bounded size."""
-
-    def __init__(
-        self, folder: Path, *, partition: int, place: str, identity: str, today: dt.date, most_files: int
-    ) -> None:
-        self._folder, self._partition, self._place, self._identity = folder, partition, place, identity
-        self._today, self._most_files = today, most_files
-        self._files: list[StagedFile] = []
-        self._stream: Any = None
-        self._rows: list[tuple[Any, ...]] = []
-        self._held = self._in_file = self.size = 0
-
-    def is_full(self, message: Message) -> bool:
-        """Return whether a record would begin a file too many."""
-        return len(self._files) >= self._most_files and self._day(message) != self._files[-1].day
-
-    def add(self, message: Message) -> None:
-        day, value = self._day(message), message.value()
-        if not self._files or day != self._files[-1].day or self._in_file >= FILE_BYTES:
-            self._begin_file(day, message.offset())
-        headers = [{"name": name, "value": content} for name, content in message.headers() or ()]
-        self._rows.append((message.offset(), message.timestamp()[1], message.key(), value, headers))
-        size = 64 + len(value or b"") + len(message.key() or b"")
-        self._held += size
-        self._in_file += size
-        self.size += size
-        if self._held >= 1 << 20 or len(self._rows) >= 8_192:
-            self._flush()
-
-    def close(self) -> list[StagedFile]:
-        """Finish the last file, and return all of them."""
-        self._end_file()
-        return self._files
-
-    def _day(self, message: Message) -> dt.date:
-        """Return the day of a record's timestamp; today for one without, and for one in the future."""
-        millis = message.timestamp()[1]
-        today = (self._today - dt.date(1970, 1, 1)).days
-        number = millis // 86_400_000
-        return dt.date.fromordinal(719_163 + number) if 0 <= number < today else self._today
-
-    def _begin_file(self, day: dt.date, offset: int) -> None:
-        import pyarrow as pa
-
-        self._end_file()
-        name = f"{self._partition}-{len(self._files):06}{SUFFIX}"
-        (self._folder / day.isoformat()).mkdir(exist_ok=True)
-        path = self._folder / day.isoformat() / name
-        self._stream = pa.ipc.new_stream(str(path), staged_schema())
-        self._files.append(
-            StagedFile(day=day, name=name, place=self._place, first_line=offset, identity=self._identity)
-        )
-        self._in_file = 0
-
-    def _end_file(self) -> None:
-        if self._stream is not None:
-            self._flush()
-            self._stream.close()
-            self._stream = None
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._rows:
-            schema = staged_schema()
-            columns = zip(*self._rows, strict=True)
-            arrays = [pa.array(list(each), field.type) for each, field in zip(columns, schema, strict=True)]
-            self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-            self._rows, self._held = [], 0
+    def _silent(self) -> SourceUnavailable:
+        return silent(self._topic, "no record came", self._said)
 
 
 def _is_end(message: Message) -> bool:
@@ -488,12 +394,3 @@ def _shares(waiting: Mapping[int, int], most: int) -> dict[int, int]:
         shares[partition] = share
         left -= share
     return shares
-
-
-def _silent_logger() -> Any:
-    """Return the logger of Kafka's clients: what they report is in errors."""
-    import logging
-
-    logger = logging.getLogger("etl_assets.kafka")
-    logger.setLevel(logging.CRITICAL)
-    return logger
