@@ -18,7 +18,7 @@ from etl_assets.markdown_table import markdown_table
 from etl_assets.pipelines.json_schema import pipeline_schema
 
 _BLOCKS = {
-    "source": ("FilesSource", "HttpSource"),
+    "source": ("FilesSource", "HttpSource", "KafkaSource", "SqlSource"),
     "columns": ("ColumnSpec",),
     "transforms": (
         "FilterTransform",
@@ -36,6 +36,8 @@ _BLOCKS = {
 _TITLES = {
     "FilesSource": "`source`, type `files`",
     "HttpSource": "`source`, type `http`",
+    "KafkaSource": "`source`, type `kafka`",
+    "SqlSource": "`source`, type `sql`",
     "ColumnSpec": "`columns.<name>`",
     "FilterTransform": "`transforms[]`, type `filter`",
     "MapTransform": "`transforms[]`, type `map`",

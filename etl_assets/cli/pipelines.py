@@ -145,18 +145,27 @@ def show(name: str, as_json: bool) -> None:
 @click.option(
     "--no-spark", is_flag=True, help="Do not have Spark look at SQL and the results of Python functions."
 )
+@click.option("--no-connect", is_flag=True, help="Do not ask databases about the queries of `sql` sources.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a list of objects with all problems, for machines."
 )
-def validate(named: tuple[str, ...], no_import: bool, no_spark: bool, as_json: bool) -> None:
-    """Validate pipeline files, by default all: fields, columns, names, lookups, SQL and Python functions.
+def validate(
+    named: tuple[str, ...], no_import: bool, no_spark: bool, no_connect: bool, as_json: bool
+) -> None:
+    """Validate pipeline files, by default all: fields, columns, names, lookups, queries, SQL and functions.
 
     Imports the modules of Python functions and calls those of whole frames with a frame without rows, which
-    runs their code. If a file has transforms, Spark starts and analyzes them, which takes some seconds. Every
-    problem comes with its line, field and fix. Exit code 1 if a file has problems.
+    runs their code. If a file has transforms, Spark starts and analyzes them, which takes some seconds. The
+    queries of `sql` sources are checked by their databases. Every problem comes with its line, field and fix.
+    Exit code 1 if a file has problems.
     """
     files = _checked_files(outside=[Path(each) for each in named if _is_path(each)])
     chosen = [file for each in dict.fromkeys(named) for file in _named(each, files)] if named else files
+    if not no_connect:
+        from etl_assets.cli.query_checks import with_query_problems
+        from etl_assets.settings import load_settings
+
+        chosen = with_query_problems(load_settings(), chosen)
     if not no_import:
         from etl_assets.pipelines.python_functions import function_problems
 

@@ -72,6 +72,15 @@ class BadRecord:
         return len(self.start)
 
 
+class AnnotatedRecord(bytes):
+    """The JSON text of a record, with fields that its source adds, such as the key of a Kafka record.
+
+    The added fields are no part of the fingerprint.
+    """
+
+    added: dict[str, Any]
+
+
 Record = bytes | CutLine | BadRecord | dict[str, Any]
 """A record of a file: its JSON text, or the values of its fields; or what is left of one that is no record.
 """

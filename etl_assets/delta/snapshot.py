@@ -160,6 +160,13 @@ class Snapshot:
             known = {each: self._delta_table.transaction_version(each) for each in wanted}
         return {each: known[each] for each in wanted if known.get(each) is not None}
 
+    def transactions(self) -> Mapping[str, int] | None:
+        """Return the version last committed for every transaction id; None where the log cannot be read here.
+
+        That is so for a log that is truncated at this moment, or has checkpoints of several parts.
+        """
+        return self._transactions()
+
     def _transactions(self) -> Mapping[str, int] | None:
         """Return all transaction ids from one pass over the log, where delta-rs would take a pass for each.
 

@@ -16,12 +16,14 @@ def ingest_files(table: str) -> BuildStep:
     """Return the builder of the step that ingests the files of a stage's source."""
 
     def build(arguments: StepArguments) -> Step:
+        from etl_assets.ingest.range_step import IngestRanges
         from etl_assets.ingest.step import Ingest
 
         stage = arguments.context.domain.catalog.stage(table)
         assert stage.source is not None  # it is built for stages that have one
         source = stage.source(arguments.settings, arguments.context.domain)
-        return Ingest(
+        step = Ingest if source.ranges is None else IngestRanges
+        return step(
             context=arguments.context,
             stage=stage,
             source=source,

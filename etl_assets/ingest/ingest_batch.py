@@ -36,6 +36,7 @@ from etl_assets.ingest.stage_lines import Staged, stage_lines
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders, verify
 from etl_assets.sources.ledger import FILES as FILES_READ
+from etl_assets.sources.positions import transactions_of
 from etl_assets.steps.exceptions import Exceptions, Stamps, commit_exceptions
 from etl_assets.steps.step import INSERTED, READ, REFUSED, StepContext, StepReport
 from etl_assets.transforms.line_positions import (
@@ -225,6 +226,7 @@ class IngestBatch:
                 files=rows.write,
                 base_version=self.plan.batch_id - 1,
                 transaction=Transaction(app_id=FILES, version=self.plan.batch_id),
+                transactions={} if self.plan.wanted is None else transactions_of(self.plan.wanted.end),
                 facts={FILES_READ: self.plan.marks},
             ),
             wait_seconds=self.context.lock_wait_seconds,
@@ -248,7 +250,7 @@ class IngestBatch:
             yield LocatedBlock(
                 staged=block,
                 input_file=files[block.file_index],
-                lines_before=before,
+                lines_before=before + files[block.file_index].file.first_line - 1,
                 new=block.events - int(not_new),
                 repeated=int(again),
             )

@@ -17,7 +17,14 @@ import orjson
 
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.canonical_json import Refused
-from etl_assets.contracts.envelope import KEPT_RECORD_BYTES, BadRecord, CutLine, Record, kept_text
+from etl_assets.contracts.envelope import (
+    KEPT_RECORD_BYTES,
+    AnnotatedRecord,
+    BadRecord,
+    CutLine,
+    Record,
+    kept_text,
+)
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.sources.landing import REPLAYS
 
@@ -55,10 +62,13 @@ class JsonRecords:
     Attributes:
         id_fields: Fields that identify a record.
         max_record_bytes: Greatest size of a record, as it came and in canonical form.
+        changes: Whether a record with the same id fields and other content is a new record, because the
+            source shows rows as they are: the content is part of the id then.
     """
 
     id_fields: tuple[str, ...]
     max_record_bytes: int
+    changes: bool = False
 
     @property
     def id_column(self) -> str:
@@ -114,8 +124,12 @@ class JsonRecords:
                 if len(content) > self.max_record_bytes:
                     return self._too_large(raw or content, len(content))
                 fingerprint = hashlib.sha256(content).hexdigest()
+                if isinstance(line, AnnotatedRecord):
+                    content, value = _annotated(value, line.added)
                 record_id = (
-                    self._id_of(value) + again
+                    self._id_of(value)
+                    + (f"#{fingerprint[:_SHOWN_OF_LETTER]}" if self.changes else "")
+                    + again
                     if self.id_fields
                     else hashlib.sha256(f"{place}|{position}|{fingerprint}".encode()).hexdigest()
                 )
@@ -176,6 +190,20 @@ class JsonRecords:
     def _rejected(self, reason: DeadLetterReason, error: str, start: bytes) -> ValidatedRecord:
         record, encoding = kept_text(start[: self.held_bytes])
         return ValidatedRecord(reason=reason.value, error=error, record=record, record_encoding=encoding)
+
+
+def _annotated(value: dict[str, Any], added: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """Return the canonical form and the values of a record with the fields that its source adds.
+
+    Raises:
+        Refused: the record has one of these fields itself.
+    """
+    if twice := value.keys() & added.keys():
+        raise Refused(
+            DeadLetterReason.DUPLICATE_KEY, f"the record has the field {min(twice)}, which the source adds"
+        )
+    whole = {**value, **added}
+    return _written(whole), whole
 
 
 def _exact(value: Any) -> Any:

@@ -144,7 +144,8 @@ class RepeatSearch:
         rows = []
         for block, before in staged.lines_before():
             file = self.plan.files[block.file_index]
-            rows.append((block.file_index, block.block_start, before, file.source, file.position))
+            before_block = before + file.first_line - 1
+            rows.append((block.file_index, block.block_start, before_block, file.source, file.position))
         schema = (
             "file_index INT, block_start BIGINT, lines_before BIGINT, source STRING, file_position STRING"
         )
@@ -193,7 +194,7 @@ class RepeatSearch:
                 event["ordinal"] = first_ordinal(index, start) + line
                 event["event_id"] = event[self.id_column]
                 event["source"] = file.source
-                event["source_position"] = f"{file.position}:{before[index, start] + line + 1}"
+                event["source_position"] = f"{file.position}:{before[index, start] + file.first_line + line}"
                 events.append(event)
         found = list(find_duplicates_in_process(events, known))
         columns = zip(*found, strict=True) if found else ([], [], [], [])

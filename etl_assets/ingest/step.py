@@ -114,7 +114,7 @@ class Ingest:
         if self.mode is ReadMode.WHOLE or (left := self._left()) is None:
             return None
         plan = left.plan
-        if plan.batch_id > version + 1 or not set(days).issuperset(plan.days):
+        if plan.wanted is not None or plan.batch_id > version + 1 or not set(days).issuperset(plan.days):
             return None
         there = {file for _, listing in self._listings(plan.days) for file in listing.files}
         return replace(plan, batch_id=version + 1) if there.issuperset(plan.files) else None

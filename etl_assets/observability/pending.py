@@ -5,13 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.log.cursor import read_cursors
+from etl_assets.errors import SourceRefused, SourceUnavailable
 from etl_assets.ingest.pending_plan import pending_plan
 from etl_assets.observability.dead_letters import read_dead_letters
 from etl_assets.sources.ledger import Ledger
+from etl_assets.sources.positions import read_positions
 from etl_assets.sources.replays import replay_attempts
 from etl_assets.sources.unread_days import WatchCursor, Watched, watch
 from etl_assets.steps.changes import read_changes
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from etl_assets.pipelines.stage import Stage
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
+    from etl_assets.sources.ranges import Lag
 
 _EVERY_DAY = 1_000_000
 _SHOWN_DAYS = 5
@@ -108,6 +112,7 @@ def unread(settings: Settings, *, now: dt.datetime, settle_seconds: float | None
             now=now,
             settle_seconds=settling[stage.name],
             most_days=_EVERY_DAY,
+            raises=False,
         )
     return UnreadFiles(by_source=found, settle_seconds=settling, first_day=settings.start_date)
 
@@ -126,19 +131,46 @@ def watch_source(
     now: dt.datetime,
     most_days: int,
     settle_seconds: float | None = None,
+    raises: bool = True,
 ) -> Watched:
-    """Find the unread files of one source."""
+    """Find the unread files of one source, or the days with unread records of one that is read in ranges.
+
+    Raises:
+        SourceUnavailable, SourceRefused: a source that is read in ranges does not answer. Unless `raises`,
+            it is among the days that cannot be read.
+    """
     domain = place(settings.placement(), stage.name)
     source = source_of(stage, settings, domain)
-    return watch(
+    table = platform_table(stage.name, domain)
+    found = watch(
         source.folders,
-        Ledger.of(platform_table(stage.name, domain)),
+        Ledger.of(table),
         cursor,
         first_day=settings.start_date,
         now=now,
         settle_seconds=source.settle_seconds if settle_seconds is None else settle_seconds,
         most_days=most_days,
     )
+    if source.ranges is None:
+        return found
+    try:
+        with closing(source.ranges.open()) as opened:
+            lag = opened.lag(read_positions(table))
+    except (SourceUnavailable, SourceRefused) as error:
+        if raises:
+            raise
+        return replace(found, unreadable={**found.unreadable, now.date(): f"{error.message}; {error.fix}"})
+    days = _days_of_lag(lag, settings.start_date, now.date())
+    return replace(found, ready=tuple(sorted({*found.ready, *days})), lag=lag)
+
+
+def _days_of_lag(lag: Lag, first_day: dt.date, today: dt.date) -> tuple[dt.date, ...]:
+    """Return the days from the oldest unread record's to today; none if there is no unread record."""
+    if lag.records == 0:
+        return ()
+    oldest = today if lag.oldest is None else lag.oldest.astimezone(dt.UTC).date()
+    day = min(max(oldest, first_day), today)
+    return tuple(day + dt.timedelta(days=number) for number in range((today - day).days + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 from etl_assets.pipelines.partition_by import PartitionByOrName
 from etl_assets.pipelines.sink_specs import SinkSpec
+from etl_assets.pipelines.source_specs import KafkaSource, SqlSource, id_fields
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
 from etl_assets.pipelines.transform_specs import Transform
 
@@ -37,14 +38,6 @@ def _path(value: str) -> str:
 def _delimiter(value: str | None) -> str | None:
     if value is not None and (value in '"\r\n' or not value.isascii()):
         raise ValueError("it cannot separate values; use one ASCII character, such as `;`, `|` or a tab")
-    return value
-
-
-def _id(value: tuple[str, ...]) -> tuple[str, ...]:
-    if "" in value:
-        raise ValueError("a field has no name; name the fields that identify a record")
-    if len(set(value)) < len(value):
-        raise ValueError("a field stands twice; name each once")
     return value
 
 
@@ -76,7 +69,7 @@ class FilesSource(Spec):
     format: Annotated[FileFormat | None, Field(description="by default what the file name says")] = None
     id: Annotated[
         tuple[str, ...],
-        AfterValidator(_id),
+        AfterValidator(id_fields),
         Field(
             description=(
                 "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
@@ -139,7 +132,7 @@ class HttpSource(Spec):
     type: Literal["http"]
     id: Annotated[
         tuple[str, ...],
-        AfterValidator(_id),
+        AfterValidator(id_fields),
         Field(
             description=(
                 "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
@@ -183,7 +176,8 @@ Columns = Annotated[
     Field(min_length=1, description="`name: type`, or a mapping with rules"),
 ]
 Source = Annotated[
-    FilesSource | HttpSource, Field(discriminator="type", description="where the records come from")
+    FilesSource | HttpSource | KafkaSource | SqlSource,
+    Field(discriminator="type", description="where the records come from"),
 ]
 
 

@@ -109,7 +109,7 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
             for reason in reasons:
                 context.log.warning(reason)
             return dg.SensorResult(run_requests=requests, cursor=found.cursor.dump())
-        reason = "; ".join(reasons) or f"no unread files in {source.path}"
+        reason = "; ".join(reasons) or f"no unread {source.units} in {source.label}"
         return dg.SensorResult(skip_reason=reason, cursor=found.cursor.dump())
 
     return look_for_files

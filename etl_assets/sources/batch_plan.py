@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from etl_assets.sources.ranges import ReadRange
 from etl_assets.sources.source_files import SourceFile
 
 Marks = dict[str, list[int]]
@@ -26,19 +27,25 @@ class BatchPlan:
     Attributes:
         batch_id: The table version that the batch becomes.
         files: The files, in source order.
+        wanted: The range of the source that the files have the records of; None for files of folders.
+        planned_days: Days of the plan of a range, whose files are not there any more.
     """
 
     batch_id: int
     files: tuple[SourceFile, ...]
+    wanted: ReadRange | None = None
+    planned_days: tuple[dt.date, ...] = ()
 
     @property
     def days(self) -> tuple[dt.date, ...]:
         """The days of the files, in order."""
-        return tuple(sorted({file.day for file in self.files}))
+        return tuple(sorted({*self.planned_days, *(file.day for file in self.files)}))
 
     @property
     def marks(self) -> dict[str, Marks]:
-        """The files by day, as commits name them."""
+        """The files by day, as commits name them. A range has none: its positions are committed."""
+        if self.wanted is not None:
+            return {}
         marks: dict[str, Marks] = {}
         for file in self.files:
             marks.setdefault(file.day.isoformat(), {})[file.key] = [file.size, file.mtime_ns]
@@ -46,7 +53,15 @@ class BatchPlan:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts with which the commit of the rejects names the plan."""
-        return {"plan": {"batch_id": self.batch_id, "files": self.marks}}
+        plan = {"batch_id": self.batch_id, "files": self.marks}
+        if self.wanted is not None:
+            plan["range"] = {
+                "begin": self.wanted.begin,
+                "end": self.wanted.end,
+                "details": self.wanted.details,
+                "days": [day.isoformat() for day in self.days],
+            }
+        return {"plan": plan}
 
 
 def plan_of(facts: Mapping[str, Any]) -> BatchPlan | None:
@@ -59,4 +74,8 @@ def plan_of(facts: Mapping[str, Any]) -> BatchPlan | None:
         for key, (size, mtime_ns) in marks.items()
         for source, _, name in [key.partition("/")]
     )
-    return BatchPlan(batch_id=plan["batch_id"], files=tuple(sorted(files)))
+    wanted, days = None, ()
+    if (of_range := plan.get("range")) is not None:
+        wanted = ReadRange(begin=of_range["begin"], end=of_range["end"], details=of_range["details"])
+        days = tuple(map(dt.date.fromisoformat, of_range["days"]))
+    return BatchPlan(batch_id=plan["batch_id"], files=tuple(sorted(files)), wanted=wanted, planned_days=days)

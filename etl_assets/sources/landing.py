@@ -165,7 +165,7 @@ class Folders:
             file=file,
             path=str(self.path_of(file)),
             format=self.format,
-            identity=file.position if self.by_day else file.name,
+            identity=file.identity or (file.position if self.by_day else file.name),
         )
 
     def verify(self, files: Iterable[SourceFile]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,11 +24,51 @@ class ReadRange:
         begin: The positions that it begins at; a partition that was never read is missing.
         end: The positions after it. They are committed with its rows.
         details: More that the source needs to read exactly this range again, as JSON.
+        more: Whether the source had more than this range when it was planned or read.
+        notes: What people should know of it, such as partitions that were added.
     """
 
     begin: Positions
     end: Positions
-    details: Mapping[str, Any]
+    details: Mapping[str, Any] = field(default_factory=dict)
+    more: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A file with consecutive records of a range, all of one day.
+
+    The source position of a record is `<place>:<number>`: the number of the file's first line, and of each
+    line after it. Lines without a record (empty texts of the format) keep the numbers right.
+
+    Attributes:
+        day: The day (UTC) that its records belong to.
+        name: Name of the file, in the folder `<YYYY-MM-DD>` of its day.
+        place: Where in the source its records are: `orders/0` for a Kafka partition.
+        first_line: Number of its first line, such as the offset of its first record.
+        identity: What identifies the place for records without an id, if `place` is not enough.
+    """
+
+    day: dt.date
+    name: str
+    place: str
+    first_line: int = 1
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeRead:
+    """A range that was read.
+
+    Attributes:
+        read: The range. It may end before the wanted one, where that is too large for one batch; read once
+            more, it is the same.
+        files: Its files, in source order.
+    """
+
+    read: ReadRange
+    files: tuple[StagedFile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +103,23 @@ class RangeSource(Protocol):
         ...
 
     def plan(self, positions: Positions, *, max_bytes: int, max_records: int) -> ReadRange | None:
-        """Return the next range after the positions; None if there is nothing new."""
+        """Return the next range after the positions; None if there is nothing new.
+
+        A range may be empty, with an end to commit: where reading begins at the newest record, the first
+        plan says where that is.
+        """
         ...
 
-    def read(self, wanted: ReadRange, folder: Path) -> None:
+    def read(self, wanted: ReadRange, folder: Path) -> RangeRead:
         """Write the records of a range into files `<folder>/<YYYY-MM-DD>/<name>`, by the day of each record.
 
-        Memory does not depend on the number of records.
+        A new file begins where the day or the place changes, so that the files are in source order. Memory
+        does not depend on the number of records.
         """
         ...
 
     def lag(self, positions: Positions) -> Lag:
-        """Return what there is beyond the positions."""
+        """Return what there is beyond the positions. A lost range is no error here."""
         ...
 
     def close(self) -> None:

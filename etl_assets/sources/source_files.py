@@ -13,13 +13,20 @@ from etl_assets.sources.formats import JSON_LINES, RecordFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SourceFile:
-    """A file as it was listed. Files sort in source order: day, source, name."""
+    """A file as it was listed. Files of folders sort in source order: day, source, name.
+
+    A staged file of a range has a `place` in its source, the number of its `first_line` there, and maybe an
+    `identity` of its place.
+    """
 
     day: dt.date
     source: str
     name: str
     size: int
     mtime_ns: int
+    place: str = ""
+    first_line: int = 1
+    identity: str = ""
 
     @property
     def key(self) -> str:
@@ -29,7 +36,7 @@ class SourceFile:
     @property
     def position(self) -> str:
         """Source position of the file's lines, without the line number."""
-        return f"{self.day.isoformat()}/{self.name}"
+        return self.place or f"{self.day.isoformat()}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from etl_assets.errors import SourceUnreadable
 from etl_assets.sources.landing import LANDING, Folders, shown
 from etl_assets.sources.ledger import Ledger
+from etl_assets.sources.ranges import Lag
 
 MAX_NAMES = 5
 """Most names in a remark about entries that are not read; the rest is a number."""
@@ -90,6 +91,7 @@ class Watched:
         outside: Days with files but without a partition: before the first day, or in the future.
         strangers: Entries of the folder that are not days.
         unreadable: Errors of days whose folder cannot be listed.
+        lag: What a source that is read in ranges has beyond its positions; None for files.
         cursor: Cursor of the next tick; it includes the entries that are never read.
     """
 
@@ -104,6 +106,7 @@ class Watched:
     unreadable: Mapping[dt.date, str] = field(default_factory=dict)
     set_aside: int = 0
     changed: tuple[str, ...] = ()
+    lag: Lag | None = None
 
     @property
     def _place(self) -> str:

@@ -1,5 +1,5 @@
-"""A declared pipeline as a value: its two stages, from the source to the table of records, and to the
-table.
+"""A declared pipeline as a value: its stages from the source to the table of records, to the table, and to
+its sinks.
 """
 
 from __future__ import annotations
@@ -7,27 +7,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etl_assets.ingest.build_step import ingest_files
+from etl_assets.ingest.open_source import source_opener
 from etl_assets.pipelines.cross_checks import lookups
 from etl_assets.pipelines.declared import DeclaredTables
-from etl_assets.pipelines.file_path import FileFormat, FilePath
 from etl_assets.pipelines.pipeline import FindHistory, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
-from etl_assets.pipelines.spec import FilesSource, HttpSource
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.undo_policy import UndoPolicy
 from etl_assets.steps.invariants import has_dense_offsets
 
 if TYPE_CHECKING:
-    from etl_assets.ingest.file_source import FileSource
     from etl_assets.observability.history import History
-    from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
-    from etl_assets.sources.formats import RecordFormat
-    from etl_assets.sources.landing import Folders
     from etl_assets.steps.step import Step, StepArguments
-
-FILES = "files"
-"""Name of the source of files, in the columns `source` of its tables."""
 
 
 def declared_pipeline(tables: DeclaredTables) -> Pipeline:
@@ -42,7 +34,7 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
         fix=f"to make the rows of {tables.table.name} again: `etl-assets reprocess --tables"
         f" {tables.table.name}`",
     )
-    opened = _opened(tables)
+    opened = source_opener(tables)
     return Pipeline(
         name=spec.name,
         sensor=spec.sensor_name,
@@ -129,66 +121,3 @@ def _history(tables: DeclaredTables, opened: OpenSource) -> FindHistory:
         return find_record(domain, opened(settings, domain), tables, record_id)
 
     return find
-
-
-def _opened(tables: DeclaredTables) -> OpenSource:
-    """Return what opens the source of a pipeline in an installation."""
-    source, table = tables.spec.source, tables.source.name
-
-    def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
-        from etl_assets.ingest.file_source import FileSource
-        from etl_assets.ingest.json_records import JsonRecords
-        from etl_assets.sources.landing import REPLAYS, Folders
-        from etl_assets.sources.replays import replays_folder
-
-        records = (
-            _folders(source, settings)
-            if isinstance(source, FilesSource)
-            else _journal(tables.spec.name, domain)
-        )
-        return FileSource(
-            folders=(records, Folders(source=REPLAYS, path=replays_folder(domain, table))),
-            records=JsonRecords(id_fields=source.id, max_record_bytes=source.max_record_bytes),
-            # Journal files are renamed into place when they are complete.
-            settle_seconds=0.0 if isinstance(source, HttpSource) else source.settle_seconds,
-            max_batch_bytes=settings.landing.max_batch_bytes,
-        )
-
-    return open_source
-
-
-def _folders(source: FilesSource, settings: Settings) -> Folders:
-    """Return the folder of a source of files."""
-    from etl_assets.sources.landing import Folders
-
-    path = FilePath.of(source.path)
-    return Folders(
-        source=FILES,
-        path=settings.home / path.folder,
-        format=_format(source),
-        pattern=path.pattern,
-        by_day=path.by_day,
-    )
-
-
-def _journal(pipeline: str, domain: FailureDomain) -> Folders:
-    """Return the folder with the journal of a pipeline."""
-    from etl_assets.sources.http.catch_up import journal_folder
-    from etl_assets.sources.http.journal_file import HTTP
-    from etl_assets.sources.http.journal_lines import JournalLines
-    from etl_assets.sources.landing import Folders
-
-    return Folders(source=HTTP, path=journal_folder(domain, pipeline), format=JournalLines())
-
-
-def _format(source: FilesSource) -> RecordFormat:
-    """Return how the files of a source are read."""
-    from etl_assets.sources.formats import Csv, JsonLines, Parquet
-
-    match source.file_format:
-        case FileFormat.JSON_LINES:
-            return JsonLines()
-        case FileFormat.CSV:
-            return Csv(delimiter=source.value_delimiter, null_value=source.null_value)
-        case FileFormat.PARQUET:
-            return Parquet()

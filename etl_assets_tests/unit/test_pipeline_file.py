@@ -257,7 +257,7 @@ def test_a_value_that_another_message_repeats_is_blacked_out():
 
 
 def test_of_a_block_of_unknown_type_only_the_type_is_a_problem():
-    assert found(GOOD.replace('type: files, path: "in/*.csv"', "type: kafka, topic: a")) == [
+    assert found(GOOD.replace('type: files, path: "in/*.csv"', "type: queue, topic: a")) == [
         (2, "source.type")
     ]
 

@@ -95,14 +95,16 @@ def commit(table: Table, write: Write, *, wait_seconds: float = DEFAULT_LOCK_WAI
             raise moved_on(table, current=current, base=write.base_version)
         entry = write_version(spark, table, version, partial(_execute, spark, table, write))
         done = commit_report(table, entry, write.upsert, write.facts)
-        if all(entry.transactions.get(name) == cursor for name, cursor in write.cursors.items()):
+        wanted = {**write.cursors, **write.transactions}
+        if all(entry.transactions.get(name) == cursor for name, cursor in wanted.items()):
             return done
-        # Delta's own writer takes one transaction id: the other cursors would be forgotten with this entry.
-        return replace(done, version=_make_cursors_last(table, version))
+        # Delta's own writer takes one transaction id: the others would be forgotten with this entry. A
+        # process that dies here leaves positions that lag.
+        return replace(done, version=_make_cursors_last(table, version, write.transactions))
 
 
-def _make_cursors_last(table: Table, base_version: int) -> int:
-    """Commit the cursors that are in user metadata only as transaction ids, and nothing else.
+def _make_cursors_last(table: Table, base_version: int, transactions: Mapping[str, int]) -> int:
+    """Commit the cursors that are in user metadata only as transaction ids, with others, and nothing else.
 
     Returns:
         The table's new version.
@@ -113,7 +115,7 @@ def _make_cursors_last(table: Table, base_version: int) -> int:
             operation="SET TRANSACTIONS",
             base_version=base_version,
             metrics={},
-            transactions=lasting_cursors(table, base_version, {}),
+            transactions={**lasting_cursors(table, base_version, {}), **transactions},
             user_metadata=commit_metadata(place, writer, {}, last=True),
             changes_rows=False,
         )
@@ -179,6 +181,7 @@ def _execute(spark: SparkSession | None, table: Table, write: Write, place: Plac
             added=new.files,
             transactions={
                 **lasting_cursors(table, write.base_version, write.cursors),
+                **write.transactions,
                 transaction.app_id: transaction.version,
             },
             user_metadata=commit_metadata(place, writer, write.facts, last=True),

@@ -63,6 +63,8 @@ class Write:
         rows_at_most: Most rows that there can be, where file statistics tell.
         lies_in: Like `partitions`, for a table without contract, whose column may have any type.
         cursors: Progress on the inputs that this commit consumes: cursor name to source version.
+        transactions: Other transaction ids to set with this commit, also to lower versions, such as positions
+            in a source.
         facts: Metrics of the batch to keep with the commit.
         deterministic: Every evaluation of the rows gives the same result, so that MERGE need not keep a copy.
         known_within: Ranges that hold every row of the table with a key of this write, if known. Other rows
@@ -83,6 +85,7 @@ class Write:
     rows_at_most: int | None = None
     lies_in: PartitionFilter | None = None
     cursors: Mapping[str, int] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     deterministic: bool = False
     known_within: Within | None = None

@@ -17,11 +17,6 @@ from etl_assets.pipelines.sink_specs.postgres import PostgresSinkSpec
 from etl_assets.pipelines.sink_specs.search import SearchSinkSpec
 
 SinkSpec = Annotated[
-    PostgresSinkSpec
-    | DuckdbSinkSpec
-    | FolderSinkSpec
-    | ObjectStoreSinkSpec
-    | KafkaSinkSpec
-    | SearchSinkSpec,
+    PostgresSinkSpec | DuckdbSinkSpec | FolderSinkSpec | ObjectStoreSinkSpec | KafkaSinkSpec | SearchSinkSpec,
     Field(discriminator="type"),
 ]

@@ -1,0 +1,135 @@
+"""From the declaration of a source to the source in an installation.
+
+Belongs here: which folders, formats and connections a declared source has. Does not belong here: the
+declarations (`pipelines/`), and reading (`sources/`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl_assets.pipelines.file_path import FileFormat, FilePath
+from etl_assets.pipelines.source_specs import KAFKA, SQL, KafkaSource, SqlSource, TombstonePolicy
+from etl_assets.pipelines.spec import FilesSource, HttpSource
+
+if TYPE_CHECKING:
+    from etl_assets.ingest.file_source import FileSource, Ranges
+    from etl_assets.pipelines.declared import DeclaredTables
+    from etl_assets.pipelines.stage import OpenSource
+    from etl_assets.placement.domains import FailureDomain
+    from etl_assets.settings import Settings
+    from etl_assets.sources.formats import RecordFormat
+    from etl_assets.sources.landing import Folders
+
+FILES = "files"
+"""Name of the source of files, in the columns `source` of its tables."""
+
+
+def source_opener(tables: DeclaredTables) -> OpenSource:
+    """Return what opens the source of a declared pipeline."""
+    source, table = tables.spec.source, tables.source.name
+
+    def open_source(settings: Settings, domain: FailureDomain) -> FileSource:
+        from etl_assets.ingest.file_source import FileSource
+        from etl_assets.ingest.json_records import JsonRecords
+        from etl_assets.sources.landing import REPLAYS, Folders
+        from etl_assets.sources.replays import replays_folder
+
+        folders: tuple[Folders, ...] = ()
+        ranges: Ranges | None = None
+        # Journal files are renamed into place when they are complete, and ranges are read as they are.
+        settle_seconds, id_fields = 0.0, ()
+        match source:
+            case FilesSource():
+                folders = (_folders(source, settings),)
+                settle_seconds, id_fields = source.settle_seconds, source.id
+            case HttpSource():
+                folders, id_fields = (_journal(tables.spec.name, domain),), source.id
+            case KafkaSource():
+                ranges, id_fields = _topic(source, settings, table), source.id
+            case SqlSource():
+                ranges = _query(source, settings, table)
+                id_fields = (source.incremental_id_key, source.incremental_key)
+        return FileSource(
+            folders=(*folders, Folders(source=REPLAYS, path=replays_folder(domain, table))),
+            records=JsonRecords(
+                id_fields=id_fields,
+                max_record_bytes=source.max_record_bytes,
+                changes=isinstance(source, SqlSource),
+            ),
+            settle_seconds=settle_seconds,
+            max_batch_bytes=settings.landing.max_batch_bytes,
+            ranges=ranges,
+        )
+
+    return open_source
+
+
+def _folders(source: FilesSource, settings: Settings) -> Folders:
+    from etl_assets.sources.landing import Folders
+
+    path = FilePath.of(source.path)
+    return Folders(
+        source=FILES,
+        path=settings.home / path.folder,
+        format=_format(source),
+        pattern=path.pattern,
+        by_day=path.by_day,
+    )
+
+
+def _format(source: FilesSource) -> RecordFormat:
+    from etl_assets.sources.formats import Csv, JsonLines, Parquet
+
+    match source.file_format:
+        case FileFormat.JSON_LINES:
+            return JsonLines()
+        case FileFormat.CSV:
+            return Csv(delimiter=source.value_delimiter, null_value=source.null_value)
+        case FileFormat.PARQUET:
+            return Parquet()
+
+
+def _journal(pipeline: str, domain: FailureDomain) -> Folders:
+    from etl_assets.sources.http.catch_up import journal_folder
+    from etl_assets.sources.http.journal_file import HTTP
+    from etl_assets.sources.http.journal_lines import JournalLines
+    from etl_assets.sources.landing import Folders
+
+    return Folders(source=HTTP, path=journal_folder(domain, pipeline), format=JournalLines())
+
+
+def _topic(source: KafkaSource, settings: Settings, table: str) -> Ranges:
+    from etl_assets.ingest.file_source import Ranges
+    from etl_assets.sources.kafka.connect import client_options, shown_brokers
+    from etl_assets.sources.kafka.source import KafkaTopic
+    from etl_assets.sources.kafka.staged import StagedRecords
+
+    keeps_tombstones = source.tombstones is TombstonePolicy.KEEP
+    return Ranges(
+        source=KAFKA,
+        label=f"the topic {source.topic} at {shown_brokers(source, settings)}",
+        open=lambda: KafkaTopic(
+            options=client_options(source, settings),
+            topic=source.topic,
+            start=source.start,
+            on_lost=source.on_lost,
+            table=table,
+        ),
+        format=StagedRecords(include=source.include, keep_tombstones=keeps_tombstones),
+        max_records=source.max_batch_records,
+    )
+
+
+def _query(source: SqlSource, settings: Settings, table: str) -> Ranges:
+    from etl_assets.ingest.file_source import Ranges
+    from etl_assets.sources.formats import JsonLines
+    from etl_assets.sources.sql.connect import open_query
+
+    return Ranges(
+        source=SQL,
+        label=f"the query over the connection {source.connection}",
+        open=lambda: open_query(source, settings, name=table),
+        format=JsonLines(),
+        max_records=source.max_batch_records,
+    )

@@ -1,0 +1,218 @@
+"""Declarations of sources that are read in ranges.
+
+Belongs here: their fields, and the rules of one block. Does not belong here: sources of files (`spec.py`),
+and reading (`sources/`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+
+from etl_assets.errors import QueryRefused
+from etl_assets.pipelines.spec_fields import Spec
+
+KAFKA = "kafka"
+"""Name of the source of a Kafka topic, in the columns `source` of its tables."""
+SQL = "sql"
+"""Name of the source of a query, in the columns `source` of its tables."""
+METADATA = ("key", "timestamp", "partition", "offset")
+_HEADER = "headers."
+
+
+class OnLost(StrEnum):
+    """What happens if records between the position and what is left of a topic are gone."""
+
+    FAIL = "fail"
+    EARLIEST = "earliest"
+
+
+class TombstonePolicy(StrEnum):
+    """What becomes of a record without a value."""
+
+    REJECT = "reject"
+    KEEP = "keep"
+
+
+def id_fields(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Check the names of the fields that identify a record."""
+    if "" in value:
+        raise ValueError("a field has no name; name the fields that identify a record")
+    if len(set(value)) < len(value):
+        raise ValueError("a field stands twice; name each once")
+    return value
+
+
+def _start(value: str) -> str:
+    if value in ("earliest", "latest"):
+        return value
+    try:
+        time = dt.datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("use earliest, latest, or a time such as 2026-01-31T00:00:00Z") from None
+    if time.tzinfo is None:
+        raise ValueError("the time has no zone; end it with Z for UTC")
+    return value
+
+
+def _metadata(value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        if each not in METADATA and not (each.startswith(_HEADER) and each != _HEADER):
+            raise ValueError(f"{each} is not known; use {', '.join(METADATA)} or headers.<name>")
+    return value
+
+
+class KafkaSource(Spec):
+    """Records from a Kafka topic, whose values are JSON objects.
+
+    Each record of a committed transaction is read once, in the order of its Kafka partition. It belongs to
+    the day (UTC) of its timestamp, or to the day on which it is read if that is earlier. Positions are
+    committed with the rows; no consumer group is needed.
+    """
+
+    type: Literal["kafka"]
+    connection: Annotated[
+        str, Field(min_length=1, description="a connection of type `kafka` in the platform file")
+    ]
+    topic: Annotated[
+        str,
+        Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$", examples=["payments"], description="name of the topic"),
+    ]
+    id: Annotated[
+        tuple[str, ...],
+        AfterValidator(id_fields),
+        Field(
+            description=(
+                "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
+                " and otherwise a dead letter. Without them each offset has a record of its own."
+            ),
+        ),
+    ] = ()
+    start: Annotated[
+        str,
+        AfterValidator(_start),
+        Field(
+            examples=["earliest", "latest", "2026-01-31T00:00:00Z"],
+            description="where the first run begins: `earliest`, `latest`, or a time with its zone",
+        ),
+    ] = "earliest"
+    on_lost: Annotated[
+        OnLost,
+        Field(
+            description=(
+                "what happens if retention removed records before they were read, or the topic was created"
+                " again: `fail` names what is lost, `earliest` goes on at the oldest record with a note"
+            )
+        ),
+    ] = OnLost.FAIL
+    include: Annotated[
+        tuple[str, ...],
+        AfterValidator(_metadata),
+        Field(
+            examples=[["key", "headers.traceparent"]],
+            description=(
+                "What columns may take beside the fields of the value: `key`, `timestamp` (milliseconds),"
+                " `partition`, `offset` and `headers.<name>`, as fields `kafka.key` and so on. They do not"
+                " count when two records with one id are compared."
+            ),
+        ),
+    ] = ()
+    tombstones: Annotated[
+        TombstonePolicy,
+        Field(
+            description=(
+                "what becomes of a record without a value: `reject` makes it a dead letter, `keep` a record"
+                " with the field `kafka.tombstone` and those of `include`"
+            )
+        ),
+    ] = TombstonePolicy.REJECT
+    max_record_bytes: Annotated[
+        int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
+    ] = 1_048_576
+    max_batch_records: Annotated[
+        int, Field(ge=1, le=10_000_000, description="most offsets of one batch, over all partitions")
+    ] = 500_000
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _times_are_texts(cls, value: object) -> object:
+        return value.isoformat() if isinstance(value, dt.datetime) else value
+
+
+def _query(value: str) -> str:
+    from etl_assets.sources.sql.statement import single_query
+
+    try:
+        return single_query(value)
+    except QueryRefused as refused:
+        raise ValueError(f"{refused.message.partition(': ')[2]}; {refused.fix}") from None
+
+
+class SqlSource(Spec):
+    """Rows of a query over a database, read incrementally by an ascending key.
+
+    A row that is new or has a higher key than before is a record. Records belong to the day (UTC) on which
+    they are read. Positions are committed with the rows.
+    """
+
+    type: Literal["sql"]
+    connection: Annotated[
+        str, Field(min_length=1, description="a connection of type `postgres` or `sql` in the platform file")
+    ]
+    query: Annotated[
+        str,
+        AfterValidator(_query),
+        Field(
+            min_length=1,
+            max_length=100_000,
+            examples=["SELECT id, title, updated_at FROM films"],
+            description="one statement that reads, in the SQL of the database; nothing in it is replaced",
+        ),
+    ]
+    incremental_key: Annotated[
+        str,
+        Field(
+            min_length=1,
+            examples=["updated_at"],
+            description=(
+                "column of the result that rises whenever a row is added or changed: a time, date, integer,"
+                " numeric, uuid or text. A row without one is a dead letter."
+            ),
+        ),
+    ]
+    incremental_id_key: Annotated[
+        str,
+        Field(
+            min_length=1,
+            examples=["id"],
+            description="column of the result that identifies a row among those of one incremental key",
+        ),
+    ]
+    overlap: Annotated[
+        Decimal | None,
+        Field(
+            gt=0,
+            max_digits=20,
+            description=(
+                "how far before the last key to look for late rows: seconds for a time, otherwise a number."
+                " Rows that are known already change nothing."
+            ),
+        ),
+    ] = None
+    max_record_bytes: Annotated[
+        int, Field(ge=1_024, le=16_777_216, description="longer records are dead letters")
+    ] = 1_048_576
+    max_batch_records: Annotated[
+        int, Field(ge=1, le=10_000_000, description="most rows of one batch, beside those of the overlap")
+    ] = 500_000
+
+    @field_validator("incremental_id_key")
+    @classmethod
+    def _is_another_column(cls, value: str, info: ValidationInfo) -> str:
+        if value == info.data.get("incremental_key"):
+            raise ValueError("it is the incremental key itself; name the column that identifies a row")
+        return value

@@ -1,0 +1,1 @@
+"""The source of records in a Kafka topic."""

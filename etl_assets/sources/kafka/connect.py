@@ -1,0 +1,57 @@
+"""Options of a Kafka client, from a connection of the platform file. Secrets are read here only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.errors import SourceRefused
+from etl_assets.settings.connections import KafkaConnection
+
+if TYPE_CHECKING:
+    from etl_assets.pipelines.source_specs import KafkaSource
+    from etl_assets.settings import Settings
+
+
+def connection_of(source: KafkaSource, settings: Settings) -> KafkaConnection:
+    """Return the connection that a source names.
+
+    Raises:
+        SourceRefused: the platform file has none of that name and type.
+    """
+    found = settings.connections.get(source.connection)
+    if isinstance(found, KafkaConnection):
+        return found
+    known = [name for name, each in settings.connections.items() if isinstance(each, KafkaConnection)]
+    raise SourceRefused(
+        f"the platform file has no connection {source.connection!r} of type kafka",
+        fix=f"add it under `connections:`, or use one of: {', '.join(known) or 'none is there'}",
+        source=source.topic,
+    )
+
+
+def shown_brokers(source: KafkaSource, settings: Settings) -> str:
+    """Return the brokers for people; the name of a connection that is missing."""
+    found = settings.connections.get(source.connection)
+    return ",".join(found.bootstrap_servers) if isinstance(found, KafkaConnection) else source.connection
+
+
+def client_options(source: KafkaSource, settings: Settings) -> dict[str, Any]:
+    """Return options for every Kafka client of a source.
+
+    Raises:
+        SourceRefused: the connection is missing.
+        SettingsError: an environment variable with a secret is not set.
+    """
+    found = connection_of(source, settings)
+    options = {
+        "bootstrap.servers": ",".join(found.bootstrap_servers),
+        "security.protocol": found.security_protocol,
+        "sasl.mechanism": found.sasl_mechanism,
+        "sasl.username": found.user,
+        "sasl.password": None if found.password is None else found.password.value(),
+        "ssl.ca.location": found.ca_file,
+        "ssl.certificate.location": found.certificate_file,
+        "ssl.key.location": found.key_file,
+        "ssl.key.password": None if found.key_password is None else found.key_password.value(),
+    }
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,396 @@
+"""A Kafka topic as a source that is read in ranges of offsets.
+
+Positions are the next offset of each partition (`orders/0`) and the id of the topic (`orders`), by which a
+topic that was created again is known. Only records of committed transactions are read. A transaction's
+markers and its aborted records use offsets, so that a range of offsets has at most as many records.
+
+Ordering: of one partition, the order of offsets. Replay: a range has the same records each time, unless the
+topic is compacted or retention removes them. Retention: the topic's; what it removes before it is read is
+lost, and reported.
+
+Belongs here: ranges and their records. Does not belong here: the files that they are written to
+(`staged.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable
+from etl_assets.sources.kafka.client_errors import error_of, silent, silent_logger
+from etl_assets.sources.kafka.range_writer import RangeWriter
+from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+    from confluent_kafka.admin import AdminClient
+
+ANSWER_SECONDS = 15.0
+"""How long to wait for an answer of a broker."""
+SILENCE_SECONDS = 60.0
+"""How long to wait for the next record of a range: the time in which a broker comes back."""
+MAX_FILES = 5_000
+"""Most staged files of one batch; a range with more changes of day ends there."""
+_AT_ONCE = 1_000
+_LOOK_SECONDS = 2.0
+_OPTIONS = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "queued.max.messages.kbytes": 32_768,
+    "fetch.message.max.bytes": 4 << 20,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Topic:
+    """A topic as it is now: its id, whether it is compacted, and first and next offset by partition."""
+
+    topic_id: str
+    bounds: Mapping[int, tuple[int, int]]
+
+
+class KafkaTopic:
+    """The source.
+
+    Args:
+        options: Options of Kafka's clients: brokers and security.
+        topic: Name of the topic.
+        start: Where the first range begins: `earliest`, `latest` or a time with its zone.
+        on_lost: `fail`, or `earliest` to go on at the oldest record.
+        table: Name of the table that follows the topic, by which brokers know the client.
+    """
+
+    def __init__(
+        self, *, options: Mapping[str, Any], topic: str, start: str, on_lost: str, table: str
+    ) -> None:
+        self._options, self._topic, self._start, self._on_lost = options, topic, start, on_lost
+        self._table = table
+        self._made: Consumer | None = None
+        self._made_admin: AdminClient | None = None
+        self._said = ""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a range has the same records each time: not of a compacted topic."""
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.TOPIC, self._topic)
+        found = self._answer(
+            lambda: self._admin().describe_configs([resource])[resource].result(ANSWER_SECONDS)
+        )
+        return "compact" not in found["cleanup.policy"].value
+
+    def plan(self, positions: Positions, *, max_bytes: int, max_records: int) -> ReadRange | None:
+        """Return the next range: about as many records of each partition."""
+        topic = self._now()
+        begin, notes, moved = self._begin(topic, positions)
+        waiting = {p: topic.bounds[p][1] - offset for p, offset in begin.items()}
+        shares = _shares(waiting, max_records)
+        lagging = sum(1 for share in shares.values() if share)
+        if not lagging and not moved:
+            return None
+        end: dict[str, Any] = {self._name(p): begin[p] + shares[p] for p in begin}
+        end |= {name: None for name in positions if name not in end and name != self._topic}
+        return ReadRange(
+            begin={self._name(p): offset for p, offset in begin.items()},
+            end={self._topic: topic.topic_id, **end},
+            details={
+                "today": dt.datetime.now(dt.UTC).date().isoformat(),
+                "bytes": max(1, max_bytes // max(1, lagging)),
+            },
+            more=any(waiting[p] > shares[p] for p in begin),
+            notes=notes,
+        )
+
+    def read(self, wanted: ReadRange, folder: Path) -> RangeRead:
+        """Read one partition after the other."""
+        topic_id = wanted.end[self._topic]
+        if topic_id and (now := self._topic_id()) and now != topic_id:
+            raise self._lost("the topic was created again", f"{self._topic} as it was")
+        end, more, files = dict(wanted.end), wanted.more, list[StagedFile]()
+        for partition, (first, last) in sorted(self._offsets(wanted).items()):
+            writer = RangeWriter(
+                folder,
+                partition=partition,
+                place=self._name(partition),
+                identity=f"{self._name(partition)}@{topic_id}" if topic_id else "",
+                today=dt.date.fromisoformat(wanted.details["today"]),
+                most_files=max(1, MAX_FILES - len(files)),
+            )
+            reached = self._read_partition(partition, first, last, writer, wanted.details.get("bytes"))
+            files += writer.close()
+            end[self._name(partition)] = reached
+            more = more or reached < last
+        details = {name: value for name, value in wanted.details.items() if name != "bytes"}
+        return RangeRead(
+            read=ReadRange(begin=wanted.begin, end=end, details=details, more=more, notes=wanted.notes),
+            files=tuple(files),
+        )
+
+    def lag(self, positions: Positions) -> Lag:
+        """Return about how many records there are beyond the positions, and the time of the oldest."""
+        topic = self._now()
+        begin = self._begin(topic, positions, lost_is_error=False)[0]
+        waiting = {p: offset for p, offset in begin.items() if topic.bounds[p][1] > offset}
+        records = sum(topic.bounds[p][1] - offset for p, offset in waiting.items())
+        if not records:
+            moved = self._topic not in positions or positions[self._topic] != topic.topic_id
+            return Lag(records=None if moved else 0, oldest=None)
+        return Lag(records=records, oldest=self._oldest(waiting))
+
+    def close(self) -> None:
+        """Close the consumer."""
+        if self._made is not None:
+            self._made.close()
+        self._made = self._made_admin = None
+
+    def _name(self, partition: int) -> str:
+        return f"{self._topic}/{partition}"
+
+    def _begin(
+        self, topic: _Topic, positions: Positions, *, lost_is_error: bool = True
+    ) -> tuple[dict[int, int], tuple[str, ...], bool]:
+        """Return where each partition goes on, notes, and whether there is more to commit than offsets.
+
+        Raises:
+            SourceLost: records are gone, and `on_lost` is not `earliest`.
+        """
+        known = {p: positions[self._name(p)] for p in topic.bounds if self._name(p) in positions}
+        is_new = self._topic not in positions
+        if is_new and not known:
+            return self._first(topic), (), True
+        lost: list[str] = []
+        before = positions.get(self._topic)
+        if before and topic.topic_id and before != topic.topic_id:
+            lost.append(f"{self._topic} was deleted and created again; what was unread in it")
+            known = {}
+        elif gone := sorted(n for n in positions if n != self._topic and not self._is_there(n, topic)):
+            lost.append(f"partitions that are not there any more: {', '.join(gone)}")
+        begin, notes = {}, []
+        for p, (low, high) in topic.bounds.items():
+            if p not in known:
+                begin[p] = low
+                if not lost:
+                    notes.append(f"the partition {self._name(p)} is new and is read from its beginning")
+            elif known[p] < low:
+                lost.append(f"offsets {known[p]:,} to {low - 1:,} of {self._name(p)}, by retention")
+                begin[p] = low
+            elif known[p] > high:
+                lost.append(f"{self._name(p)} ends at {high:,}, before the position {known[p]:,}")
+                begin[p] = low
+            else:
+                begin[p] = known[p]
+        if lost and lost_is_error and self._on_lost != "earliest":
+            raise self._lost("; ".join(lost), "; ".join(lost))
+        notes += [f"lost, and not read: {each}" for each in lost]
+        return begin, tuple(notes), bool(lost or notes or is_new)
+
+    def _is_there(self, name: str, topic: _Topic) -> bool:
+        number = name.rpartition("/")[2]
+        return number.isdigit() and int(number) in topic.bounds
+
+    def _lost(self, what: str, lost: str) -> SourceLost:
+        return SourceLost(
+            f"records of the topic {self._topic} are gone before {self._table} had read them: {what}",
+            fix="restore the topic, or set `on_lost: earliest` in the pipeline's source to go on at the"
+            " oldest record that is left",
+            source=self._topic,
+            lost=lost,
+        )
+
+    def _first(self, topic: _Topic) -> dict[int, int]:
+        """Return where the first range begins."""
+        from confluent_kafka import TopicPartition
+
+        if self._start in ("earliest", "latest"):
+            index = 0 if self._start == "earliest" else 1
+            return {p: bounds[index] for p, bounds in topic.bounds.items()}
+        millis = int(dt.datetime.fromisoformat(self._start).timestamp() * 1_000)
+        wanted = [TopicPartition(self._topic, p, millis) for p in topic.bounds]
+        found = self._answer(lambda: self._consumer().offsets_for_times(wanted, timeout=ANSWER_SECONDS))
+        return {
+            each.partition: topic.bounds[each.partition][1]
+            if each.offset < 0
+            else min(each.offset, topic.bounds[each.partition][1])
+            for each in found
+        }
+
+    def _offsets(self, wanted: ReadRange) -> dict[int, tuple[int, int]]:
+        return {
+            int(name.rpartition("/")[2]): (first, wanted.end[name])
+            for name, first in wanted.begin.items()
+            if wanted.end[name] is not None and wanted.end[name] > first
+        }
+
+    def _read_partition(
+        self, partition: int, first: int, last: int, writer: RangeWriter, most_bytes: int | None
+    ) -> int:
+        """Write the records of a partition up to an offset, and return the offset reached."""
+        reached = first
+        for message in self._messages({partition: first}, SILENCE_SECONDS):
+            if message is None:
+                raise self._silent()
+            offset = message.offset() or 0
+            if _is_end(message):
+                if offset >= last:
+                    return last
+                continue
+            if offset >= last:
+                return last
+            if most_bytes is not None and (writer.size >= most_bytes or writer.is_full(message)):
+                return reached
+            writer.add(message)
+            reached = offset + 1
+            if reached >= last:
+                return last
+        raise self._silent()  # unreachable: messages end with None
+
+    def _messages(self, begin: Mapping[int, int], seconds: float) -> Iterator[Message | None]:
+        """Yield messages and ends of partitions; None after silence, which ends it.
+
+        Raises:
+            SourceLost: an offset to begin at is not there any more.
+        """
+        from confluent_kafka import TopicPartition
+
+        consumer = self._consumer()
+        consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in begin.items()])
+        try:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                some = self._answer(lambda: consumer.consume(_AT_ONCE, timeout=0.2))
+                for message in some:
+                    self._check(message)
+                    yield message
+                if some:
+                    until = time.monotonic() + seconds
+            yield None
+        finally:
+            consumer.unassign()
+
+    def _check(self, message: Message) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        error = message.error()
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            where = self._name(message.partition() or 0)
+            raise self._lost(f"the offset to go on at in {where} is not there any more", where)
+        raise self._error(KafkaException(error))
+
+    def _oldest(self, begin: Mapping[int, int]) -> dt.datetime | None:
+        """Return the earliest time among the first unread record of each partition."""
+        times: dict[int, int] = {}
+        ended: set[int] = set()
+        try:
+            for message in self._messages(begin, _LOOK_SECONDS):
+                if message is None:
+                    break
+                if _is_end(message):
+                    ended.add(message.partition() or 0)
+                elif message.partition() not in times:
+                    times[message.partition() or 0] = message.timestamp()[1]
+                if begin.keys() <= times.keys() | ended:
+                    break
+        except SourceLost:
+            return None
+        known = [each for each in times.values() if each >= 0]
+        return dt.datetime.fromtimestamp(min(known) / 1_000, dt.UTC) if known else None
+
+    def _now(self) -> _Topic:
+        """Return the topic as it is.
+
+        Raises:
+            SourceRefused: there is no such topic, or it must not be read.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        consumer = self._consumer()
+        found = self._answer(lambda: consumer.list_topics(self._topic, timeout=ANSWER_SECONDS))
+        described = found.topics[self._topic]
+        if described.error is not None:
+            raise self._error(KafkaException(described.error))
+        bounds = {}
+        for partition in sorted(described.partitions):
+            asked = TopicPartition(self._topic, partition)
+            bounds[partition] = self._answer(
+                lambda asked=asked: consumer.get_watermark_offsets(asked, timeout=ANSWER_SECONDS)
+            )
+        return _Topic(topic_id=self._topic_id(), bounds=bounds)
+
+    def _topic_id(self) -> str:
+        """Return the topic's id; empty where brokers are too old to have one."""
+        from confluent_kafka import TopicCollection
+
+        names = TopicCollection([self._topic])
+        described = self._answer(
+            lambda: self._admin().describe_topics(names)[self._topic].result(ANSWER_SECONDS)
+        )
+        return "" if described.topic_id is None else str(described.topic_id)
+
+    def _admin(self) -> AdminClient:
+        """Return the client, which is kept: one that is let go of answers nothing."""
+        from confluent_kafka.admin import AdminClient
+
+        if self._made_admin is None:
+            own: dict[str, Any] = {"error_cb": self._heard, "logger": silent_logger()}
+            options: dict[str, Any] = {**self._options, **own}
+            self._made_admin = AdminClient(options)
+        return self._made_admin
+
+    def _consumer(self) -> Consumer:
+        if self._made is None:
+            try:
+                from confluent_kafka import Consumer
+            except ImportError as error:
+                raise SourceRefused(
+                    "the package confluent-kafka is missing",
+                    fix="pip install 'etl-assets[kafka]'",
+                    source=self._topic,
+                ) from error
+            own = {"group.id": f"etl-assets-{self._table}", "client.id": f"etl-assets-{self._table}"}
+            self._made = Consumer(
+                {**self._options, **_OPTIONS, **own, "error_cb": self._heard}, logger=silent_logger()
+            )
+        return self._made
+
+    def _heard(self, error: object) -> None:
+        self._said = str(error)
+
+    def _answer(self, ask: Callable[[], Any]) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            return ask()
+        except KafkaException as error:
+            raise self._error(error) from error
+
+    def _error(self, error: Any) -> SourceRefused | SourceUnavailable:
+        return error_of(error.args[0], self._topic, self._said)
+
+    def _silent(self) -> SourceUnavailable:
+        return silent(self._topic, "no record came", self._said)
+
+
+def _is_end(message: Message) -> bool:
+    """Return whether a message says that a partition has no more records now."""
+    return message.error() is not None
+
+
+def _shares(waiting: Mapping[int, int], most: int) -> dict[int, int]:
+    """Share a number of records among partitions, as evenly as their records allow."""
+    shares, left = {}, most
+    for done, (partition, records) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
+        share = min(records, -(-left // (len(waiting) - done))) if left > 0 else 0
+        shares[partition] = share
+        left -= share
+    return shares

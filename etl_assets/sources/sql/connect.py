@@ -1,0 +1,112 @@
+"""Opening a query by a connection of the platform file. Secrets are read here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl_assets.errors import RuntimeMissing, SourceRefused
+from etl_assets.settings.connections import PostgresConnection, SqlConnection
+from etl_assets.sources.sql.alchemy import AlchemyQuery
+from etl_assets.sources.sql.postgres import PostgresQuery
+from etl_assets.sources.sql.source import SqlSource
+
+if TYPE_CHECKING:
+    from etl_assets.pipelines.source_specs import SqlSource as SqlSourceSpec
+    from etl_assets.settings import Settings
+    from etl_assets.sources.sql.database import Database
+
+
+def open_query(source: SqlSourceSpec, settings: Settings, *, name: str) -> SqlSource:
+    """Return a declared query that can be read. Nothing is connected yet.
+
+    Raises:
+        SourceRefused: the connection is missing.
+        SettingsError: an environment variable with a secret is not set.
+    """
+    return SqlSource(
+        name=name,
+        database=query_database(source, settings),
+        key=source.incremental_key,
+        id=source.incremental_id_key,
+        overlap=source.overlap,
+    )
+
+
+def query_database(source: SqlSourceSpec, settings: Settings) -> Database:
+    """Return the database of a declared query.
+
+    Raises:
+        SourceRefused: the connection is missing.
+        SettingsError: an environment variable with a secret is not set.
+    """
+    match settings.connections.get(source.connection):
+        case PostgresConnection() as found:
+            return PostgresQuery(
+                name=source.connection,
+                address=_address(found),
+                query=source.query,
+                key=source.incremental_key,
+                id=source.incremental_id_key,
+                statement_timeout_seconds=found.statement_timeout_seconds,
+            )
+        case SqlConnection() as found:
+            return _by_sqlalchemy(found, source)
+    known = [
+        name
+        for name, each in settings.connections.items()
+        if isinstance(each, PostgresConnection | SqlConnection)
+    ]
+    raise SourceRefused(
+        f"the platform file has no connection {source.connection!r} of type postgres or sql",
+        fix=f"add it under `connections:`, or use one of: {', '.join(known) or 'none is there'}",
+        source=source.connection,
+    )
+
+
+def _address(found: PostgresConnection) -> str:
+    try:
+        from psycopg.conninfo import make_conninfo
+    except ImportError as error:
+        raise RuntimeMissing(
+            "the package psycopg is not installed, which reads PostgreSQL",
+            fix="pip install 'etl-assets[postgres]'",
+        ) from error
+    options = {
+        "host": found.host,
+        "port": found.port,
+        "dbname": found.database,
+        "user": found.user,
+        "password": None if found.password is None else found.password.value(),
+        "sslmode": found.sslmode,
+        "sslrootcert": found.sslrootcert,
+        "connect_timeout": found.connect_timeout_seconds,
+        "client_encoding": "utf8",
+        "options": f"-c lock_timeout={found.lock_timeout_seconds * 1000}",
+        "application_name": "etl-assets",
+    }
+    return make_conninfo("", **{name: value for name, value in options.items() if value is not None})
+
+
+def _by_sqlalchemy(found: SqlConnection, source: SqlSourceSpec) -> AlchemyQuery:
+    try:
+        import sqlalchemy as sa
+    except ImportError as error:
+        raise RuntimeMissing(
+            "the package sqlalchemy is not installed, which reads databases",
+            fix="pip install 'etl-assets[sql]'",
+        ) from error
+    return AlchemyQuery(
+        name=source.connection,
+        url=sa.URL.create(
+            found.driver,
+            username=found.user,
+            password=None if found.password is None else found.password.value(),
+            host=found.host,
+            port=found.port,
+            database=found.database,
+            query=dict(found.options),
+        ),
+        query=source.query,
+        key=source.incremental_key,
+        id=source.incremental_id_key,
+    )

@@ -1,0 +1,1 @@
+"""Tests of sources that are read in ranges, against real servers."""
