@@ -11,7 +11,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -129,7 +129,7 @@ def load(name: str, title: str) -> JarSet:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Generator[None]:
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # given up by the kernel when this process ends
         yield

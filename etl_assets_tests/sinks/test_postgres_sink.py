@@ -64,7 +64,7 @@ def opened(connection: PostgresConnection, schema: str) -> Callable[[], Postgres
 def query(postgres_server: PostgresServer, schema: str) -> Callable[[str], list[tuple[Any, ...]]]:  # noqa: F811
     def run(text: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(postgres_server.database_url("postgres"), autocommit=True) as session:
-            found = session.execute(text.replace("SCHEMA", schema))  # ty: ignore[invalid-argument-type]
+            found = session.execute(text.replace("SCHEMA", schema).encode())
             return found.fetchall() if found.description else []
 
     return run

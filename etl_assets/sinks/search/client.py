@@ -213,5 +213,5 @@ def _connection(server: SearchServer, url: str, timeout: float) -> Any:
         use_ssl=secure,
         http_auth=(server.user, server.password or "") if server.user else None,
         timeout=timeout,
-        **({"ca_certs": server.ca_file} if secure and server.ca_file else {}),
+        ca_certs=server.ca_file if secure else None,
     )

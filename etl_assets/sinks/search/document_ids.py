@@ -29,9 +29,11 @@ def document_ids(keys: Sequence[pa.Array]) -> pa.Array:
     import pyarrow.compute as pc
 
     parts = [_escaped(column) for column in keys]
-    ids = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "|")
-    too_long = pc.greater(pc.binary_length(ids), MAX_ID_BYTES)
-    return pc.if_else(too_long, _hashed(ids), ids) if pc.any(too_long).as_py() else ids
+    ids = parts[0] if len(parts) == 1 else pc.call_function("binary_join_element_wise", [*parts, "|"])
+    too_long = pc.call_function("greater", [pc.call_function("binary_length", [ids]), MAX_ID_BYTES])
+    if not pc.call_function("any", [too_long]).as_py():
+        return ids
+    return pc.call_function("if_else", [too_long, _hashed(ids), ids])
 
 
 def _hashed(ids: pa.Array) -> pa.Array:
@@ -43,9 +45,15 @@ def _hashed(ids: pa.Array) -> pa.Array:
 def _escaped(column: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
-    text = pc.replace_substring(plain_text(column), "\\", "\\\\")
-    text = pc.replace_substring(text, "|", "\\|")
-    return pc.fill_null(pc.if_else(pc.equal(text, ""), r"\E", text), r"\N")
+    text = _replaced(_replaced(plain_text(column), "\\", "\\\\"), "|", "\\|")
+    is_empty = pc.call_function("equal", [text, ""])
+    return pc.fill_null(pc.call_function("if_else", [is_empty, r"\E", text]), r"\N")
+
+
+def _replaced(text: pa.Array, pattern: str, replacement: str) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.call_function("replace_substring", [text], pc.ReplaceSubstringOptions(pattern, replacement))
 
 
 def plain_text(column: pa.Array) -> pa.Array:
@@ -57,5 +65,5 @@ def plain_text(column: pa.Array) -> pa.Array:
         return column.cast(pa.string())
     # Without the zone: Arrow would look for a time zone database.
     text = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).cast(pa.timestamp("us"))
-    written = pc.replace_substring(text.cast(pa.string()), " ", "T")
-    return pc.binary_join_element_wise(written, "Z", "")
+    written = _replaced(text.cast(pa.string()), " ", "T")
+    return pc.call_function("binary_join_element_wise", [written, "Z", ""])

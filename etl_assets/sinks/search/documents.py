@@ -81,7 +81,7 @@ def _lines(
         parts += [f'{opening}"{name}":', json_text(batch.column(name))]
         opening = ","
     parts.append(f'{opening}"{STATE_FIELD}":{{{state.decode()}}}}}\n')
-    return pc.binary_join_element_wise(*parts, "")
+    return pc.call_function("binary_join_element_wise", [*parts, ""])
 
 
 def json_text(column: pa.Array) -> pa.Array:
@@ -94,7 +94,9 @@ def json_text(column: pa.Array) -> pa.Array:
         text = column.cast(pa.string())
     elif pa.types.is_floating(kind):
         # JSON has no NaN: as a text the engine refuses it by name.
-        text = pc.if_else(pc.is_finite(column), column.cast(pa.string()), _quoted(column.cast(pa.string())))
+        text = column.cast(pa.string())
+        is_finite = pc.call_function("is_finite", [column])
+        text = pc.call_function("if_else", [is_finite, text, _quoted(text)])
     elif pa.types.is_decimal(kind):
         text = column.cast(pa.string())
         text = text if kind.precision <= MAX_EXACT_DIGITS else _quoted(text)
@@ -132,8 +134,9 @@ def _quoted(text: pa.Array) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pc.any(pc.match_substring_regex(text, _NEEDS_ESCAPE)).as_py():
+    needs_escape = pc.call_function("match_substring_regex", [text], pc.MatchSubstringOptions(_NEEDS_ESCAPE))
+    if pc.call_function("any", [needs_escape]).as_py():
         return pa.array(
             [None if each is None else orjson.dumps(each).decode() for each in text.to_pylist()], pa.string()
         )
-    return pc.binary_join_element_wise('"', text, '"', "")
+    return pc.call_function("binary_join_element_wise", ['"', text, '"', ""])
