@@ -31,7 +31,15 @@ _BLOCKS = {
         "Expectation",
     ),
     "table": ("TableSpec", "PartitionBy"),
-    "sinks": ("PostgresSinkSpec",),
+    "sinks": (
+        "PostgresSinkSpec",
+        "DuckdbSinkSpec",
+        "FolderSinkSpec",
+        "ObjectStoreSinkSpec",
+        "KafkaSinkSpec",
+        "CreateTopicSpec",
+        "SearchSinkSpec",
+    ),
 }
 _TITLES = {
     "FilesSource": "`source`, type `files`",
@@ -50,6 +58,12 @@ _TITLES = {
     "TableSpec": "`table`",
     "PartitionBy": "`partition_by` of `table`",
     "PostgresSinkSpec": "`sinks[]`, type `postgres`",
+    "DuckdbSinkSpec": "`sinks[]`, type `duckdb`",
+    "FolderSinkSpec": "`sinks[]`, type `folder`",
+    "ObjectStoreSinkSpec": "`sinks[]`, type `object_store`",
+    "KafkaSinkSpec": "`sinks[]`, type `kafka`",
+    "CreateTopicSpec": "`create` of `kafka`",
+    "SearchSinkSpec": "`sinks[]`, type `search`",
 }
 _EXAMPLES = {
     "FilterTransform": '- {type: filter, where: "amount > 0"}',

@@ -125,8 +125,7 @@ def _next_of_own(table: Table, version: int, *, done: bool) -> str:
         )
     return (
         f"to have rows again that went, {materialize_again(table)}; a run that had appended rows which went"
-        " adds them"
-        " when it is executed again"
+        " adds them when it is executed again"
     )
 
 

@@ -106,8 +106,7 @@ def relocate(table: str, domain: str) -> None:
         raise MembershipRefused(
             f"{domain} cannot lead {table}: {problem}",
             fix="let it join first: the next look at the failure domains sees to it, if the platform file"
-            " makes it a voter"
-            " and its root is in order (`etl-assets domains list`, `heal`)",
+            " makes it a voter and its root is in order (`etl-assets domains list`, `heal`)",
             table=table,
             domain=domain,
         )

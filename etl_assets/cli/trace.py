@@ -69,9 +69,8 @@ def _found(settings: Settings, record_id: str, pipeline: str | None) -> dict[str
     if not found:
         raise NotFound(
             f"no record {record_id!r} has been read",
-            fix="check the id, and that the day it arrived on has been materialized; a record that is no"
-            " JSON has no"
-            " id: look for it with `etl-assets dead-letters list`",
+            fix="check the id, and that the day it arrived on has been materialized; a record that is no JSON"
+            " has no id: look for it with `etl-assets dead-letters list`",
             record_id=record_id,
         )
     return found

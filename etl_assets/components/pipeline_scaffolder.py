@@ -22,9 +22,8 @@ class PipelineScaffolderParams(BaseModel):
     sample: Annotated[
         str | None,
         Field(
-            description="A .csv, .tsv, .jsonl or .ndjson (also .gz) or .parquet file: its first 1,000"
-            " records suggest the"
-            " columns."
+            description="A .csv, .tsv, .jsonl or .ndjson (also .gz) or .parquet file: its first 1,000 records"
+            " suggest the columns."
         ),
     ] = None
 

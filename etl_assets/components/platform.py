@@ -22,9 +22,8 @@ class PlatformAttributes(BaseModel):
     executor: Annotated[
         Literal["in_process", "project"],
         Field(
-            description="what runs the steps of the project's runs: one process per run, or the executor"
-            " that the project"
-            " itself defines"
+            description="what runs the steps of the project's runs: one process per run, or the executor that"
+            " the project itself defines"
         ),
     ] = "in_process"
 

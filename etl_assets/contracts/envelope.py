@@ -237,9 +237,8 @@ def _time(value: Any, latest_micros: int, limits: Limits) -> int:
     if not limits.earliest_micros <= micros < latest_micros:
         raise Refused(
             DeadLetterReason.TIMESTAMP_OUT_OF_RANGE,
-            f"timestamp is not between {_show(limits.earliest_micros)} and {_show(latest_micros)}, the end"
-            " of the day"
-            " the record arrived on and the allowed clock skew",
+            f"timestamp is not between {_show(limits.earliest_micros)} and {_show(latest_micros)}, the end of"
+            " the day the record arrived on and the allowed clock skew",
         )
     return micros
 

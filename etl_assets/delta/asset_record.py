@@ -98,9 +98,8 @@ def expect_same_asset(table: Table, asset: str) -> None:
         raise ContractError(
             f"the table {table.name} is that of the asset {known.asset}, and the asset {asset} would write"
             " it, too",
-            fix=f"give one of them another key; if {known.asset} was renamed to {asset}, run once with"
-            " Spark: ALTER TABLE"
-            f" delta.`<folder>` SET TBLPROPERTIES ('{ASSET_KEY}' = '{asset}')",
+            fix=f"give one of them another key; if {known.asset} was renamed to {asset}, run once with Spark:"
+            f" ALTER TABLE delta.`<folder>` SET TBLPROPERTIES ('{ASSET_KEY}' = '{asset}')",
             table=table.name,
             asset=asset,
         )

@@ -128,8 +128,7 @@ class AppliedChanges:
         if missing := [name for name in made.columns if name not in stored.names]:
             raise ContractError(
                 f"the table {table.name} has no column {missing[0]}: it does not hold the tombstones of the"
-                " present"
-                f" `keys` and `sequence_by` of {self.table.name}",
+                f" present `keys` and `sequence_by` of {self.table.name}",
                 fix=f"give the asset another name, or take {table.path} away if {self.table.name} is made"
                 " again from the beginning",
                 table=table.name,

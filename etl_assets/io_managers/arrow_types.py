@@ -34,8 +34,7 @@ def storable(table: pa.Table, *, asset: str) -> pa.Table:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatch(
                 f"the column {field.name} that the asset {asset} returned is {field.type} and has a value"
-                f" which {type_}, its type"
-                " as stored, cannot hold",
+                f" which {type_}, its type as stored, cannot hold",
                 fix="round or cast it in the asset; Delta keeps microseconds",
                 asset=asset,
                 column=field.name,

@@ -267,8 +267,7 @@ class FrameStep:
         if others is None or self.spec.delta_partition is None:
             raise ContractError(
                 f"the rows of {self.table.name} cannot be told apart by partition, so that the good ones"
-                " cannot be"
-                " committed without the bad ones",
+                " cannot be committed without the bad ones",
                 fix="name the column of the asset's partition in the spec's `delta_partition`",
                 table=self.table.name,
             )

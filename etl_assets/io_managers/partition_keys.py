@@ -27,8 +27,7 @@ _DAY = dt.timedelta(days=1)
 _CLOCK_CHANGE = dt.timedelta(hours=2)
 _AS_TEXT = (
     "make {column} a STRING column that holds the partition key, for example F.lit(context.partition_key),"
-    " and store the asset"
-    " under a new name or remove its table first"
+    " and store the asset under a new name or remove its table first"
 )
 
 
@@ -50,8 +49,7 @@ def values_by_key(
         kind = type(definition).__name__
         raise ContractError(
             f"the column {column} of the asset {asset} is {type_.simpleString().upper()}, which cannot tell"
-            " the partitions of a"
-            f" {kind} apart",
+            f" the partitions of a {kind} apart",
             fix=_AS_TEXT.format(column=column),
             asset=asset,
             column=column,

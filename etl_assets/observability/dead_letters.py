@@ -147,8 +147,7 @@ def _resolve(domain: FailureDomain, start: str) -> str:
         raise NotFound(
             f"there is no dead letter {start!r}",
             fix="`etl-assets dead-letters list --state all` shows them; one that was refused just now is"
-            " there after"
-            " the next run of dead_letters",
+            " there after the next run of dead_letters",
             dead_letter_id=start,
         )
     shown = ", ".join(match[:_SHOWN_CHARACTERS] for match in matches[:5])

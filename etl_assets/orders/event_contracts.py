@@ -88,8 +88,7 @@ class EventContract:
         if versions != tuple(range(1, self.newest_version)):
             raise ContractError(
                 f"the event contract for {self.status} knows version {self.newest_version} and has upcasters"
-                " from"
-                f" {versions or 'none'}",
+                f" from {versions or 'none'}",
                 fix="give one upcaster for each version below the newest, in order",
             )
 

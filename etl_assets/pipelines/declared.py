@@ -67,9 +67,8 @@ class DeclaredTables:
             name=name,
             description=(
                 f"Every accepted record of the source of {self.spec.name}, once, in order of acceptance, as"
-                " it came:"
-                " the columns are taken from `record` when the rows of"
-                f" {self.spec.table_name} are made."
+                f" it came: the columns are taken from `record` when the rows of {self.spec.table_name} are"
+                " made."
             ),
             columns=(
                 position("offset", "Place in the order of acceptance: dense, from 0, over all days."),

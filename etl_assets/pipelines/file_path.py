@@ -108,9 +108,8 @@ def _problem_of_name(name: str) -> str:
         return "it names no files; add a pattern of their names, such as `landing/suppliers/*.csv`"
     if _UNFINISHED.match(name):
         return (
-            "such names are those of unfinished files, which are not read; name files that neither begin"
-            " with `.` or `_` nor"
-            " end with .tmp, .part or .inprogress"
+            "such names are those of unfinished files, which are not read; name files that neither begin with"
+            " `.` or `_` nor end with .tmp, .part or .inprogress"
         )
     if plain.endswith(_OTHER_COMPRESSION):
         return (

@@ -53,9 +53,8 @@ class PartitionBy(Spec):
         TimeUnit | None,
         Field(
             description=(
-                "the part of a time in UTC: `hour` is a text such as `2026-01-31T05`, `day` a date, `month`"
-                " a text such as"
-                " `2026-01`; without it the column itself lays out the files"
+                "the part of a time in UTC: `hour` is a text such as `2026-01-31T05`, `day` a date, `month` a"
+                " text such as `2026-01`; without it the column itself lays out the files"
             )
         ),
     ] = None

@@ -57,12 +57,10 @@ class FilesSource(Spec):
             examples=["landing/suppliers/*.csv", "/data/sales/{day}/*.jsonl.gz"],
             description=(
                 "Folder and file name pattern (`*`, `?`, `[…]`), relative to the home folder. `{day}` just"
-                " before the file"
-                " name stands for a folder for each day, named YYYY-MM-DD; without it a file belongs to the"
-                " day on"
-                " which it was last changed (UTC). Files that end with .gz are decompressed. Names that"
-                " begin with `.` or `_`,"
-                " or end with .tmp, .part or .inprogress, are those of unfinished files."
+                " before the file name stands for a folder for each day, named YYYY-MM-DD; without it a file"
+                " belongs to the day on which it was last changed (UTC). Files that end with .gz are"
+                " decompressed. Names that begin with `.` or `_`, or end with .tmp, .part or .inprogress, are"
+                " those of unfinished files."
             ),
         ),
     ]
@@ -73,10 +71,8 @@ class FilesSource(Spec):
         Field(
             description=(
                 "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
-                " and"
-                " otherwise a dead letter. Without them each place of a file has a record of its own: one"
-                " that has changed when"
-                " the file is read again is a new record."
+                " and otherwise a dead letter. Without them each place of a file has a record of its own: one"
+                " that has changed when the file is read again is a new record."
             ),
         ),
     ] = ()
@@ -113,9 +109,8 @@ class FilesSource(Spec):
     def _names_are_of_a_format(self) -> FilesSource:
         if self.format is None and format_by_name(self.path) is None:
             raise ValueError(
-                "the file name pattern in path shows no format; end it with .csv, .tsv, .jsonl, .ndjson"
-                " (each also with"
-                f" .gz) or .parquet, or add `format: ` with one of {', '.join(FileFormat)}"
+                "the file name pattern in path shows no format; end it with .csv, .tsv, .jsonl, .ndjson (each"
+                f" also with .gz) or .parquet, or add `format: ` with one of {', '.join(FileFormat)}"
             )
         if self.file_format is FileFormat.PARQUET and self.path.lower().endswith(".gz"):
             raise ValueError("Parquet files are not decompressed; let path end with .parquet")
@@ -221,8 +216,7 @@ class TableSpec(Spec):
             examples=["op = 'D'"],
             description=(
                 "apply_changes: condition on the columns after the transforms; a row that meets it deletes"
-                " the row of its"
-                " keys, and needs nothing but the keys and `sequence_by`"
+                " the row of its keys, and needs nothing but the keys and `sequence_by`"
             ),
         ),
     ] = None
@@ -231,9 +225,8 @@ class TableSpec(Spec):
         Field(
             examples=["op = 'T'"],
             description=(
-                "apply_changes: condition like `apply_as_deletes`; a row that meets it removes every row"
-                " that is older than"
-                " itself, and needs nothing but `sequence_by`"
+                "apply_changes: condition like `apply_as_deletes`; a row that meets it removes every row that"
+                " is older than itself, and needs nothing but `sequence_by`"
             ),
         ),
     ] = None

@@ -207,8 +207,7 @@ class Placement:
             return None
         return (
             "its tables are mirrored over several failure domains, and the platform file names one"
-            f" ({site.root}):"
-            " name the others again"
+            f" ({site.root}): name the others again"
         )
 
     def heal(self, name: str, *, new_root: bool = False) -> str | None:

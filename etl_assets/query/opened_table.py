@@ -64,8 +64,7 @@ class OpenedTable:
                 f"the log of {self.name} in {self.uri} cannot be read at version {self.version}:"
                 f" {' '.join(str(error).split())}",
                 fix="open the table again, if it was moved or repaired meanwhile; `etl-assets tables verify`"
-                " names what is wrong with"
-                " a mirrored table",
+                " names what is wrong with a mirrored table",
                 table=self.name,
                 domain=self.domain,
             ) from error

@@ -51,8 +51,7 @@ def expect_readable(table: OpenedTable, reader: Reader) -> None:
     others = [each for each, known in _KNOWN.items() if known.issuperset(features)]
     raise FeatureUnsupported(
         f"the table {table.name} at version {table.version} cannot be read by {reader}: it uses"
-        f" {', '.join(unknown)}, which a"
-        " program other than the platform gave it",
+        f" {', '.join(unknown)}, which a program other than the platform gave it",
         fix=f"read it by {' or '.join([*others, 'Spark'])}, or take it out with Spark: "
         + "; ".join(f"ALTER TABLE … DROP FEATURE {each}" for each in unknown),
         table=table.name,

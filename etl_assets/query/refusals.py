@@ -100,8 +100,7 @@ def interrupted(said: str, tables: Sequence[str]) -> EtlAssetsError:
         return FilesGone(
             f"a data file of {names} is gone: {gone['file']}",
             fix="run it again, if the tables were vacuumed or repaired meanwhile; `etl-assets tables verify`"
-            " names what is wrong"
-            " with a mirrored table, else restore the file from a backup",
+            " names what is wrong with a mirrored table, else restore the file from a backup",
             table=names,
             missing=[gone["file"]],
         )

@@ -76,8 +76,7 @@ def plan_members(agreed: Mapping[str, Role], wanted: Mapping[str, Role]) -> Memb
         strays=tuple(name for name in agreed if name not in wanted),
         fixed={
             name: f"{name} is a {agreed[name]} and the platform file says {wanted[name]}: take it out of the"
-            " file, "
-            f"`etl-assets domains remove {name}`, then put it back"
+            f" file, `etl-assets domains remove {name}`, then put it back"
             for name in both
             if agreed[name] is not Role.LEARNER and wanted[name] is not agreed[name]
         },

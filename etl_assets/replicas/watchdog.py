@@ -59,8 +59,7 @@ def _watch(root: Path, timeout_seconds: float, done: threading.Event, end: Calla
         if in_vain >= LOOKS_IN_VAIN and not done.is_set():
             logger.critical(
                 "%s has not answered for more than %g s, and Spark with it. This process ends; its run is"
-                " started again, and"
-                " placed in another failure domain that is allowed",
+                " started again, and placed in another failure domain that is allowed",
                 root,
                 timeout_seconds,
             )

@@ -49,8 +49,7 @@ def _lost_engine(error: Exception) -> EngineLost | None:
     return EngineLost(
         f"the Spark engine of this process (process {driver}) has ended in the middle of the step",
         fix="nothing, unless it goes on: the step is repeated with another engine, and nothing acknowledged"
-        " was lost; if it does,"
-        " look for the kernel's out-of-memory killer, and raise `spark.driver_memory` or give the machine"
-        " more",
+        " was lost; if it does, look for the kernel's out-of-memory killer, and raise `spark.driver_memory`"
+        " or give the machine more",
         driver=driver,
     )

@@ -263,8 +263,7 @@ def _check(session: SparkSession) -> None:
             raise SettingsError(
                 f"the Spark engine has {key} = {found!r}, the platform needs {value!r}",
                 fix=f"start the Spark Connect server with --conf {key}={value}; in one process, do not start"
-                " a Spark"
-                " session before the platform does",
+                " a Spark session before the platform does",
                 field=key,
                 value=found,
                 allowed=value,

@@ -191,8 +191,7 @@ def _not_fetched(folder: Path, reason: str) -> RuntimeMissing:
         f"Delta's jars could not be fetched: {reason}",
         fix=(
             f"with a network, run `{_SETUP_COMMAND}` again ({IVY_SETTINGS.name} names an Ivy settings file"
-            " for a "
-            f"private mirror); without one, put into {folder} from Maven: {wanted}"
+            f" for a private mirror); without one, put into {folder} from Maven: {wanted}"
         ),
         folder=folder,
     )

@@ -41,8 +41,7 @@ class DomainSettings(Section):
         Role,
         Field(
             description="voter: data, counts for a majority, may lead; witness: counts, holds no data;"
-            " learner: data,"
-            " does not count"
+            " learner: data, does not count"
         ),
     ] = Role.VOTER
 
@@ -56,13 +55,11 @@ class DomainSettings(Section):
         if value.startswith("gs://"):
             raise ValueError(
                 "Google Cloud Storage is not among the stores whose conditional writes were tried: use a"
-                " folder, s3://bucket/prefix"
-                " or az://container/prefix"
+                " folder, s3://bucket/prefix or az://container/prefix"
             )
         raise ValueError(
-            "it is neither a folder nor s3://bucket/prefix nor az://container/prefix; credentials and"
-            " options come by the"
-            " store's environment variables"
+            "it is neither a folder nor s3://bucket/prefix nor az://container/prefix; credentials and options"
+            " come by the store's environment variables"
         )
 
     def site(self, home: Path) -> Site:

@@ -27,8 +27,7 @@ class PipelineSettings(Section):
         Field(
             examples=["../src/shop/defs"],
             description="defs folders of Dagster projects, relative to the home folder, whose components of"
-            " type"
-            " `etl_assets.Pipeline` declare pipelines; by default that of the project in which the home"
+            " type `etl_assets.Pipeline` declare pipelines; by default that of the project in which the home"
             " folder lies",
         ),
     ] = None

@@ -102,9 +102,8 @@ class Settings(Section):
         for site in sites:
             if site.is_folder and (found := _UNUSABLE_IN_ROOTS.search(site.root)):
                 raise ValueError(
-                    f"domains: the root {site.root} holds {found[0]!r}, which Spark takes for a pattern or"
-                    " an escape; choose"
-                    " another folder, or another ETL_ASSETS_HOME"
+                    f"domains: the root {site.root} holds {found[0]!r}, which Spark takes for a pattern or an"
+                    " escape; choose another folder, or another ETL_ASSETS_HOME"
                 )
         if not any(site.role is Role.VOTER for site in sites):
             raise ValueError(
@@ -114,8 +113,7 @@ class Settings(Section):
         if not leaders:
             raise ValueError(
                 "domains: no voter has a folder for its root, and none may lead on an object store, where"
-                " Spark does not"
-                " write; give one voter at least a folder"
+                " Spark does not write; give one voter at least a folder"
             )
         for stage in PlacementClass:
             allowed = getattr(self.placement_policy, stage.value)
@@ -126,8 +124,7 @@ class Settings(Section):
             if not any(covers(name, leader) for name in allowed for leader in leaders):
                 raise ValueError(
                     f"placement_policy.{stage} allows no voter that may lead; name one of"
-                    f" {', '.join(leaders)} (object"
-                    " stores only vote)"
+                    f" {', '.join(leaders)} (object stores only vote)"
                 )
         return self
 
@@ -160,9 +157,8 @@ class Settings(Section):
         if voters == 1:
             return (
                 "domains: there is one voter; nothing goes on while it is down, and its loss loses data, as"
-                " witnesses hold none"
-                " and learners may be behind; three voters, or two and a witness, can do without any one of"
-                " them",
+                " witnesses hold none and learners may be behind; three voters, or two and a witness, can do"
+                " without any one of them",
             )
         votes = voters + witnesses
         if votes % 2:

@@ -56,8 +56,7 @@ class WorkerSettings(Section):
             ge=0.05,
             le=3600,
             description="from the start of one micro-batch to that of the next, if it is done by then; also"
-            " how often new"
-            " files are looked for",
+            " how often new files are looked for",
         ),
     ] = 1.0
     max_batch_bytes: Annotated[
@@ -92,8 +91,7 @@ class WorkerSettings(Section):
             ge=1,
             le=3600,
             description="between reports to Dagster: one row for each asset and day, and one for each check,"
-            " however many"
-            " micro-batches there were",
+            " however many micro-batches there were",
         ),
     ] = 60.0
 
@@ -106,7 +104,6 @@ class UpkeepSettings(Section):
         Field(
             ge=MIN_KEPT_VERSIONS,
             description="versions of a table that stay readable; older log entries go, in every domain. Data"
-            " files stay until"
-            " `tables vacuum`",
+            " files stay until `tables vacuum`",
         ),
     ] = 10_000

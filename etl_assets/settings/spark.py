@@ -55,16 +55,14 @@ class SparkSettings(Section):
         JvmStart,
         Field(
             description="what a local Spark compiles: quick: little, for runs of seconds; full: all it can,"
-            " which pays after"
-            " a minute; auto: quick where a run's landing files are small"
+            " which pays after a minute; auto: quick where a run's landing files are small"
         ),
     ] = JvmStart.AUTO
     config: Annotated[
         dict[str, str],
         Field(
             description="further Spark settings; a secret only by the name of an environment variable:"
-            " `${env.NAME}` for"
-            " those that begin with `spark.hadoop.`, `${env:NAME}` for others"
+            " `${env.NAME}` for those that begin with `spark.hadoop.`, `${env:NAME}` for others"
         ),
     ] = {}  # noqa: RUF012 - pydantic gives each instance its own
 

@@ -187,8 +187,7 @@ class Folders:
                     f"the file {path} changed while it was being read: {file.size:,} bytes when planned,"
                     f" {status.st_size:,} now",
                     fix="write files under a name that starts with `.` and rename them when they are"
-                    " complete;"
-                    " the next run reads the file as it is then, and nothing counts twice",
+                    " complete; the next run reads the file as it is then, and nothing counts twice",
                     file=str(path),
                     day=file.day,
                 )
@@ -232,8 +231,7 @@ class Folders:
                 raise SourceUnreadable(
                     f"{path} cannot be read: {why}",
                     fix="see whether its disk is sound (`dmesg`) and every worker has the folder under that"
-                    " path,"
-                    " or move the file out of the folder",
+                    " path, or move the file out of the folder",
                     file=path,
                     day=file.day,
                 ) from error

@@ -134,8 +134,7 @@ class Watched:
         if self.set_aside:
             yield (
                 "not read yet because of unfinished files' names (`.` or `_` first, .tmp, .part,"
-                " .inprogress):"
-                f" {self.set_aside:,}"
+                f" .inprogress): {self.set_aside:,}"
             )
         if self.changed:
             yield f"changed after being read, and read again: {_some(self.changed)}"

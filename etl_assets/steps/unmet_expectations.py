@@ -52,8 +52,7 @@ def fail_if_declared(spec: PipelineSpec, figures: Figures, *, table: str) -> Non
             raise ExpectationFailed(
                 f"{found.place}: {found} the rule {found.rule}, whose violation fails the run",
                 fix="correct the records at their source and load them, or set `on_violation` to drop or"
-                " warn."
-                " Nothing was written",
+                " warn. Nothing was written",
                 table=table,
                 rule=found.rule,
                 rows=found.rows,

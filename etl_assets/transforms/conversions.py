@@ -117,10 +117,9 @@ def _timestamp(text: str, is_number: str) -> TypeConversion:
     millis = f"try_cast({text} AS BIGINT)"
     return TypeConversion(
         sql=(
-            f"CASE WHEN {text} RLIKE {string_literal(_TIME)}"
-            f" THEN {bounded}"
-            f" WHEN {text} RLIKE {string_literal(_WHOLE_NUMBER)} AND {is_number}"
-            f" AND {millis} BETWEEN {_FIRST_MILLIS} AND {_LAST_MILLIS} THEN timestamp_millis({millis}) END"
+            f"CASE WHEN {text} RLIKE {string_literal(_TIME)} THEN {bounded} WHEN {text} RLIKE"
+            f" {string_literal(_WHOLE_NUMBER)} AND {is_number} AND {millis} BETWEEN {_FIRST_MILLIS} AND"
+            f" {_LAST_MILLIS} THEN timestamp_millis({millis}) END"
         ),
         expected="a time as in RFC 3339, a time without zone in UTC, or whole milliseconds since 1970",
     )

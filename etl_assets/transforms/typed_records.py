@@ -273,8 +273,7 @@ def _value_sql(number: int, each: RecordColumn, text: str) -> str:
     in_text = _from_json(f"concat('{{\"v\":', {text}, '}}')", "v", ddl)
     return (
         f"CASE WHEN {text} IS NULL THEN NULL WHEN {nested}.{corrupt} IS NULL THEN"
-        f" {nested}.{identifier(each.field)}"
-        f" WHEN {in_text}.{_CORRUPT} IS NULL THEN {in_text}.v END"
+        f" {nested}.{identifier(each.field)} WHEN {in_text}.{_CORRUPT} IS NULL THEN {in_text}.v END"
     )
 
 

@@ -165,8 +165,7 @@ def older(table: Table, version: int) -> Snapshot:
         raise FilesGone(
             f"version {version} of {table.name} cannot be read any more: {error}",
             fix="choose a newer version; log entries that are more versions back than"
-            " `upkeep.keep_log_versions`, or with one"
-            " domain older than 30 days, are removed",
+            " `upkeep.keep_log_versions`, or with one domain older than 30 days, are removed",
             table=table.name,
             missing=[],
         ) from error

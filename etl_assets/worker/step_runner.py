@@ -183,9 +183,8 @@ class StepRunner:
         if (driver := lost_driver_pid()) is not None:
             raise EngineLost(
                 f"the Spark engine of this process (process {driver}) is gone",
-                fix="start the worker again, as a supervisor does by itself: nothing acknowledged was"
-                " lost; if it goes"
-                " on, look for the kernel's out-of-memory killer and raise `spark.driver_memory`",
+                fix="start the worker again, as a supervisor does by itself: nothing acknowledged was lost;"
+                " if it goes on, look for the kernel's out-of-memory killer and raise `spark.driver_memory`",
                 driver=driver,
             ) from error
         if spark_went_away(error):

@@ -24,8 +24,7 @@ EFFECTS = TableContract(
     name="effects",
     description=(
         "Effects of sinks outside of the platform: who is at it, or what came of it. The store that keeps a"
-        " sink from"
-        " doing twice what it did once, wherever it runs next."
+        " sink from doing twice what it did once, wherever it runs next."
     ),
     columns=(
         label("sink", "The sink."),

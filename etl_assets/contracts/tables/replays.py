@@ -10,9 +10,8 @@ from etl_assets.contracts.tables.recurring_columns import COMMIT_STAMPS, identif
 REPLAYS = TableContract(
     name="replays",
     description=(
-        "Every dead letter that was handed in again, with what is to be judged now. Of several of one"
-        " attempt the last"
-        " one counts."
+        "Every dead letter that was handed in again, with what is to be judged now. Of several of one attempt"
+        " the last one counts."
     ),
     columns=(
         identifier(

@@ -31,8 +31,7 @@ def tombstones_of(table: TableContract, *, order: tuple[str, ...]) -> TableContr
         name=tombstones_name(table.name),
         description=(
             f"The newest delete of each key of {table.name} and the newest truncate: changes that are older"
-            " have no effect"
-            " when they arrive. Written before the rows; a batch that runs again adds nothing."
+            " have no effect when they arrive. Written before the rows; a batch that runs again adds nothing."
         ),
         columns=(
             Column(IS_TRUNCATE, "BOOLEAN", "Whether it is of a truncate, which has no key."),

@@ -89,8 +89,7 @@ _REMEDIES = {
     "checkConstraints": "ALTER TABLE … DROP CONSTRAINT, for each",
     "changeDataFeed": "ALTER TABLE … SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')",
     "deletionVectors": "ALTER TABLE … SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false'), REORG"
-    " TABLE … APPLY (PURGE)"
-    " and ALTER TABLE … DROP FEATURE deletionVectors",
+    " TABLE … APPLY (PURGE) and ALTER TABLE … DROP FEATURE deletionVectors",
     "rowTracking": "ALTER TABLE … SET TBLPROPERTIES ('delta.enableRowTracking' = 'false') and ALTER TABLE …"
     " DROP FEATURE rowTracking",
     "clustering": "ALTER TABLE … CLUSTER BY NONE and ALTER TABLE … DROP FEATURE clustering",
@@ -117,8 +116,7 @@ def expect(table: str, snapshot: Snapshot, access: Access) -> None:
     or_spark = ", or use Delta's own VACUUM" if access is Access.VACUUM else or_spark
     raise FeatureUnsupported(
         f"the table {table} at version {snapshot.version} cannot be {access}: it uses {', '.join(features)},"
-        " which a program"
-        " other than the platform gave it",
+        " which a program other than the platform gave it",
         fix=f"take it out with Spark: {fixes}{or_spark}",
         table=table,
         version=snapshot.version,

@@ -66,12 +66,10 @@ def not_ours(table: Table, epoch: str | None, entry: LogEntry) -> EtlAssetsError
 
 def _mirrored_by_now(table: Table) -> DomainUnavailable:
     return DomainUnavailable(
-        f"the table {table.name} is mirrored over several failure domains by now, and this process works"
-        " with one"
-        f" ({table.domain.name}): its commit would count nowhere, and was not made",
+        f"the table {table.name} is mirrored over several failure domains by now, and this process works with"
+        f" one ({table.domain.name}): its commit would count nowhere, and was not made",
         fix="end this process and start it again: it then works with the failure domains of the platform"
-        " file; if that names one"
-        " domain, name the others again",
+        " file; if that names one domain, name the others again",
         table=table.name,
         domain=table.domain.name,
     )

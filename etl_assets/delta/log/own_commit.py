@@ -49,8 +49,7 @@ def expect_last_commit(table: Table, base_version: int) -> None:
         return
     raise CommitOverwritten(
         f"version {version} of the table {table.name} was acknowledged and is not in its log any more:"
-        " another program wrote"
-        " its own over it",
+        " another program wrote its own over it",
         fix=_fix(table.path, kept, content, base_version + 1),
         table=table.name,
         version=version,
@@ -90,8 +89,7 @@ def _fix(table_path: Path, kept: Path, content: bytes, next_version: int) -> str
     if any("remove" in action or "metaData" in action for action in actions):
         return (
             "stop the program that writes the table past its lock, and take the platform back to the backup;"
-            " what was lost is"
-            f" in {kept}"
+            f" what was lost is in {kept}"
         )
     return (
         f"stop the program that writes the table past its lock; put the commit back with `cp -n {kept}"

@@ -67,8 +67,7 @@ class Rebuild:
         raise MembershipRefused(
             f"nothing is built under the root of {domain}, {store.name}: it {why}",
             fix=f"mount its disk there; if that is lost for good, `etl-assets domains heal {domain}"
-            " --new-root` with an empty root"
-            " in its place, then run this again",
+            " --new-root` with an empty root in its place, then run this again",
             table=self.table.name,
             domain=domain,
         )
@@ -89,8 +88,7 @@ class Rebuild:
             missing = sorted(set(without.voters) - votes)
             raise MembershipRefused(
                 f"the table {self.table.name} cannot go on without {domain} now:"
-                f" {', '.join(missing) or 'nobody else'}"
-                " does not answer, or has not caught up",
+                f" {', '.join(missing) or 'nobody else'} does not answer, or has not caught up",
                 fix="bring it back, or wait until it has caught up",
                 table=self.table.name,
             )

@@ -144,17 +144,15 @@ class Registration:
             theirs = ", ".join(f"{each.domain} ({each.uri})" for each in replicas)
             raise MembershipRefused(
                 f"the table {self._table.name} was made by another platform, with the failure domains"
-                f" {theirs}; the platform"
-                " file names one of these roots, and none of these domains",
+                f" {theirs}; the platform file names one of these roots, and none of these domains",
                 fix="give each platform roots of its own; a domain that is in use keeps its name",
                 table=self._table.name,
             )
         if (replica := _foreign(self._table, answers)) is not None:
             raise MembershipRefused(
                 f"the table {self._table.name} has its replica of {replica.domain} under {replica.uri}, and"
-                " the platform"
-                f" file says {self._table.roots[replica.domain]}: another platform made it, or the root was"
-                " moved",
+                f" the platform file says {self._table.roots[replica.domain]}: another platform made it, or"
+                " the root was moved",
                 fix="give each platform roots of its own; mount a root that was moved where it was",
                 table=self._table.name,
                 domain=replica.domain,

@@ -139,12 +139,10 @@ class CheckedRows:
         key = ", ".join(spec.keys)
         if kind == "other_partition":
             return PartitionMismatch(
-                f"{rows} hold {value if value == 'NULL' else repr(value)} in {spec.delta_partition}, which"
-                " is of none of the"
-                f" partitions of this run ({self.run})",
+                f"{rows} hold {value if value == 'NULL' else repr(value)} in {spec.delta_partition}, which is"
+                f" of none of the partitions of this run ({self.run})",
                 fix="return the rows of context.partition_keys only; nothing was stored. Where rows of any"
-                " partition may come"
-                " with a run, leave `delta_partition` out of the asset's spec",
+                " partition may come with a run, leave `delta_partition` out of the asset's spec",
                 table=self.table,
                 column=spec.delta_partition,
                 value=value,
@@ -164,8 +162,7 @@ class CheckedRows:
             "tie": (
                 spec.sequence_by,
                 f"{rows} hold a merge key ({key}) twice with the same {spec.sequence_by} and different"
-                " values, and nothing says"
-                " which is newer",
+                " values, and nothing says which is newer",
                 f"drop one of them in the asset, or order by more than {spec.sequence_by}: a STRUCT of"
                 " several columns",
             ),

@@ -95,8 +95,7 @@ def check_changes(contract: TableContract, stored: StructType, *, partitions: tu
     """Refuse a contract that a stored table cannot be changed to."""
     rename = (
         f"make all its rows again: `etl-assets reprocess --tables {contract.name}`; to keep them as they are"
-        " give the"
-        " new table another name (`table.name`)"
+        " give the new table another name (`table.name`)"
     )
     if partitions != contract.delta_partition:
         raise ContractError(

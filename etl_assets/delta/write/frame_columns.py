@@ -123,10 +123,8 @@ def check_fits(schema: StructType, columns: StructType, table: Table) -> None:
                 f"the column {field.name} of the rows for {table.name} is {_sql(found)}, in its table it is"
                 f" {_sql(field.dataType)}",
                 fix=f"cast it in the asset: F.col({field.name!r}).cast('{field.dataType.simpleString()}');"
-                " for another type"
-                " in the table declare `schema_changes` widen, which takes wider numbers, store the asset"
-                " under a new name, or remove"
-                f" {table.path} and run all its partitions again",
+                " for another type in the table declare `schema_changes` widen, which takes wider numbers,"
+                f" store the asset under a new name, or remove {table.path} and run all its partitions again",
                 table=table.name,
                 column=field.name,
                 expected=_sql(field.dataType),

@@ -88,8 +88,7 @@ def _await_orphan(file: IO[str], table: str, deadline: float) -> None:
             who = _name(holder)
             raise WriterLeftBehind(
                 f"{who} died or was cancelled while it wrote the table {table}, and the Spark that this run"
-                " shares with it"
-                " may still be writing",
+                " shares with it may still be writing",
                 fix="run it again: that Spark ends with the last run that is at it, and no new run gets it",
                 table=table,
                 holder=who,

@@ -107,8 +107,7 @@ def expect_no_fork(problem: str | None, *, table: str, domain: str) -> None:
         raise ReplicaCorrupt(
             f"the replica of {table} in {domain} {problem}",
             fix="find out which history counts (docs/operations.md, A fork); `etl-assets tables repair"
-            f" {table}` builds this"
-            " replica again from the others",
+            f" {table}` builds this replica again from the others",
             table=table,
             domain=domain,
         )
@@ -117,7 +116,6 @@ def expect_no_fork(problem: str | None, *, table: str, domain: str) -> None:
 def other_history(version: int, did: str, state: State) -> str:
     """Return the description of a fork: the version, what the replica `did` with it, and the agreed head."""
     return (
-        f"has forked: it {did} version {version:,}, which is not in the history that the others agreed on,"
-        " up to version"
-        f" {state.version:,}; a root was restored from a backup"
+        f"has forked: it {did} version {version:,}, which is not in the history that the others agreed on, up"
+        f" to version {state.version:,}; a root was restored from a backup"
     )

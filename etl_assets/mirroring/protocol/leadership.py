@@ -254,9 +254,8 @@ class Leadership:
                 f"the table {self._table.name} would begin empty, and {domains} has a log of it from before"
                 " it was mirrored",
                 fix="nobody has led it yet, so nothing is in its registers: remove"
-                f" register/{self._table.name}.json under "
-                f"every root, and it begins with that log; or move tables/{self._table.name} away there to"
-                " do without it",
+                f" register/{self._table.name}.json under every root, and it begins with that log; or move"
+                f" tables/{self._table.name} away there to do without it",
                 table=self._table.name,
                 domain=domains,
             )

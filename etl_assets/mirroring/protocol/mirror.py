@@ -55,8 +55,7 @@ class Mirror:
             raise ReplicaCorrupt(
                 f"{self.table.home} {problem} (table {self.table.name})",
                 fix=f"let another domain lead, `etl-assets tables relocate {self.table.name} --to` it; this"
-                " one then rejoins as a"
-                " learner: `etl-assets tables repair`",
+                " one then rejoins as a learner: `etl-assets tables repair`",
                 table=self.table.name,
                 domain=self.table.home,
             )
@@ -278,10 +277,9 @@ class Mirror:
         if accepted is not None and (accepted.epoch != ahead.epoch or accepted.order >= ahead.order):
             return
         raise ReplicaCorrupt(
-            f"{self.table.home} has forgotten what it led the table {self.table.name} to: its register"
-            " stands at version"
-            f" {state.version}, and others voted for version {ahead.version} at its word; its root was put"
-            " back from a backup",
+            f"{self.table.home} has forgotten what it led the table {self.table.name} to: its register stands"
+            f" at version {state.version}, and others voted for version {ahead.version} at its word; its root"
+            " was put back from a backup",
             fix="run the step again: the domain claims the lead again and begins from what the others have",
             table=self.table.name,
             domain=self.table.home,

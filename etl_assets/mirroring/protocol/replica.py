@@ -227,8 +227,7 @@ class ReplicaStore:
             if not file.fits(self.store.size(f"{self.folder(folder)}/{file.path}")):
                 raise ReplicaCorrupt(
                     f"version {version} of the table {self._table} in {self.domain} names {file.path}, which"
-                    " is not "
-                    f"there in full",
+                    " is not there in full",
                     fix="let another domain lead the table, then rebuild this replica",
                     table=self._table,
                     domain=self.domain,

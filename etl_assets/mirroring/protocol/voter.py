@@ -245,8 +245,7 @@ class Voter:
                 return content
         raise unanswered or ReplicaCorrupt(
             f"no replica that answers has the checkpoint of version {base.first} of the table"
-            f" {self._table.name}, "
-            f"with which its log begins",
+            f" {self._table.name}, with which its log begins",
             fix="bring back another domain, or restore the checkpoint that `etl-assets tables verify` names",
             table=self._table.name,
             domain=self._domain,

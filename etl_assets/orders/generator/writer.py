@@ -137,8 +137,7 @@ def _refusals_named(path: Path) -> Generator[None]:
         raise LandingNotWritten(
             f"{path} cannot be written or compared: {error.strerror or error}",
             fix="check the permissions of the folder and the space left on its disk, then run the same"
-            " command again; "
-            "files that were landed are kept and not written twice",
+            " command again; files that were landed are kept and not written twice",
             file=str(path),
         ) from error
 

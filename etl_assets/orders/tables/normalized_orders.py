@@ -93,8 +93,7 @@ NORMALIZED_ORDERS = TableContract(
         position(
             "offset",
             "Place in the order of normalization: dense, from 0, over all days, but for those that an undo"
-            " took away;"
-            " never dealt twice.",
+            " took away; never dealt twice.",
         ),
         position("raw_offset", "Offset of the event in raw_events.", derived_from=(f"{_RAW}.offset",)),
         *ORDER_COLUMNS,

@@ -181,11 +181,9 @@ def _judgement_sql(contracts: Contracts) -> str:
     violation = first_violation(columns)
     broken = _judgement(DeadLetterReason.CONTRACT_VIOLATION, violation)
     return (
-        f"CASE WHEN {newest} IS NULL THEN {unknown}"
-        f" WHEN schema_version > {newest} THEN {newer}"
-        f" WHEN {missing} IS NOT NULL THEN {incomplete}"
-        f" WHEN __amount IS NOT NULL AND amount IS NULL THEN {no_amount}"
-        f" WHEN {violation} IS NOT NULL THEN {broken} END"
+        f"CASE WHEN {newest} IS NULL THEN {unknown} WHEN schema_version > {newest} THEN {newer} WHEN"
+        f" {missing} IS NOT NULL THEN {incomplete} WHEN __amount IS NOT NULL AND amount IS NULL THEN"
+        f" {no_amount} WHEN {violation} IS NOT NULL THEN {broken} END"
     )
 
 

@@ -86,7 +86,7 @@ class DuckdbSink:
             found = self._table.columns(connection)
             is_ours = connection.execute(f"FROM {POSITIONS} WHERE target = ?", [self._key]).fetchone()
             if not found:
-                # Whoever drops the table wants it again from the beginning.
+                # The table was dropped by hand: it is delivered again from the beginning.
                 connection.execute(f"DELETE FROM {POSITIONS} WHERE target = ?", [self._key])
                 self._table.create(connection, contract)
                 is_ours = None
@@ -196,16 +196,17 @@ class DuckdbSink:
             connection.unregister("incoming")
 
     def _apply(self, connection: DuckDBPyConnection, contract: TableContract, *, whole: bool) -> Delivered:
+        # NULL is a value like any other in a key that may be null.
+        same_key = " AND ".join(
+            f"t.{quoted(k)} IS NOT DISTINCT FROM s.{quoted(k)}" for k in contract.merge_key
+        )
+
         def run(statement: str) -> int:
             return int(connection.execute(statement).fetchall()[0][0])
 
         def removed(staged: str) -> int:
             return run(f"DELETE FROM {self._table.sql} AS t USING {staged} AS s WHERE {same_key}")
 
-        # NULL is a value like any other in a key that may be null.
-        same_key = " AND ".join(
-            f"t.{quoted(k)} IS NOT DISTINCT FROM s.{quoted(k)}" for k in contract.merge_key
-        )
         removed("staged_rows")
         deleted = run(f"DELETE FROM {self._table.sql}") if whole else removed("staged_deletes")
         names = ", ".join(map(quoted, contract.names))

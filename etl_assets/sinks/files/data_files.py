@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from etl_assets.sinks.files.manifest import DataFile
+from etl_assets.sinks.files.manifest import DatasetFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ class DataFileWriter:
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
         self._open: dict[Partition, _OpenFile] = {}
-        self._files: list[DataFile] = []
+        self._files: list[DatasetFile] = []
         self._folder = tempfile.TemporaryDirectory(prefix="etl-assets-files-")
 
     def __enter__(self) -> DataFileWriter:
@@ -78,7 +78,7 @@ class DataFileWriter:
         if self._buffered >= _BUFFERED_ROWS:
             self._flush()
 
-    def finish(self) -> tuple[DataFile, ...]:
+    def finish(self) -> tuple[DatasetFile, ...]:
         """Put what is left, make all files durable, and return them."""
         self._flush()
         for partition in list(self._open):
@@ -137,7 +137,7 @@ class DataFileWriter:
         self._store.put(f"{self._target}/{name}", _chunks(path))
         path.unlink()
         named: Mapping[str, str | None] = dict(zip(self._partition_by, partition, strict=True))
-        self._files.append(DataFile(path=name, rows=rows, size_bytes=size, partition=named))
+        self._files.append(DatasetFile(path=name, rows=rows, size_bytes=size, partition=named))
 
 
 class _OpenFile:

@@ -27,7 +27,7 @@ _NAME = re.compile(r"manifest-(\d{20})\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataFile:
+class DatasetFile:
     """A Parquet file of the dataset.
 
     Attributes:
@@ -65,7 +65,7 @@ class Manifest:
     written_at: str
     columns: Mapping[str, str]
     keys: tuple[str, ...]
-    files: tuple[DataFile, ...]
+    files: tuple[DatasetFile, ...]
 
     @property
     def rows(self) -> int:
@@ -124,6 +124,6 @@ def _parsed(content: dict[str, Any]) -> Manifest:
         **content,
         "position": SinkPosition(**content["position"]),
         "keys": tuple(content["keys"]),
-        "files": tuple(DataFile(**each) for each in content["files"]),
+        "files": tuple(DatasetFile(**each) for each in content["files"]),
     }
     return Manifest(**values)

@@ -25,7 +25,7 @@ from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.mirroring.stores.opening import open_store
 from etl_assets.sinks.files.data_files import MAX_FILE_BYTES, DataFileWriter
 from etl_assets.sinks.files.keys import encoded, keys_of
-from etl_assets.sinks.files.manifest import DataFile, Manifest, manifest_key, newest, read
+from etl_assets.sinks.files.manifest import DatasetFile, Manifest, manifest_key, newest, read
 from etl_assets.sinks.files.retention import remove_old
 from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, SinkPosition
 
@@ -164,7 +164,7 @@ class FilesSink:
 
     def _write(
         self, contract: TableContract, delivery: Delivery, base: Manifest | None, number: int
-    ) -> tuple[tuple[DataFile, ...], tuple[DataFile, ...], Delivered]:
+    ) -> tuple[tuple[DatasetFile, ...], tuple[DatasetFile, ...], Delivered]:
         """Return the current files that stay, the new ones, and the figures."""
         schema = data_file_schema(contract)
         partition_by = contract.delta_partition if self._partition_by is None else self._partition_by
@@ -325,9 +325,9 @@ def _differs(base: Manifest | None, contract: TableContract) -> bool:
     return base is not None and dict(base.columns) != {each.name: each.type for each in contract.columns}
 
 
-def _small(files: Sequence[DataFile]) -> list[DataFile]:
+def _small(files: Sequence[DatasetFile]) -> list[DatasetFile]:
     """Return small files of partitions that have too many of them."""
-    by_partition: dict[tuple[Any, ...], list[DataFile]] = {}
+    by_partition: dict[tuple[Any, ...], list[DatasetFile]] = {}
     for file in files:
         if file.size_bytes < SMALL_FILE_BYTES:
             by_partition.setdefault(tuple(file.partition.items()), []).append(file)

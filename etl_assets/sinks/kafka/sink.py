@@ -275,7 +275,7 @@ class _Sending:
 
 
 class _Rejections:
-    """Rows that are too large for the topic; they are handed in before the transaction is committed."""
+    """Rows that are too large for the topic; they are stored before the transaction commits."""
 
     def __init__(self, limit: int, overhead: int, delivery: Delivery) -> None:
         self._limit, self._overhead, self._delivery = limit, overhead, delivery
@@ -301,7 +301,7 @@ class _Rejections:
         return True
 
     def hand_in(self) -> None:
-        """Hand in what waits."""
+        """Store what waits."""
         if self._waiting:
             self._delivery.reject(self._waiting)
             self._waiting = []

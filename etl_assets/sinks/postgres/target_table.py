@@ -46,9 +46,8 @@ def prepare_tables(
         if not _exists(session, schema, POSITIONS):
             session.execute(
                 sql.SQL(
-                    "CREATE TABLE {} (pipeline text NOT NULL, sink text NOT NULL,"
-                    " target text NOT NULL UNIQUE,"
-                    " table_id text NOT NULL, version bigint NOT NULL, tombstones bigint NOT NULL,"
+                    "CREATE TABLE {} (pipeline text NOT NULL, sink text NOT NULL, target text NOT NULL"
+                    " UNIQUE, table_id text NOT NULL, version bigint NOT NULL, tombstones bigint NOT NULL,"
                     " delivered_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, sink))"
                 ).format(positions)
             )
@@ -113,9 +112,8 @@ def _extend(
     there = {
         column: (kind, required)
         for column, kind, required in session.execute(
-            "SELECT attname, format_type(atttypid, atttypmod),"
-            " attnotnull AND NOT atthasdef AND attidentity = ''"
-            " FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+            "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity ="
+            " '' FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
             (name.as_string(session),),
         )
     }

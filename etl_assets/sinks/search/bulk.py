@@ -14,7 +14,7 @@ import numpy as np
 
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sinks.search.client import SearchClient, error_text
-from etl_assets.sinks.search.index import Held, SearchIndex
+from etl_assets.sinks.search.index import HeldIndex, SearchIndex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class Outcomes:
 class BulkWriter:
     """Writes lines through the writers' alias of an index."""
 
-    def __init__(self, client: SearchClient, index: SearchIndex, held: Held) -> None:
+    def __init__(self, client: SearchClient, index: SearchIndex, held: HeldIndex) -> None:
         self._client = client
         self._index = index
         self._held = held

@@ -62,7 +62,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineAnswer:
     """An answer other than "busy" and "not allowed"."""
 
     status: int
@@ -114,7 +114,7 @@ class SearchClient:
         body: object = None,
         *,
         params: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> EngineAnswer:
         """Send a request until it is answered.
 
         Args:
@@ -157,7 +157,7 @@ class SearchClient:
 
     def _once(
         self, method: str, path: str, params: Mapping[str, str] | None, content: bytes | None, kind: str
-    ) -> tuple[Answer | None, str]:
+    ) -> tuple[EngineAnswer | None, str]:
         from opensearchpy import exceptions
 
         connection = self._connections[self._failures % len(self._connections)]
@@ -176,9 +176,9 @@ class SearchClient:
             self._failures += 1  # another node, if there is one
             return None, f"{type(error.info).__name__}"
         try:
-            answer = Answer(status, orjson.loads(text) if text else None)
+            answer = EngineAnswer(status, orjson.loads(text) if text else None)
         except orjson.JSONDecodeError:
-            answer = Answer(status, None)
+            answer = EngineAnswer(status, None)
         if status in (401, 403) and "cluster_block" not in answer.error:
             self.refused(
                 f"not allowed ({status}): {answer.error}",

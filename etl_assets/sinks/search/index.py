@@ -34,7 +34,7 @@ _FROM = "-from-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldIndex:
     """An index that holds a table.
 
     Attributes:
@@ -102,7 +102,7 @@ class SearchIndex:
                 fix="give the sink another `index`, or correct its `mappings`",
             )
 
-    def hold(self, table_id: str) -> Held:
+    def hold(self, table_id: str) -> HeldIndex:
         """Return the index of a table, created if it is missing."""
         name = f"{self._alias}-{hashlib.sha256(table_id.encode()).hexdigest()[:12]}"
         readable = self.find()
@@ -113,15 +113,15 @@ class SearchIndex:
             floor = 0
         elif name not in readable:
             self.adapt(name)  # an earlier delivery did not come to its end
-        return Held(name=name, floor=floor, readable=name in readable, replaces=others)
+        return HeldIndex(name=name, floor=floor, readable=name in readable, replaces=others)
 
-    def activate(self, held: Held, version: int) -> Held:
+    def activate(self, held: HeldIndex, version: int) -> HeldIndex:
         """Let readers find the documents of a version and later ones, and nothing else.
 
         Raises:
             SinkFenced: another whole delivery was faster.
         """
-        after = Held(name=held.name, floor=version, readable=True, replaces=())
+        after = HeldIndex(name=held.name, floor=version, readable=True, replaces=())
         live = {
             "bool": {
                 "filter": [{"range": {f"{STATE_FIELD}.version": {"gte": version}}}],
@@ -142,14 +142,14 @@ class SearchIndex:
         failpoint(Failpoint.SEARCH_AFTER_ALIAS)
         return after
 
-    def sweep(self, held: Held) -> int:
+    def sweep(self, held: HeldIndex) -> int:
         """Remove documents that no longer count; return how many of them were rows."""
         rows = {"must_not": [{"term": {f"{STATE_FIELD}.deleted": True}}]}
         removed = self._sweep(held, rows)
         self._sweep(held, {})
         return removed
 
-    def refresh(self, held: Held) -> None:
+    def refresh(self, held: HeldIndex) -> None:
         """Let searches find what was written."""
         answer = self._client.send("POST", f"/{held.name}/_refresh")
         if not answer.ok:
@@ -163,7 +163,7 @@ class SearchIndex:
             sink=self._client.sink,
         )
 
-    def _sweep(self, held: Held, more: Mapping[str, Any]) -> int:
+    def _sweep(self, held: HeldIndex, more: Mapping[str, Any]) -> int:
         old = {"range": {f"{STATE_FIELD}.version": {"lt": held.floor}}}
         removed = 0
         while True:

@@ -215,9 +215,8 @@ class PostgresQuery:
         """Return the statement whose rows are records as JSON, each with a line break."""
         values = ", ".join(_value(each) for each in self._described)
         rows = (
-            f"SELECT {self._key} AS {_K}, {self._id} AS {_I}, (SELECT row_to_json(r) FROM"
-            f" (SELECT {values}) AS r)::text AS line"
-            f" FROM {as_table(self.query)} WHERE {self._where(bounds)}"
+            f"SELECT {self._key} AS {_K}, {self._id} AS {_I}, (SELECT row_to_json(r) FROM (SELECT {values})"
+            f" AS r)::text AS line FROM {as_table(self.query)} WHERE {self._where(bounds)}"
         )
         line = "line || E'\\n'"
         if any(each.type not in _PLAIN for each in self._described):
