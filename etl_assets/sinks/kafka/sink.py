@@ -214,7 +214,7 @@ class KafkaSink:
                         continue
                     sending.send(key, value)
                     written += 1
-            rejections.hand_in()
+            rejections.store()
             for key in _gone(delivery, contract, old):
                 sending.send(key, None)
                 deleted += 1
@@ -297,11 +297,11 @@ class _Rejections:
         )
         self.number += 1
         if len(self._waiting) >= _REJECTED_TOGETHER:
-            self.hand_in()
+            self.store()
         return True
 
-    def hand_in(self) -> None:
-        """Store what waits."""
+    def store(self) -> None:
+        """Store the rows that wait."""
         if self._waiting:
             self._delivery.reject(self._waiting)
             self._waiting = []
