@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from etl_assets.settings.secret import Secret
 from etl_assets.settings.section import Section, expect_storage
@@ -116,17 +116,6 @@ class SqlConnection(Connection):
     options: Annotated[Mapping[str, str], Field(description="query parameters of the URL")] = {}
 
 
-class RegistryConnection(Section):
-    """A registry of schemas with the interface of Confluent's."""
-
-    url: Annotated[Address, Field(description="its URL")]
-    user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
-    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
-    ca_file: Annotated[
-        str | None, Field(description="file of certificates that sign the server's", min_length=1)
-    ] = None
-
-
 class KafkaConnection(Connection):
     """A Kafka cluster; `write` names topics."""
 
@@ -153,12 +142,6 @@ class KafkaConnection(Connection):
     ] = None
     key_file: Annotated[str | None, Field(description="file of its key", min_length=1)] = None
     key_password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
-    registry: Annotated[RegistryConnection | None, Field(description="registry of schemas")] = None
-
-    def secrets(self) -> tuple[Secret, ...]:
-        """Return the references to its secrets."""
-        of_registry = () if self.registry is None else (self.registry.password,)
-        return (*super().secrets(), *(each for each in of_registry if each is not None))
 
 
 class SearchConnection(Connection):
@@ -214,33 +197,6 @@ class DuckdbConnection(Connection):
     path: Annotated[FilePathText, Field(description="relative to the home folder")]
 
 
-class HttpConnection(Connection):
-    """An HTTP server; `write` names paths below its URL."""
-
-    type: Annotated[Literal["http"], Field(description="what it is")]
-    url: Annotated[
-        str,
-        AfterValidator(_no_credentials),
-        Field(
-            pattern=r"^https?://",
-            examples=["https://example.org/hooks"],
-            description="the URL that paths are below",
-        ),
-    ]
-    token: Annotated[Secret | None, Field(description="`${NAME}`: sent as a bearer token")] = None
-    ca_file: Annotated[
-        str | None, Field(description="file of certificates that sign the server's", min_length=1)
-    ] = None
-    timeout_seconds: Annotated[float, Field(description="for one request", gt=0, le=600)] = 30
-
-    @model_validator(mode="after")
-    def _tokens_are_not_sent_in_clear(self) -> HttpConnection:
-        host = self.url.partition("://")[2].partition("/")[0].rpartition(":")[0]
-        if self.token and self.url.startswith("http://") and host not in ("127.0.0.1", "localhost", "[::1]"):
-            raise ValueError("a token would be sent over http to another machine; use https")
-        return self
-
-
 AnyConnection = Annotated[
     PostgresConnection
     | SqlConnection
@@ -248,8 +204,7 @@ AnyConnection = Annotated[
     | SearchConnection
     | FolderConnection
     | ObjectStoreConnection
-    | DuckdbConnection
-    | HttpConnection,
+    | DuckdbConnection,
     Field(discriminator="type"),
 ]
 CONNECTION_TYPES: tuple[type[Connection], ...] = (
@@ -260,7 +215,6 @@ CONNECTION_TYPES: tuple[type[Connection], ...] = (
     FolderConnection,
     ObjectStoreConnection,
     DuckdbConnection,
-    HttpConnection,
 )
 """All types of connections, for the generated page and for messages."""
 

@@ -15,7 +15,6 @@ from etl_assets.errors import SettingsError
 from etl_assets.settings.connections import (
     CONNECTION_TYPES,
     Connection,
-    RegistryConnection,
     type_of,
 )
 from etl_assets.settings.domains import DomainSettings
@@ -138,7 +137,4 @@ def _section(location: tuple[str | int, ...]) -> type[Section]:
 def _connection(location: tuple[str | int, ...]) -> type[Section] | None:
     """Return the class of a connection, by the type in a location such as connections.NAME.postgres.host."""
     kinds = {type_of(each): each for each in CONNECTION_TYPES}
-    found = kinds.get(str(location[2])) if len(location) > 2 else None
-    if found is not None and len(location) > 4 and location[3] == "registry":
-        return RegistryConnection
-    return found
+    return kinds.get(str(location[2])) if len(location) > 2 else None
