@@ -57,7 +57,7 @@ def test_a_secret_is_a_reference_and_its_value_is_read_when_it_is_used(tmp_path:
         (POSTGRES.format(password="${PG}").replace("host: localhost", "host: me:hunter2@db"), "host"),
         (POSTGRES.format(password="${PG}").replace("type: postgres", "type: postgresql"), "postgres"),
         (POSTGRES.format(password="${PG}").replace("database:", "databse:"), "database"),
-        ("connections: {a: {type: http, url: 'http://u:hunter2@host/'}}", "url"),
+        ("connections: {a: {type: search, urls: ['http://u:hunter2@host/']}}", "url"),
     ],
 )
 def test_a_wrong_connection_is_named_and_no_value_of_it_is_shown(tmp_path: Path, text: str, names: str):
