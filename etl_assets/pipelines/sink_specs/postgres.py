@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from etl_assets.pipelines.sink_specs.base import BaseSinkSpec
+
+POSITIONS = "etl_assets_positions"
+"""Name of the table of positions, beside the targets of a schema."""
+
+
+def _target(value: str) -> str:
+    if value.endswith(f".{POSITIONS}"):
+        raise ValueError(f"{POSITIONS} is where the platform keeps positions; give the table another name")
+    return value
 
 
 class PostgresSinkSpec(BaseSinkSpec):
@@ -20,6 +29,7 @@ class PostgresSinkSpec(BaseSinkSpec):
     type: Literal["postgres"]
     table: Annotated[
         str,
+        AfterValidator(_target),
         Field(
             pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}$",
             examples=["analytics.suppliers"],

@@ -19,9 +19,10 @@ from psycopg import sql
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.errors import SinkFenced
 from etl_assets.failpoints import Failpoint, failpoint
+from etl_assets.pipelines.sink_specs.postgres import POSITIONS
 from etl_assets.sinks.postgres.csv_rows import csv_of, json_of
 from etl_assets.sinks.postgres.failures import OF_ROWS, named, words
-from etl_assets.sinks.postgres.target_table import POSITIONS, columns_of, prepare_tables
+from etl_assets.sinks.postgres.target_table import columns_of, prepare_tables
 from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, Rejection, SinkPosition
 
 if TYPE_CHECKING:

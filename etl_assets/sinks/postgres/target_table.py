@@ -11,13 +11,13 @@ from psycopg import sql
 
 from etl_assets.contracts.postgres_types import can_widen, holds, postgres_type
 from etl_assets.errors import SinkRefused
+from etl_assets.pipelines.sink_specs.postgres import POSITIONS
 
 if TYPE_CHECKING:
     import psycopg
 
     from etl_assets.contracts.columns import TableContract
 
-POSITIONS = "etl_assets_positions"
 _LOCK = 0x65746C61
 """Key of the advisory lock under which tables are made and changed."""
 _MAX_NAME_BYTES = 63
