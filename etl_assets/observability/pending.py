@@ -168,7 +168,9 @@ def _days_of_lag(lag: Lag, first_day: dt.date, today: dt.date) -> tuple[dt.date,
     """Return the days from the oldest unread record's to today; none if there is no unread record."""
     if lag.records == 0:
         return ()
-    oldest = today if lag.oldest is None else lag.oldest.astimezone(dt.UTC).date()
+    oldest = lag.first_day
+    if oldest is None:
+        oldest = today if lag.oldest is None else lag.oldest.astimezone(dt.UTC).date()
     day = min(max(oldest, first_day), today)
     return tuple(day + dt.timedelta(days=number) for number in range((today - day).days + 1))
 

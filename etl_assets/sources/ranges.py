@@ -78,10 +78,12 @@ class Lag:
     Attributes:
         records: About how many records; None if the source cannot say.
         oldest: Time of the first of them, None if there is none or it is not known.
+        first_day: The first day that they will be read under, where it is not the day of `oldest`.
     """
 
     records: int | None
     oldest: dt.datetime | None
+    first_day: dt.date | None = None
 
 
 class RangeSource(Protocol):
@@ -119,7 +121,10 @@ class RangeSource(Protocol):
         ...
 
     def lag(self, positions: Positions) -> Lag:
-        """Return what there is beyond the positions. A lost range is no error here."""
+        """Return what there is beyond the positions. A lost range is no error here.
+
+        It has 0 records exactly where `plan` returns None: nothing else starts a run.
+        """
         ...
 
     def close(self) -> None:

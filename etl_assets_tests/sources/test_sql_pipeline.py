@@ -130,3 +130,33 @@ def test_validation_asks_the_database_and_names_the_line(people):
 def _ingest(home: Path, failpoint: str) -> None:
     Topic("", "", Home(path=home)).ingest(failpoint=failpoint)
     os._exit(SURVIVED)
+
+
+@pytest.mark.spark
+@pytest.mark.kill
+def test_commands_complete_a_killed_run_read_late_rows_and_end(people):
+    pipeline, connection = people
+    connection.execute("INSERT INTO people VALUES (10, 10, NULL)")
+    died = pipeline.home.call("run", failpoint=f"{Failpoint.EXCEPTIONS_AFTER_COMMIT}@{SOURCE}", seconds=150)
+    assert died.code == -9, died
+    assert pipeline.accepted() == []
+    done = pipeline.home.call("run", seconds=150)
+    assert done.code == 0, done
+    assert "==> 1 days to materialize" in done.err, done  # today, and not those of the keys
+    assert sorted(row["id"] for row in pipeline.home.rows("people")) == list(range(1, 9))
+    assert "nothing to do" in pipeline.home.call("run", seconds=60).err
+    # Only a late row starts a run, and so does a changed row beside one without a key.
+    for statement in (
+        "INSERT INTO people VALUES (9, 9, '2026-01-01 00:00:02+00')",
+        "UPDATE people SET age = 50, changed = '2026-01-01 00:01:00' WHERE id = 5;"
+        " INSERT INTO people VALUES (11, 11, NULL)",
+    ):
+        connection.execute(statement)
+        done = pipeline.home.call("run", seconds=150)
+        assert done.code == 0, done
+        assert sorted(row["id"] for row in pipeline.home.rows("people")) == list(range(1, 10)), done
+    assert {row["id"]: row["age"] for row in pipeline.home.rows("people")}[5] == 50
+    # When one row without a key changes, all of them are reported again.
+    rejected = [json.loads(row["record"])["id"] for row in pipeline.rejected() if row["reason"]]
+    assert sorted(rejected) == [10, 10, 11]
+    assert "nothing to do" in pipeline.home.call("run", seconds=60).err

@@ -60,6 +60,10 @@ def read_all(source: SqlSource, folder: Path, positions=None, *, page=3) -> tupl
     positions, rows = positions or {}, []
     for number in range(1_000):
         planned = source.plan(positions, max_bytes=1 << 30, max_records=page)
+        # What starts runs agrees with what they find, and names the day that they read under.
+        lag = source.lag(positions)
+        assert (lag.records == 0) == (planned is None)
+        assert lag.first_day == _DAY
         if planned is None:
             return rows, positions
         here = folder / f"{len(list(folder.iterdir()))}-{number}"

@@ -70,11 +70,10 @@ class SqlSource:
         with self.database.snapshot():
             limit = max(1, min(max_records, max_bytes // max(1, self.database.row_bytes())))
             end = self.database.last(Bounds(after=before), limit)
-            late = before is not None and self._window(before) != position.get("window", "")
+            late = self._is_late(before, position)
             nulls = self.database.digest(None)
-            # A table without such rows has the digest that a position without one stands for.
-            found_nulls = nulls != position.get("nulls", _NOTHING) and nulls != _NOTHING
-            if end is None and not late and nulls == position.get("nulls", _NOTHING):
+            other_nulls = nulls != _nulls_of(position)
+            if end is None and not late and not other_nulls:
                 return None
             after = end or before
             window = "" if after is None else self._window(after)
@@ -82,7 +81,11 @@ class SqlSource:
         return ReadRange(
             begin=positions,
             end={QUERY: {"pair": pair, "window": window, "nulls": nulls}},
-            details={"day": self.today().isoformat(), "late": late, "nulls": found_nulls},
+            details={
+                "day": self.today().isoformat(),
+                "late": late,
+                "nulls": other_nulls and nulls != _NOTHING,
+            },
             more=end is not None,
         )
 
@@ -106,16 +109,29 @@ class SqlSource:
         return RangeRead(read=wanted, files=files)
 
     def lag(self, positions: Positions) -> Lag:
-        """Return how many rows lie beyond the position (None: over `MAX_COUNTED`), and the first time."""
-        bounds = Bounds(after=Pair.of((positions.get(QUERY) or {}).get("pair")))
+        """Return how many rows lie beyond the position (None: over `MAX_COUNTED`), and the first time.
+
+        Late rows and changed ones without a key are not counted: None too. All are read under today's day,
+        however old their keys are.
+        """
+        position: Mapping[str, Any] = positions.get(QUERY) or {}
+        before = Pair.of(position.get("pair"))
+        bounds = Bounds(after=before)
         with self.database.snapshot():
             rows = self.database.count(bounds, MAX_COUNTED + 1)
-            oldest = self.database.first_time(bounds) if rows else None
-        return Lag(records=rows if rows <= MAX_COUNTED else None, oldest=oldest)
+            if not rows:
+                other = self._is_late(before, position) or self.database.digest(None) != _nulls_of(position)
+                return Lag(records=None if other else 0, oldest=None, first_day=self.today())
+            oldest = self.database.first_time(bounds)
+        return Lag(records=rows if rows <= MAX_COUNTED else None, oldest=oldest, first_day=self.today())
 
     def close(self) -> None:
         """Let go of connections."""
         self.database.close()
+
+    def _is_late(self, before: Pair | None, position: Mapping[str, Any]) -> bool:
+        """Return whether the overlap has other rows than at the position."""
+        return before is not None and self._window(before) != position.get("window", "")
 
     def _window(self, pair: Pair) -> str:
         if self.overlap is None:
@@ -156,7 +172,13 @@ class SqlSource:
 
 
 _NOTHING = "0:0"
+"""The digest of no rows."""
 _ROWS, _WITHOUT_KEY = "rows.jsonl", "rows-without-key.jsonl"
+
+
+def _nulls_of(position: Mapping[str, Any]) -> str:
+    """Return the digest of the rows without a key that a position has."""
+    return position.get("nulls", _NOTHING)
 
 
 def _place(wanted: ReadRange) -> str:
