@@ -16,7 +16,6 @@ import yaml
 
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets_tests.commands.home import BIN, SPARK
-from etl_assets_tests.servers import postgres_server  # noqa: F401 - a fixture
 
 PIPELINE = """
 name: films
@@ -40,7 +39,7 @@ step_of(
 
 
 @pytest.fixture
-def command(tmp_path: Path, postgres_server: PostgresServer) -> Callable[..., int]:  # noqa: F811
+def command(tmp_path: Path, postgres_server: PostgresServer) -> Callable[..., int]:
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "landing").mkdir()
     connection = {
@@ -73,7 +72,7 @@ def command(tmp_path: Path, postgres_server: PostgresServer) -> Callable[..., in
 def test_rows_arrive_once_however_a_run_is_killed_and_an_undo_takes_them_out(
     command: Callable[..., int],
     tmp_path: Path,
-    postgres_server: PostgresServer,  # noqa: F811
+    postgres_server: PostgresServer,
 ):
     def stored() -> list[tuple[Any, ...]]:
         with psycopg.connect(postgres_server.url) as session:

@@ -19,10 +19,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from etl_assets.errors import SinkFenced, SinkRefused, SinkUnavailable
+from etl_assets.sinks.kafka import topics
 from etl_assets.sinks.kafka.sink import KafkaSink
 from etl_assets.sinks.kafka.topics import NewTopicSettings
 from etl_assets.stack.kafka import KafkaServer
-from etl_assets_tests.servers import kafka_server  # noqa: F401 - a fixture
 from etl_assets_tests.sinks.contract import SinkContract
 from etl_assets_tests.sinks.deliveries import CONTRACT, at, delivery, film, many
 
@@ -103,7 +103,7 @@ def script(url: str, topic: str, body: str, **environ: str) -> Any:  # a process
     )
 
 
-def test_rows_and_deletes_follow_the_table(kafka_server, topic):  # noqa: F811 - the fixture
+def test_rows_and_deletes_follow_the_table(kafka_server, topic):
     url = kafka_server.url
     sink = sink_of(url, topic)
     assert sink.position() is None
@@ -131,7 +131,23 @@ def test_rows_and_deletes_follow_the_table(kafka_server, topic):  # noqa: F811 -
         again.deliver(delivery(at(3), at(4), [film("z")]))
 
 
-def test_values_and_headers(kafka_server, topic):  # noqa: F811 - the fixture
+def test_a_topic_that_the_broker_still_lists_after_its_deletion_is_created_again(
+    kafka_server, topic, monkeypatch
+):
+    admin, settings = AdminClient({"bootstrap.servers": kafka_server.url}), NewTopicSettings(partitions=3)
+    before = topics.ensure(admin, topic, settings)
+    listings = [admin.list_topics(timeout=30)]
+    admin.delete_topics([topic])[topic].result()
+    time.sleep(1)
+    # A broker may answer so for a moment; here it is made to.
+    now = admin.list_topics
+    monkeypatch.setattr(admin, "list_topics", lambda **more: listings.pop() if listings else now(**more))
+    after = topics.ensure(admin, topic, settings)
+    assert after.topic_id != before.topic_id
+    assert after.partitions == 3
+
+
+def test_values_and_headers(kafka_server, topic):
     sink_of(kafka_server.url, topic).deliver(delivery(None, at(7), [film("a")]))
     (message,) = messages(kafka_server.url, topic)
     assert message.key() == b'{"film_id":"a"}'
@@ -154,7 +170,7 @@ def test_values_and_headers(kafka_server, topic):  # noqa: F811 - the fixture
     assert headers["etl-assets-version"] == b"7"
 
 
-def test_the_newer_of_two_producers_fences_the_older(kafka_server, topic):  # noqa: F811 - the fixture
+def test_the_newer_of_two_producers_fences_the_older(kafka_server, topic):
     url = kafka_server.url
     first, second = sink_of(url, topic), sink_of(url, topic)
 
@@ -175,7 +191,7 @@ def test_the_newer_of_two_producers_fences_the_older(kafka_server, topic):  # no
 @pytest.mark.parametrize(
     "point", ["sink.during_delivery", "sink.before_target_commit", "sink.after_target_commit"]
 )
-def test_a_killed_delivery_is_there_once_or_not_at_all(kafka_server, topic, point):  # noqa: F811 - the fixture
+def test_a_killed_delivery_is_there_once_or_not_at_all(kafka_server, topic, point):
     url = kafka_server.url
     sink_of(url, topic).deliver(delivery(None, at(1), [film("a"), film("b")]))
     body = """
@@ -194,7 +210,7 @@ def test_a_killed_delivery_is_there_once_or_not_at_all(kafka_server, topic, poin
 
 
 @pytest.mark.kill
-def test_a_writer_that_was_paused_with_its_transaction_open_loses(kafka_server, topic):  # noqa: F811 - the fixture
+def test_a_writer_that_was_paused_with_its_transaction_open_loses(kafka_server, topic):
     url = kafka_server.url
     sink_of(url, topic).deliver(delivery(None, at(1), [film("a")]))
     late = script(
@@ -256,7 +272,7 @@ def test_a_broker_that_is_killed_in_a_transaction_has_each_row_once(topic):
         assert len(state(server.url, topic)) == 20_001
 
 
-def test_a_row_that_is_too_large_is_rejected_and_the_rest_is_delivered(kafka_server, topic):  # noqa: F811 - the fixture
+def test_a_row_that_is_too_large_is_rejected_and_the_rest_is_delivered(kafka_server, topic):
     url = kafka_server.url
     new = NewTopic(topic, num_partitions=1, config={"max.message.bytes": "2000"})
     admin = AdminClient({"bootstrap.servers": url})
@@ -271,14 +287,14 @@ def test_a_row_that_is_too_large_is_rejected_and_the_rest_is_delivered(kafka_ser
     assert len(state(url, topic)) == 501
 
 
-def test_a_missing_topic_is_refused_unless_it_is_to_be_created(kafka_server, topic):  # noqa: F811 - the fixture
+def test_a_missing_topic_is_refused_unless_it_is_to_be_created(kafka_server, topic):
     sink = KafkaSink({"bootstrap.servers": kafka_server.url}, topic, pipeline="films", name="kafka")
     with pytest.raises(SinkRefused, match=f"there is no topic {topic}"):
         sink.prepare(CONTRACT)
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_rows(kafka_server, topic, tell):  # noqa: F811 - the fixture
+def test_memory_does_not_grow_with_the_rows(kafka_server, topic, tell):
     sink = sink_of(kafka_server.url, topic)
     sink.deliver(many(None, at(1), 50_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -297,7 +313,7 @@ class TestKafkaSinkContract(SinkContract):
     """It keeps the contract of sinks."""
 
     @pytest.fixture
-    def opened(self, kafka_server, topic):  # noqa: F811 - the fixture
+    def opened(self, kafka_server, topic):
         return lambda: KafkaSink(
             {"bootstrap.servers": kafka_server.url},
             topic,
@@ -307,7 +323,7 @@ class TestKafkaSinkContract(SinkContract):
         )
 
     @pytest.fixture
-    def stored(self, kafka_server, topic):  # noqa: F811 - the fixture
+    def stored(self, kafka_server, topic):
         def rows():
             last = {each.key(): each.value() for each in messages(kafka_server.url, topic)}
             found = [json.loads(each) for each in last.values() if each is not None]

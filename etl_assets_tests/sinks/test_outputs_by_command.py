@@ -14,7 +14,6 @@ import yaml
 
 from etl_assets.sinks.files.reader import read_manifest
 from etl_assets_tests.commands.home import BIN, SPARK
-from etl_assets_tests.servers import kafka_server  # noqa: F401 - a fixture
 from etl_assets_tests.sinks.test_kafka_sink import messages
 
 PIPELINE = """
@@ -31,7 +30,7 @@ sinks:
 
 @pytest.mark.kill
 @pytest.mark.slow
-def test_rows_arrive_once_in_each_target(tmp_path, kafka_server):  # noqa: F811 - the fixture
+def test_rows_arrive_once_in_each_target(tmp_path, kafka_server):
     for folder in ("pipelines", "landing", "exports"):
         (tmp_path / folder).mkdir()
     connections = {

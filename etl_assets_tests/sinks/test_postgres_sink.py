@@ -27,7 +27,6 @@ from etl_assets.sinks.postgres.open import open_postgres
 from etl_assets.sinks.postgres.sink import PostgresSink
 from etl_assets.sinks.sink import Delivery, Rejection
 from etl_assets.stack.postgres import PostgresServer
-from etl_assets_tests.servers import postgres_server  # noqa: F401 - a fixture
 from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, Stored, at, delivery
 
 PASSWORD = "SINK_TEST_PASSWORD"
@@ -39,7 +38,7 @@ def schema() -> str:
 
 
 @pytest.fixture
-def connection(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> PostgresConnection:  # noqa: F811
+def connection(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> PostgresConnection:
     monkeypatch.setenv(PASSWORD, postgres_server.password)
     return PostgresConnection(
         type="postgres",
@@ -61,7 +60,7 @@ def opened(connection: PostgresConnection, schema: str) -> Callable[[], Postgres
 
 
 @pytest.fixture
-def query(postgres_server: PostgresServer, schema: str) -> Callable[[str], list[tuple[Any, ...]]]:  # noqa: F811
+def query(postgres_server: PostgresServer, schema: str) -> Callable[[str], list[tuple[Any, ...]]]:
     def run(text: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(postgres_server.database_url("postgres"), autocommit=True) as session:
             found = session.execute(text.replace("SCHEMA", schema).encode())

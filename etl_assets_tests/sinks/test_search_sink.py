@@ -19,7 +19,6 @@ from etl_assets.sinks.search.document_ids import document_ids
 from etl_assets.sinks.search.sink import SearchSink, SearchTarget
 from etl_assets.sinks.sink import Rejection
 from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
-from etl_assets_tests.servers import opensearch_server  # noqa: F401 - a fixture
 from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, at, delivery
 
 QUICK = Patience(attempts=3, first_delay_seconds=0.01, timeout_seconds=2)
@@ -38,7 +37,7 @@ def index() -> str:
 
 
 @pytest.fixture
-def port(opensearch_server) -> int:  # noqa: F811
+def port(opensearch_server) -> int:
     return opensearch_server.port
 
 
@@ -150,7 +149,7 @@ def test_lost_answers_leave_each_row_once(port, index, stored):
     assert stored() == set(rows)
 
 
-def test_a_paused_engine_is_unavailable_and_the_delivery_is_repeated(opensearch_server, index, sink, stored):  # noqa: F811
+def test_a_paused_engine_is_unavailable_and_the_delivery_is_repeated(opensearch_server, index, sink, stored):
     hasty = sink_at(opensearch_server.port, index)
     hasty.prepare(CONTRACT)
     opensearch_server.pause()

@@ -28,6 +28,9 @@ from etl_assets_tests.commands.home import Home
 SOURCE, REJECTS = "people_source", "people_source_rejects"
 START = dt.date(2026, 1, 1)
 SURVIVED = 7
+_processes = multiprocessing.get_context("forkserver")
+# Processes that begin with everything imported.
+_processes.set_forkserver_preload(["deltalake", "pyarrow", "etl_assets_tests.sources.topics"])
 
 
 @dataclass(slots=True)
@@ -122,7 +125,7 @@ class Topic:
 
     def ingest_and_die(self, failpoint: str) -> None:
         """Run the step in a process that ends at a failpoint."""
-        process = multiprocessing.get_context("spawn").Process(
+        process = _processes.Process(
             target=_ingest, args=(self.brokers, self.name, self.home.path, failpoint)
         )
         process.start()

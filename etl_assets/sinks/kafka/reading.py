@@ -29,6 +29,7 @@ _MOVED = (
     "UNKNOWN_LEADER_EPOCH",
     "NOT_LEADER_FOR_PARTITION",
     "LEADER_NOT_AVAILABLE",
+    "UNKNOWN_TOPIC_OR_PART",
 )
 
 
@@ -154,7 +155,8 @@ def _offsets(admin: AdminClient, topic: str, partition: int) -> tuple[int, int]:
         except KafkaException as error:
             if not left or error.args[0].name() not in _MOVED:
                 raise
-            # The leader has changed or was restarted: the client asks by what it knew before.
-            admin.list_topics(topic, timeout=30)
+            # The leader has changed, was restarted, or does not know a new topic yet: the client asks by what
+            # it knew before. Asking for all topics creates none.
+            admin.list_topics(timeout=30)
             time.sleep(0.5)
     raise AssertionError("unreachable")

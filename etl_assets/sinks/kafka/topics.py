@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 30
 POSITIONS = ".etl-assets-positions"
+_SETTLE_SECONDS = 15
+"""How long a broker may list a topic that was deleted, or not know one that was created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,36 @@ def ensure(admin: AdminClient, name: str, create: NewTopicSettings | None) -> To
         SinkRefused: there is no such topic, and it is not to be created.
         KafkaException: the cluster does not answer, or refuses.
     """
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        try:
+            _create_missing(admin, name, create)
+            return describe(admin, name)
+        except KafkaException as error:
+            if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def describe(admin: AdminClient, name: str) -> Topic:
+    """Return a topic that exists."""
+    from confluent_kafka import TopicCollection
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    asked = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)
+    found = asked[name].result()
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    config = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
+    return Topic(
+        topic_id=str(found.topic_id),
+        partitions=len(found.partitions),
+        max_message_bytes=int(config["max.message.bytes"].value),
+    )
+
+
+def _create_missing(admin: AdminClient, name: str, create: NewTopicSettings | None) -> None:
     there = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
     if name not in there:
         if create is None:
@@ -66,23 +99,6 @@ def ensure(admin: AdminClient, name: str, create: NewTopicSettings | None) -> To
             replication,
             {"cleanup.policy": "compact", "segment.ms": "3600000", "segment.bytes": str(4 * 1024 * 1024)},
         )
-    return describe(admin, name)
-
-
-def describe(admin: AdminClient, name: str) -> Topic:
-    """Return a topic that exists."""
-    from confluent_kafka import TopicCollection
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    asked = admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)
-    found = asked[name].result()
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    config = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
-    return Topic(
-        topic_id=str(found.topic_id),
-        partitions=len(found.partitions),
-        max_message_bytes=int(config["max.message.bytes"].value),
-    )
 
 
 def _create(admin: Any, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
