@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from etl_assets.errors import QueryRefused
+from etl_assets.pipelines.query_text import single_query
 from etl_assets.pipelines.spec_fields import Spec
 
 KAFKA = "kafka"
@@ -144,8 +145,6 @@ class KafkaSource(Spec):
 
 
 def _query(value: str) -> str:
-    from etl_assets.sources.sql.statement import single_query
-
     try:
         return single_query(value)
     except QueryRefused as refused:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from etl_assets.errors import SourceRefused, SourceUnavailable
+from etl_assets.pipelines.query_text import single_query
 from etl_assets.sources.sql.postgres import PostgresQuery
-from etl_assets.sources.sql.source import SqlSource
-from etl_assets.sources.sql.statement import single_query
+from etl_assets.sources.sql.source import SqlQuery
 from etl_assets.sources.sql.validation import query_problems
 
 psycopg = pytest.importorskip("psycopg")
@@ -32,7 +32,7 @@ def database(postgres_server, request) -> Iterator[str]:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-_OPEN: list[SqlSource] = []
+_OPEN: list[SqlQuery] = []
 
 
 @pytest.fixture(autouse=True)
@@ -49,13 +49,13 @@ def execute(address: str, *statements: str) -> None:
             connection.execute(statement)
 
 
-def opened(address: str, query: str, *, key="changed", id="id", overlap=None) -> SqlSource:
+def opened(address: str, query: str, *, key="changed", id="id", overlap=None) -> SqlQuery:
     asked = PostgresQuery(name="films", address=address, query=single_query(query), key=key, id=id)
-    _OPEN.append(SqlSource(name="films", database=asked, key=key, id=id, overlap=overlap, today=lambda: _DAY))
+    _OPEN.append(SqlQuery(name="films", database=asked, key=key, id=id, overlap=overlap, today=lambda: _DAY))
     return _OPEN[-1]
 
 
-def read_all(source: SqlSource, folder: Path, positions=None, *, page=3) -> tuple[list[dict], dict]:
+def read_all(source: SqlQuery, folder: Path, positions=None, *, page=3) -> tuple[list[dict], dict]:
     """Read ranges until there are none, with positions that went through JSON."""
     positions, rows = positions or {}, []
     for number in range(1_000):
@@ -273,7 +273,7 @@ def test_sqlite_is_read_by_sqlalchemy(tmp_path):
         key="changed",
         id="id",
     )
-    source = SqlSource(name="films", database=asked, key="changed", id="id", today=lambda: _DAY)
+    source = SqlQuery(name="films", database=asked, key="changed", id="id", today=lambda: _DAY)
     (tmp_path / "out").mkdir()
     rows, positions = read_all(source, tmp_path / "out", page=2)
     assert [row["id"] for row in rows] == list(range(9))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etl_assets.errors import QueryRefused
-from etl_assets.sources.sql.statement import as_table, single_query
+from etl_assets.pipelines.query_text import as_table, single_query
 
 
 @pytest.mark.parametrize(

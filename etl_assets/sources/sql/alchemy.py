@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from etl_assets.errors import RuntimeMissing, SourceRefused, SourceUnavailable
-from etl_assets.sources.sql.bounds import Bounds, Key, Pair
+from etl_assets.pipelines.query_text import as_table
+from etl_assets.sources.sql.bounds import Key, KeyBounds, Pair
 from etl_assets.sources.sql.database import QueryColumn
-from etl_assets.sources.sql.statement import as_table
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -81,7 +81,7 @@ class AlchemyQuery:
         finally:
             connection.rollback()
 
-    def last(self, bounds: Bounds, limit: int) -> Pair | None:
+    def last(self, bounds: KeyBounds, limit: int) -> Pair | None:
         """Return the last pair of the first rows."""
         values: list[Any] = []
         where = self._where(bounds, values)
@@ -98,7 +98,7 @@ class AlchemyQuery:
         values = list(found)
         return Pair(key=self._as_key(values[0]), id=self._as_key(values[1]))
 
-    def digest(self, bounds: Bounds | None) -> str:
+    def digest(self, bounds: KeyBounds | None) -> str:
         """Return the number of rows and the sum of their hashes."""
         count = total = 0
         for line in self._lines(bounds, ordered=False):
@@ -106,7 +106,7 @@ class AlchemyQuery:
             total += int.from_bytes(hashlib.blake2b(line, digest_size=8).digest())
         return f"{count}:{total}"
 
-    def write(self, bounds: Bounds | None, path: Path) -> None:
+    def write(self, bounds: KeyBounds | None, path: Path) -> None:
         """Write rows, a few at a time."""
         with path.open("wb") as file:
             for line in self._lines(bounds, ordered=True):
@@ -121,7 +121,7 @@ class AlchemyQuery:
             sizes = [len(self._line(names, row)) for row in result.fetchall()]
         return -(-sum(sizes) // len(sizes)) if sizes else 1
 
-    def count(self, bounds: Bounds, limit: int) -> int:
+    def count(self, bounds: KeyBounds, limit: int) -> int:
         """Return the number of rows, at most `limit`."""
         values: list[Any] = []
         where = self._where(bounds, values)
@@ -137,7 +137,7 @@ class AlchemyQuery:
         with self.snapshot(), self._asked():
             return self._run(statement, ()).fetchone() is not None
 
-    def first_time(self, bounds: Bounds) -> dt.datetime | None:
+    def first_time(self, bounds: KeyBounds) -> dt.datetime | None:
         """Return None: most drivers do not say which zone a time has."""
         return None
 
@@ -213,7 +213,7 @@ class AlchemyQuery:
             case _:
                 return f"SELECT {rest} {order} LIMIT {limit}"
 
-    def _where(self, bounds: Bounds | None, values: list[Any]) -> str:
+    def _where(self, bounds: KeyBounds | None, values: list[Any]) -> str:
         """Return a condition, and add its values in the order of their marks."""
         key, id_ = self._key, self._id
         if bounds is None:
@@ -247,7 +247,7 @@ class AlchemyQuery:
                     source=self.name,
                 )
 
-    def _lines(self, bounds: Bounds | None, *, ordered: bool) -> Iterator[bytes]:
+    def _lines(self, bounds: KeyBounds | None, *, ordered: bool) -> Iterator[bytes]:
         values: list[Any] = []
         order = f" ORDER BY {self._key}, {self._id}" if ordered else ""
         where = self._where(bounds, values)

@@ -52,7 +52,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class KeyBounds:
     """The rows after one pair up to another. Ends are included, beginnings are not.
 
     Attributes:

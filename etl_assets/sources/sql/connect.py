@@ -8,22 +8,22 @@ from etl_assets.errors import RuntimeMissing, SourceRefused
 from etl_assets.settings.connections import PostgresConnection, SqlConnection
 from etl_assets.sources.sql.alchemy import AlchemyQuery
 from etl_assets.sources.sql.postgres import PostgresQuery
-from etl_assets.sources.sql.source import SqlSource
+from etl_assets.sources.sql.source import SqlQuery
 
 if TYPE_CHECKING:
-    from etl_assets.pipelines.source_specs import SqlSource as SqlSourceSpec
+    from etl_assets.pipelines.source_specs import SqlSource
     from etl_assets.settings import Settings
     from etl_assets.sources.sql.database import Database
 
 
-def open_query(source: SqlSourceSpec, settings: Settings, *, name: str) -> SqlSource:
+def open_query(source: SqlSource, settings: Settings, *, name: str) -> SqlQuery:
     """Return a declared query that can be read. Nothing is connected yet.
 
     Raises:
         SourceRefused: the connection is missing.
         SettingsError: an environment variable with a secret is not set.
     """
-    return SqlSource(
+    return SqlQuery(
         name=name,
         database=query_database(source, settings),
         key=source.incremental_key,
@@ -32,7 +32,7 @@ def open_query(source: SqlSourceSpec, settings: Settings, *, name: str) -> SqlSo
     )
 
 
-def query_database(source: SqlSourceSpec, settings: Settings) -> Database:
+def query_database(source: SqlSource, settings: Settings) -> Database:
     """Return the database of a declared query.
 
     Raises:
@@ -87,7 +87,7 @@ def _address(found: PostgresConnection) -> str:
     return make_conninfo("", **{name: value for name, value in options.items() if value is not None})
 
 
-def _by_sqlalchemy(found: SqlConnection, source: SqlSourceSpec) -> AlchemyQuery:
+def _by_sqlalchemy(found: SqlConnection, source: SqlSource) -> AlchemyQuery:
     try:
         import sqlalchemy as sa
     except ImportError as error:

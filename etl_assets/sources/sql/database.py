@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from etl_assets.sources.sql.bounds import Bounds, Pair
+from etl_assets.sources.sql.bounds import KeyBounds, Pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +50,15 @@ class Database(Protocol):
         """Let all calls in a block see the database at one moment, as far as it can."""
         ...
 
-    def last(self, bounds: Bounds, limit: int) -> Pair | None:
+    def last(self, bounds: KeyBounds, limit: int) -> Pair | None:
         """Return the last pair of the first `limit` rows of some bounds; None if there are no rows."""
         ...
 
-    def digest(self, bounds: Bounds | None) -> str:
+    def digest(self, bounds: KeyBounds | None) -> str:
         """Return a digest of rows, in any order: those in bounds, or those without a key (None)."""
         ...
 
-    def write(self, bounds: Bounds | None, path: Path) -> None:
+    def write(self, bounds: KeyBounds | None, path: Path) -> None:
         """Write rows as lines of JSON, in the order of their pairs: those in bounds, or those without a key.
 
         Memory does not depend on their number.
@@ -69,7 +69,7 @@ class Database(Protocol):
         """Return about how many bytes a row has as JSON, from the first rows."""
         ...
 
-    def count(self, bounds: Bounds, limit: int) -> int:
+    def count(self, bounds: KeyBounds, limit: int) -> int:
         """Return how many rows are in bounds, at most `limit`."""
         ...
 
@@ -77,7 +77,7 @@ class Database(Protocol):
         """Return whether there are rows without a key or an id."""
         ...
 
-    def first_time(self, bounds: Bounds) -> dt.datetime | None:
+    def first_time(self, bounds: KeyBounds) -> dt.datetime | None:
         """Return the least key in bounds, if keys are times with a zone."""
         ...
 

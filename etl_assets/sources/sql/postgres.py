@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from etl_assets.errors import RuntimeMissing, SourceRefused, SourceUnavailable
-from etl_assets.sources.sql.bounds import Bounds, Key, Pair
+from etl_assets.pipelines.query_text import as_table
+from etl_assets.sources.sql.bounds import Key, KeyBounds, Pair
 from etl_assets.sources.sql.database import QueryColumn
-from etl_assets.sources.sql.statement import as_table
 
 if TYPE_CHECKING:
     import psycopg
@@ -110,7 +110,7 @@ class PostgresQuery:
             except psycopg.Error:
                 self.close()
 
-    def last(self, bounds: Bounds, limit: int) -> Pair | None:
+    def last(self, bounds: KeyBounds, limit: int) -> Pair | None:
         """Return the last pair of the first rows."""
         page = (
             f"SELECT {self._key} AS k, {self._id} AS i FROM {as_table(self.query)}"
@@ -122,7 +122,7 @@ class PostgresQuery:
         types = {each.name: each.type for each in self._described}
         return Pair(key=Key(type=types[self.key], text=found[0]), id=Key(type=types[self.id], text=found[1]))
 
-    def digest(self, bounds: Bounds | None) -> str:
+    def digest(self, bounds: KeyBounds | None) -> str:
         """Return the number of rows and the sum of their hashes, which the server computes."""
         found = self._one(
             "SELECT count(*)::text, coalesce(sum(hashtextextended(line, 0)::numeric), 0)::text"
@@ -131,7 +131,7 @@ class PostgresQuery:
         assert found is not None  # an aggregate has one row
         return ":".join(found)
 
-    def write(self, bounds: Bounds | None, path: Path) -> None:
+    def write(self, bounds: KeyBounds | None, path: Path) -> None:
         """Write rows by COPY into Arrow buffers, which are the file."""
         self.columns()
         dbapi = _adbc()
@@ -151,11 +151,11 @@ class PostgresQuery:
 
     def row_bytes(self) -> int:
         """Return the mean of the first 100 rows."""
-        lines = f"SELECT * FROM ({self._lines(Bounds(), ordered=False)} LIMIT 100) AS s"
+        lines = f"SELECT * FROM ({self._lines(KeyBounds(), ordered=False)} LIMIT 100) AS s"
         found = self._one(f"SELECT ceil(avg(octet_length(line)))::int8 FROM ({lines}) AS p")
         return int(found[0]) if found and found[0] is not None else 1
 
-    def count(self, bounds: Bounds, limit: int) -> int:
+    def count(self, bounds: KeyBounds, limit: int) -> int:
         """Return the number of rows, at most `limit`."""
         rows = f"SELECT 1 FROM {as_table(self.query)} WHERE {self._where(bounds)} LIMIT {limit}"
         found = self._one(f"SELECT count(*) FROM ({rows}) AS p")
@@ -167,7 +167,7 @@ class PostgresQuery:
             self._one(f"SELECT 1 FROM {as_table(self.query)} WHERE {self._where(None)} LIMIT 1") is not None
         )
 
-    def first_time(self, bounds: Bounds) -> dt.datetime | None:
+    def first_time(self, bounds: KeyBounds) -> dt.datetime | None:
         """Return the least key if it is a time with a zone."""
         if next(each.type for each in self._described if each.name == self.key) != "timestamptz":
             return None
@@ -211,7 +211,7 @@ class PostgresQuery:
         milliseconds = max(1, int(self.statement_timeout_seconds * 1000))
         return (*_SETTINGS, f"SET LOCAL statement_timeout = {milliseconds}")
 
-    def _lines(self, bounds: Bounds | None, *, ordered: bool) -> str:
+    def _lines(self, bounds: KeyBounds | None, *, ordered: bool) -> str:
         """Return the statement whose rows are records as JSON, each with a line break."""
         values = ", ".join(_value(each) for each in self._described)
         rows = (
@@ -225,7 +225,7 @@ class PostgresQuery:
         order = f" ORDER BY {_K}, {_I}" if ordered else ""
         return f"SELECT {line} AS line FROM ({rows}) AS l{order}"
 
-    def _where(self, bounds: Bounds | None) -> str:
+    def _where(self, bounds: KeyBounds | None) -> str:
         if bounds is None:
             return f"({self._key} IS NULL OR {self._id} IS NULL)"
         parts = [f"{self._key} IS NOT NULL", f"{self._id} IS NOT NULL"]
@@ -239,7 +239,7 @@ class PostgresQuery:
         return " AND ".join(parts)
 
     @staticmethod
-    def _before(bounds: Bounds) -> str:
+    def _before(bounds: KeyBounds) -> str:
         assert bounds.after is not None
         assert bounds.overlap is not None
         key = bounds.after.key

@@ -26,7 +26,7 @@ from typing import Any
 
 from etl_assets.errors import SourceRefused
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
-from etl_assets.sources.sql.bounds import Bounds, Key, Pair
+from etl_assets.sources.sql.bounds import Key, KeyBounds, Pair
 from etl_assets.sources.sql.database import Database
 
 QUERY = "query"
@@ -38,7 +38,7 @@ _SAME = ({"int2", "int4", "int8", "numeric"}, {"text", "varchar"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SqlSource:
+class SqlQuery:
     """A query, read incrementally.
 
     Attributes:
@@ -69,7 +69,7 @@ class SqlSource:
         self._check(before)
         with self.database.snapshot():
             limit = max(1, min(max_records, max_bytes // max(1, self.database.row_bytes())))
-            end = self.database.last(Bounds(after=before), limit)
+            end = self.database.last(KeyBounds(after=before), limit)
             late = self._is_late(before, position)
             nulls = self.database.digest(None)
             other_nulls = nulls != _nulls_of(position)
@@ -98,7 +98,7 @@ class SqlSource:
         day.mkdir(parents=True, exist_ok=True)
         overlap = self.overlap if wanted.details["late"] else None
         if until is not None and (until != before or overlap is not None):
-            self._write(Bounds(after=before, until=until, overlap=overlap), day / _ROWS)
+            self._write(KeyBounds(after=before, until=until, overlap=overlap), day / _ROWS)
         if wanted.details["nulls"]:
             self._write(None, day / _WITHOUT_KEY)
         files = tuple(
@@ -116,7 +116,7 @@ class SqlSource:
         """
         position: Mapping[str, Any] = positions.get(QUERY) or {}
         before = Pair.of(position.get("pair"))
-        bounds = Bounds(after=before)
+        bounds = KeyBounds(after=before)
         with self.database.snapshot():
             rows = self.database.count(bounds, MAX_COUNTED + 1)
             if not rows:
@@ -136,9 +136,9 @@ class SqlSource:
     def _window(self, pair: Pair) -> str:
         if self.overlap is None:
             return ""
-        return self.database.digest(Bounds(after=pair, until=pair, overlap=self.overlap))
+        return self.database.digest(KeyBounds(after=pair, until=pair, overlap=self.overlap))
 
-    def _write(self, bounds: Bounds | None, path: Path) -> None:
+    def _write(self, bounds: KeyBounds | None, path: Path) -> None:
         self.database.write(bounds, path)
         if path.stat().st_size == 0:
             path.unlink()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from etl_assets.sources.sql.bounds import Bounds
+from etl_assets.sources.sql.bounds import KeyBounds
 
 if TYPE_CHECKING:
     from etl_assets.sources.sql.database import Database, QueryColumn
@@ -100,4 +100,4 @@ def _of_rows(database: Database, *, key: str, id: str) -> Iterator[QueryProblem]
                 fix="a column that identifies a row of the query's result; a join may repeat rows",
             )
         # A query may fail only once it has to compute values.
-        database.count(Bounds(), 1)
+        database.count(KeyBounds(), 1)

@@ -3,7 +3,7 @@
 The check here is for clear errors. What keeps a query from writing is the read-only transaction that it runs
 in.
 
-Belongs here: looking at the text. Does not belong here: running it (`postgres.py`, `alchemy.py`).
+Belongs here: looking at the text. Does not belong here: running it (`sources/sql/`).
 """
 
 from __future__ import annotations
