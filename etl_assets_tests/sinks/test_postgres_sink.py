@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
@@ -222,8 +223,8 @@ sink.prepare(CONTRACT)
 given = delivery(at(1), at(2), [(1, "paused"), (2, "paused")])
 def rows():
     for batch in given.rows():
-        print("begun", flush=True)
         yield batch
+        print("begun", flush=True)
         sys.stdin.readline()
 
 sink.deliver(replace(given, rows=rows))
@@ -250,10 +251,13 @@ def test_a_writer_that_is_stopped_in_its_transaction_and_wakes_up_changes_nothin
         assert writer.stdout.readline() == "begun\n"
         writer.send_signal(signal.SIGSTOP)
         # It holds the position until the server ends its session: until then nobody passes it.
-        for _ in range(5):
+        deadline = time.monotonic() + 60
+        while True:
             try:
                 sink.deliver(delivery(at(1), at(2), [(1, "b"), (3, "c")]))
             except SinkUnavailable:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
                 continue
             break
         writer.send_signal(signal.SIGCONT)
