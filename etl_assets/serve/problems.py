@@ -17,7 +17,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class ProblemDetails(Exception):
-    """An error that the client is told of.
+    """An error that is reported to the client.
 
     Args:
         status: The status.

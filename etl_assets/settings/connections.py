@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -142,6 +142,25 @@ class KafkaConnection(Connection):
     ] = None
     key_file: Annotated[str | None, Field(description="file of its key", min_length=1)] = None
     key_password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the options of librdkafka for this cluster, with the values of its secrets.
+
+        Raises:
+            SettingsError: an environment variable that the connection names is not set.
+        """
+        options = {
+            "bootstrap.servers": ",".join(self.bootstrap_servers),
+            "security.protocol": self.security_protocol,
+            "sasl.mechanism": self.sasl_mechanism,
+            "sasl.username": self.user,
+            "sasl.password": None if self.password is None else self.password.value(),
+            "ssl.ca.location": self.ca_file,
+            "ssl.certificate.location": self.certificate_file,
+            "ssl.key.location": self.key_file,
+            "ssl.key.password": None if self.key_password is None else self.key_password.value(),
+        }
+        return {name: value for name, value in options.items() if value is not None}
 
 
 class SearchConnection(Connection):

@@ -1,14 +1,11 @@
-"""Settings of Kafka's clients, and their errors as those of a sink."""
+"""Settings of the consumer that reads positions, and errors of clients as those of a sink."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etl_assets.errors import EtlAssetsError, SinkFenced, SinkRefused, SinkUnavailable
-
-if TYPE_CHECKING:
-    from etl_assets.settings.connections import KafkaConnection
 
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _REFUSED = (
@@ -22,26 +19,6 @@ _REFUSED = (
     "INVALID_PARTITIONS",
     "_INVALID_ARG",
 )
-
-
-def client_settings(connection: KafkaConnection) -> dict[str, Any]:
-    """Return librdkafka's settings for a connection, with the values of its secrets.
-
-    Raises:
-        SettingsError: an environment variable that the connection names is not set.
-    """
-    settings = {
-        "bootstrap.servers": ",".join(connection.bootstrap_servers),
-        "security.protocol": connection.security_protocol,
-        "sasl.mechanism": connection.sasl_mechanism,
-        "sasl.username": connection.user,
-        "sasl.password": None if connection.password is None else connection.password.value(),
-        "ssl.ca.location": connection.ca_file,
-        "ssl.certificate.location": connection.certificate_file,
-        "ssl.key.location": connection.key_file,
-        "ssl.key.password": None if connection.key_password is None else connection.key_password.value(),
-    }
-    return {name: value for name, value in settings.items() if value is not None}
 
 
 def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from etl_assets.settings.connections import KafkaConnection
-from etl_assets.sinks.kafka.client import client_settings
 from etl_assets.sinks.kafka.sink import KafkaSink
 from etl_assets.sinks.kafka.topics import NewTopicSettings
 
@@ -26,7 +25,7 @@ def open_kafka(spec: BaseSinkSpec, connection: Connection, settings: Settings, p
     declared = cast("KafkaSinkSpec", spec)
     create = declared.create
     return KafkaSink(
-        client_settings(connection),
+        connection.client_options(),
         declared.topic,
         pipeline=pipeline,
         name=declared.sink_name,

@@ -1,4 +1,4 @@
-"""Options of a Kafka client, from a connection of the platform file. Secrets are read here only."""
+"""The options of a Kafka source's clients, from a connection of the platform file."""
 
 from __future__ import annotations
 
@@ -42,16 +42,4 @@ def client_options(source: KafkaSource, settings: Settings) -> dict[str, Any]:
         SourceRefused: the connection is missing.
         SettingsError: an environment variable with a secret is not set.
     """
-    found = connection_of(source, settings)
-    options = {
-        "bootstrap.servers": ",".join(found.bootstrap_servers),
-        "security.protocol": found.security_protocol,
-        "sasl.mechanism": found.sasl_mechanism,
-        "sasl.username": found.user,
-        "sasl.password": None if found.password is None else found.password.value(),
-        "ssl.ca.location": found.ca_file,
-        "ssl.certificate.location": found.certificate_file,
-        "ssl.key.location": found.key_file,
-        "ssl.key.password": None if found.key_password is None else found.key_password.value(),
-    }
-    return {name: value for name, value in options.items() if value is not None}
+    return connection_of(source, settings).client_options()
