@@ -5,6 +5,7 @@ killed.
 from __future__ import annotations
 
 import multiprocessing
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from etl_assets_tests.kill import dying_run
 from etl_assets_tests.kill.test_kill_of_upkeep import UPKEEP
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.reference.tables import ALL_TABLES
+
+SINKS = Path(__file__).parents[1] / "sinks"
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
 
@@ -158,12 +161,20 @@ def _tables(pipeline: Pipeline, names: Sequence[str] = tuple(t.name for t in ALL
     }
 
 
+def named(text: str) -> set[str]:
+    """Names and values of failpoints in the text of tests."""
+    return set(re.findall(r"[A-Z][A-Z_]+|(?:sink|search)\.[a-z_]+", text))
+
+
 def _name(value: Any) -> str:
     return value if isinstance(value, str) else "+".join(map(str, value))
 
 
 def test_every_failpoint_is_covered():
-    used = [point for _, points in BETWEEN_WRITES for point in points]
+    of_sinks = [point for point in Failpoint if point.startswith(("sink.", "search."))]
+    tests_of_sinks = "".join(file.read_text("utf-8") for file in SINKS.glob("test_*.py"))
+    assert [point for point in of_sinks if not {point.name, point.value} & named(tests_of_sinks)] == []
+    used = [*of_sinks, *(point for _, points in BETWEEN_WRITES for point in points)]
     used += [*AFTER_EACH_COMMIT, *(point for _, point in IN_THE_MIDDLE_OF_A_WRITE)]
     used += UPKEEP
     assert {str(point).partition("@")[0] for point in used} == {str(point) for point in Failpoint}
