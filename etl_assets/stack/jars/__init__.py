@@ -1,0 +1,1 @@
+"""The jars of servers: a file for each, with names, sizes and checksums."""
