@@ -88,7 +88,7 @@ def _events_stored(run: Measured) -> float:
 
 
 def _sparse_input(folder: Path) -> Input:
-    landing = folder / "input" / f"sparse-{EVENTS}"
+    landing = folder / "input" / f"sparse-{EVENTS}-from-{FIRST_DAY}"
     if not (landing / "_complete").exists():
         rates = FaultRates(duplicates=DUPLICATES, invalid_payloads=INVALID)
         generate(EventsSpec(events=EVENTS, start=FIRST_DAY, days=DAYS, seed=SEED, rates=rates), landing)
@@ -97,7 +97,7 @@ def _sparse_input(folder: Path) -> Input:
 
 
 def _dense_input(folder: Path) -> Input:
-    sparse, landing = _sparse_input(folder), folder / "input" / f"dense-{EVENTS}"
+    sparse, landing = _sparse_input(folder), folder / "input" / f"dense-{EVENTS}-from-{FIRST_DAY}"
     if not (landing / "_complete").exists():
         empty_folder(landing)
         shutil.copytree((sparse.landing / CUSTOMERS_FILE).parent, (landing / CUSTOMERS_FILE).parent)

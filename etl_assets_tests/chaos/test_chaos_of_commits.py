@@ -104,7 +104,7 @@ class Chaos:
         while time.monotonic() < until:
             root.rename(away)
             if self.dice.random() < 0.7:
-                root.mkdir()
+                root.mkdir(exist_ok=True)  # a worker may have been quicker
             time.sleep(self.dice.uniform(0.0, 0.01))
             self._put_back(away, root)
             time.sleep(self.dice.uniform(0.0, 0.05))
