@@ -16,7 +16,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 	--no-deps --no-build-isolation --use-pep517 --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test chaos campaign test-fast lint format types bench docs lock wheel clean
+.PHONY: help setup demo dev test test-full chaos campaign test-fast lint format types bench docs lock wheel clean
 
 help: ## List the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,10 @@ demo: setup ## Run the pipeline over made-up events, or over ORDERS=folder (DAYS
 dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo
 	@$(BIN)/etl-assets dev
 
-test: setup ## Run all tests, in PROCESSES=2 at once
+test: setup ## Run the tests, without the long forms of some, in PROCESSES=2 at once
+	@$(BIN)/python -m pytest -m "not full" -n "$(or $(PROCESSES),2)" --dist loadfile --no-loadscope-reorder
+
+test-full: setup ## Run all tests, long forms included (an hour and more)
 	@$(BIN)/python -m pytest -n "$(or $(PROCESSES),2)" --dist loadfile --no-loadscope-reorder
 
 chaos: setup ## Kill runs, and fail, cut off, empty and damage domains for ROUNDS=100 rounds, from SEED
