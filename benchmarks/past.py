@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.log.entries import entry_path, latest_version
+from etl_assets.delta.log.own_commit import keep_last_commit
 from etl_assets.orders.generator.wire import WireEvent
 from etl_assets.sources.ledger import FILES
 
@@ -63,8 +64,8 @@ def spread_over_versions(spark: SparkSession, table: Path, past: Past) -> None:
 
     Ten thousand commits by Spark would take half a day. So the first file of a day brings all rows that the
     table has of it (all there are, where it has no days) and the day's other files bring none; each says what
-    such a commit says: the file it read, or the cursors of its day, as versions of sources that have been
-    spread as well, and its transaction id. The rows keep the batch id of the one commit, which only says that
+    such a commit says: the file it read, and as transaction ids the cursors of its day, as versions of
+    sources that have been spread as well. The rows keep the batch id of the one commit, which only says that
     they have been read long ago.
     """
     if (base := latest_version(table)) < 1:
@@ -72,22 +73,27 @@ def spread_over_versions(spark: SparkSession, table: Path, past: Past) -> None:
     actions = [json.loads(line) for line in entry_path(table, base).read_text("utf-8").splitlines()]
     info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
     of_all = json.loads(info["userMetadata"])
-    own = next(action["txn"]["appId"] for action in actions if "txn" in action)
+    positions = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
+    positions |= of_all["cursors"]
     changes = _changes_by_day(actions)
     for number in range(past.files):
         day = past.day_of(number).isoformat()
-        note = _note_of_one_file(of_all, day, number // past.days, number)
-        name, version = own, base + number
-        if len(note["cursors"]) == 1:
-            ((name, version),) = note["cursors"].items()
+        note = _note_of_one_file(of_all, day, number // past.days)
+        ends = ("/*", f"/{day}")
         head = [
             {"commitInfo": {**info, "userMetadata": json.dumps(note)}},
-            {"txn": {"appId": name, "version": version}},
+            *(
+                {"txn": {"appId": name, "version": version + number}}
+                for name, version in positions.items()
+                if "/" not in name or name.endswith(ends)
+            ),
         ]
         first = changes.pop(None, []) if number == 0 else []
         _write_entry(table, base + number, [*head, *first, *changes.pop(day, [])])
     if changes:
         raise ValueError(f"{table} has rows of days without a landing file: {sorted(map(str, changes))}")
+    newest = base + past.files - 1
+    keep_last_commit(table, newest, entry_path(table, newest).read_bytes())
     checkpoint(spark, table)
 
 
@@ -113,17 +119,13 @@ def _changes_by_day(actions: list[dict[str, Any]]) -> dict[str | None, list[dict
     return changes
 
 
-def _note_of_one_file(note: dict[str, Any], day: str, of_day: int, number: int) -> dict[str, Any]:
-    """Of the note of the one commit what a commit says that has carried one file: the so-manyth of a day, and
-    of all.
-    """
-    mine = {name: version for name, version in note["cursors"].items() if name.endswith((f"/{day}", "/*"))}
+def _note_of_one_file(note: dict[str, Any], day: str, of_day: int) -> dict[str, Any]:
+    """Of the note of the one commit what a commit says that has carried one file: the so-manyth of a day."""
     facts = dict(note["facts"])
     if FILES in facts:
         file, mark = list(facts[FILES][day].items())[of_day]
         facts[FILES] = {day: {file: mark}}
-    cursors = {name: version + number for name, version in mine.items()}
-    return {**note, "cursors": cursors, "facts": facts}
+    return {**note, "cursors": {}, "facts": facts}
 
 
 def _write_entry(table: Path, version: int, actions: list[dict[str, Any]]) -> None:

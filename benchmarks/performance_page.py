@@ -48,6 +48,7 @@ TARGETS = (
         metrics=".*_dlt",
     ),
     Target(work="An increment after 10,000 files of 1,000 days", case="history", metrics="run_.*"),
+    Target(work="10,000 more events in a fresh process beside dlt's", case="loaders", metrics="upsert_.*"),
     Target(work="Nothing to do: the sensor's tick", case="history", metrics="tick_.*"),
     Target(work="Nothing to do: a fresh process beside dlt's", case="loaders", metrics="nothing_.*"),
     Target(work="Cold: from the process to ten rows merged", case="cold"),

@@ -13,6 +13,7 @@ from etl_assets_tests.pipeline import Pipeline
 
 # Here and not in the modules that use them: each module that imports a fixture has a server of its own.
 from etl_assets_tests.servers import (  # noqa: F401 - fixtures
+    end_servers,
     kafka_server,
     opensearch_server,
     postgres_server,
@@ -24,6 +25,10 @@ TOLD = "told"
 # Machines that run tests are shared: how long an example takes says nothing.
 hypothesis.settings.register_profile("shared machine", deadline=None)
 hypothesis.settings.load_profile("shared machine")
+
+
+def pytest_sessionfinish() -> None:
+    end_servers()
 
 
 @pytest.fixture(scope="session")

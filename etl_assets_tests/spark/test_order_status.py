@@ -127,9 +127,10 @@ def folded_here(pipeline):
     return orders_of(pipeline)
 
 
-def test_workers_fold_as_this_process_does(pipeline, folded_here, monkeypatch):
+@pytest.mark.parametrize("rows_a_part", [1, 250_000])
+def test_workers_fold_as_this_process_does(pipeline, folded_here, monkeypatch, rows_a_part):
     elsewhere = dataclasses.replace(pipeline, root=pipeline.root / "elsewhere")
-    monkeypatch.setattr(fold_files, "ROWS_PER_PART", 1)
+    monkeypatch.setattr(fold_files, "ROWS_PER_PART", rows_a_part)
     monkeypatch.setattr(fold_files, "MAX_ROWS_IN_PROCESS", 0)
     for name in ("a.jsonl", "b.jsonl"):
         elsewhere = dataclasses.replace(elsewhere, landing=pipeline.root / "landing" / name)

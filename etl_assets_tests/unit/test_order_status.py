@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from etl_assets.compute.shuffle import figures_by_part
 from etl_assets.orders.event_contracts import EVENT_CONTRACTS, EventType
 from etl_assets.orders.order_status import OrderStatus
 from etl_assets.orders.steps import fold_files, order_files
@@ -175,6 +176,13 @@ def _work_here(spark: Any, tasks: Any, work: Any, schema: str) -> list[dict[str,
     return rows
 
 
+def _parts_here(*args: Any, parts: int, schema: str, is_little: bool) -> list[dict[str, Any]]:
+    """What Spark would do with the parts, in this process."""
+    rows = figures_by_part(*args, parts=parts, schema=schema, is_little=True)
+    assert all(list(row) == [field.split()[0] for field in schema.split(", ")] for row in rows)
+    return rows
+
+
 def _in_pieces(rows: list[Any], size: int) -> Iterator[list[Any]]:
     return (rows[begin : begin + size] for begin in range(0, len(rows), size))
 
@@ -197,6 +205,7 @@ def test_files_have_each_order_once_however_they_are_cut(
         patch.setattr(fold_files, "MAX_EVENTS_LOOKED_FOR", looked_for)
         patch.setattr(fold_files, "MAX_ROWS_IN_PROCESS", here)
         patch.setattr(fold_files, "figures_of", _work_here)
+        patch.setattr(fold_files, "figures_by_part", _parts_here)
         for number, batch in enumerate(batches):
             offset = 100 * number
             rows = [
@@ -275,15 +284,16 @@ def test_many_rows_that_stay_are_written_by_workers(tmp_path, monkeypatch):
     view.fold([[event(order, number) for number, order in enumerate("abcdef")]])
     monkeypatch.setattr(order_files, "ROWS_PER_FILE", 2)
     monkeypatch.setattr(fold_files, "MAX_ROWS_IN_PROCESS", 5)
-    shared: list[int] = []
+    shared: list[tuple[int, bool]] = []
 
-    def work(spark: Any, tasks: Any, *args: Any) -> list[dict[str, Any]]:
-        shared.append(len(tasks))
-        return _work_here(spark, tasks, *args)
+    def work(session: Any, tasks: Any, *args: Any, is_little: bool, **more: Any) -> list[dict[str, Any]]:
+        shared.append((len(tasks), is_little))
+        return _parts_here(session, tasks, *args, is_little=is_little, **more)
 
-    monkeypatch.setattr(fold_files, "figures_of", work)
+    monkeypatch.setattr(fold_files, "figures_of", _work_here)
+    monkeypatch.setattr(fold_files, "figures_by_part", work)
     view.fold([[event("a", 7)]])
-    assert shared == [2]  # the file and the events are put apart
+    assert shared == [(2, False)]  # the file and the events
     assert len(by_key(view.rows())) == 6
 
 

@@ -231,12 +231,13 @@ def read_transactions(table_path: Path, version: int) -> Mapping[str, int] | Non
 
     None where that version cannot be read from single-file checkpoints and entries alone.
     """
-    import pyarrow.parquet as pq
-
     newest = max((each for each in checkpoints(log_names(table_path)) if each <= version), default=-1)
     found: dict[str, int] = {}
     try:
         if newest >= 0:
+            # Imported only here: it takes longer than all that a run with nothing to do does.
+            import pyarrow.parquet as pq
+
             checkpoint = pq.ParquetFile(checkpoint_path(table_path, newest))
             if "txn" in checkpoint.schema_arrow.names:
                 actions = checkpoint.read(columns=["txn.appId", "txn.version"]).column("txn").drop_null()

@@ -4,8 +4,8 @@ Only files that have an order of the events are rewritten. The unchanged rows of
 of their own; those of small files are written together with the new rows. So orders that still change gather
 in the newest file, and the others are not written again (docs/decisions/0033-a-fold-without-merge.md).
 
-A fold of many rows is partitioned by order: one pass shuffles the rows, a second one folds the partitions.
-This process does both, or Spark's workers for very many rows. Does not belong here: how the files are read
+A fold of many rows is done in parts, each with all rows of its orders: by this process, or with Spark's
+shuffle for very many rows. Does not belong here: how the files are read
 and searched for orders (`order_files.py`).
 """
 
@@ -16,14 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etl_assets.compute.worker_tasks import attempt_name, figures_in_process, figures_of
+from etl_assets.compute.shuffle import Piece, figures_by_part, packed, unpacked
+from etl_assets.compute.worker_tasks import attempt_name, figures_of
 from etl_assets.delta.read.data_files import new_data_file
 from etl_assets.delta.read.key_index import hashes_of
 from etl_assets.orders.steps.order_files import (
@@ -57,6 +58,8 @@ MAX_EVENTS_LOOKED_FOR = 5_000_000
 """With more events, their orders are not looked up: any file may have one."""
 _READERS = 2
 """Files that are searched at a time in this process; Arrow does so without holding Python's lock."""
+_EVENTS, _STORED, _WRITTEN = "events", "stored", "written"
+"""Kinds of pieces: rows of events, rows of the view, and the names of files that are written already."""
 _REPEATING = ("tenant_id", "order_status", "currency")
 
 
@@ -101,7 +104,7 @@ class _Plan:
 
     @property
     def parts(self) -> int:
-        """Number of partitions to fold."""
+        """Number of parts to fold."""
         return max(1, ceil((self.events + self.moved) / ROWS_PER_PART))
 
 
@@ -174,7 +177,7 @@ class FoldFiles:
 
     def _count(self, view: Sequence[ViewFile], orders: Orders, keys: str) -> dict[str, int]:
         """Return how many of the orders each of some files has, by path."""
-        if (rows := sum(file.rows for file in view)) <= MAX_ROWS_IN_PROCESS:
+        if sum(file.rows for file in view) <= MAX_ROWS_IN_PROCESS:
             with ThreadPoolExecutor(_READERS) as readers:
                 counts = readers.map(lambda file: file.count(orders), view)
                 return dict(zip((file.path for file in view), counts, strict=True))
@@ -182,7 +185,7 @@ class FoldFiles:
         def look(file: ViewFile) -> Iterator[pa.RecordBatch]:
             yield _one_row(path=file.path, orders=file.count(_orders_in(keys)))
 
-        found = self._figures(rows, view, look, "path STRING, orders BIGINT")
+        found = figures_of(self.session, view, look, "path STRING, orders BIGINT")
         return {row["path"]: row["orders"] for row in found}
 
     def _fold_at_once(self, plan: _Plan, folder: Path) -> Counts:
@@ -193,66 +196,43 @@ class FoldFiles:
 
     def _fold_parts(self, plan: _Plan, folder: Path) -> Counts:
         parts, keys, changed_only = plan.parts, plan.keys, self.changed_only
-        attempts, apart = folder.with_name("attempts"), folder.with_name("apart")
-        for each in (attempts, apart):
-            each.mkdir()
+        attempts = folder.with_name("attempts")
+        attempts.mkdir()
 
-        def put_apart(source: EventFile | ViewFile) -> Iterator[pa.RecordBatch]:
+        # 1. Send each row to the part of its order. The unchanged rows of large files are written here.
+        def send(source: EventFile | ViewFile) -> Iterator[Piece]:
+            if isinstance(source, EventFile):
+                yield from _dealt(_EVENTS, source.read(), parts)
+                return
             maker = _Maker(attempts, changed_only=changed_only)
-            if is_event := isinstance(source, EventFile):
-                rows = source.read()
-            else:
-                rows = maker.moved(source, None if keys is None else _orders_in(keys))
-            put = _put_apart(rows, apart, parts)
-            yield _one_row(is_event=is_event, apart=put, written=maker.written)
+            rows = maker.moved(source, None if keys is None else _orders_in(keys))
+            yield from _dealt(_STORED, rows, parts)
+            for name in maker.written:
+                yield Piece(part=0, kind=_WRITTEN, content=name.encode())
 
-        # 1. Shuffle: write the rows to fold into files with one batch per partition. `moved` also writes the
-        # unchanged rows of large files.
-        moved = self._figures(
-            plan.rows,
+        # 2. Fold each part, which has all rows of its orders.
+        def fold(pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+            maker = _Maker(attempts, changed_only=changed_only)
+            counts = maker.fold(unpacked(pieces, _EVENTS), unpacked(pieces, _STORED))
+            kept = [piece.content.decode() for piece in pieces if piece.kind == _WRITTEN]
+            yield _one_row(**asdict(counts), written=[*kept, *maker.written])
+
+        folded = figures_by_part(
+            self.session,
             (*self.events, *plan.touched),
-            put_apart,
-            "is_event BOOLEAN, apart ARRAY<STRING>, written ARRAY<STRING>",
-        )
-        names = {
-            is_event: [name for row in moved if row["is_event"] is is_event for name in row["apart"]]
-            for is_event in (True, False)
-        }
-
-        # 2. Fold each partition, which has all rows of its orders.
-        def fold(part: int) -> Iterator[pa.RecordBatch]:
-            maker = _Maker(attempts, changed_only=changed_only)
-            events, stored = (
-                [rows for name in names[is_event] for rows in _of_part(apart / name, part, parts)]
-                for is_event in (True, False)
-            )
-            counts = maker.fold(events, stored)
-            yield _one_row(**asdict(counts), written=maker.written)
-
-        folded = self._figures(
-            plan.rows,
-            range(parts),
+            send,
             fold,
-            "read BIGINT, inserted BIGINT, updated BIGINT, written ARRAY<STRING>",
+            parts=parts,
+            schema="read BIGINT, inserted BIGINT, updated BIGINT, written ARRAY<STRING>",
+            is_little=plan.rows <= MAX_ROWS_IN_PROCESS,
         )
         # 3. Move the files of the attempts that count into the folder.
-        for row in (*moved, *folded):
+        for row in folded:
             for name in row["written"]:
                 (attempts / name).rename(folder / name)
         return sum(
             (Counts(**{each.name: row[each.name] for each in fields(Counts)}) for row in folded), Counts()
         )
-
-    def _figures(
-        self, rows: int, tasks: Sequence[Any], work: Callable[[Any], Iterable[pa.RecordBatch]], schema: str
-    ) -> list[dict[str, Any]]:
-        """Run `work` on each task, in this process or in Spark's workers, and return the rows it yields.
-
-        `rows` is how many rows all tasks read together: up to `MAX_ROWS_IN_PROCESS` this process runs them.
-        """
-        if rows <= MAX_ROWS_IN_PROCESS or len(tasks) < 2:
-            return figures_in_process(tasks, work)
-        return figures_of(self.session, tasks, work, schema)
 
 
 class _Maker:
@@ -311,47 +291,28 @@ class _Maker:
         return new_data_file(self._folder / name, view_schema(), repeating=_REPEATING)
 
 
-def _put_apart(pieces: Iterable[pa.Table], folder: Path, parts: int) -> list[str]:
-    """Shuffle rows into an Arrow file of this attempt.
-
-    For each piece the file has one batch per partition, in the partitions' order.
-
-    Returns:
-        The file's name in a list; an empty list without rows.
-    """
+def _dealt(kind: str, tables: Iterable[pa.Table], parts: int) -> Iterator[Piece]:
+    """Yield rows in pieces, each with rows of one part."""
     import pyarrow as pa
 
-    name = f"{attempt_name()}.arrow"
-    filled = (rows for rows in pieces if rows.num_rows)
-    if (first := next(filled, None)) is None:
-        return []
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_file(folder / name, first.schema, options=options) as writer:
-        for rows in chain([first], filled):
-            part = _parts_of(rows, parts)
-            (batch,) = rows.take(pa.array(np.argsort(part, kind="stable"))).combine_chunks().to_batches()
-            ends = np.cumsum(np.bincount(part, minlength=parts))
-            for begin, end in pairwise((0, *ends.tolist())):
-                writer.write_batch(batch.slice(begin, end - begin))
-    return [name]
+    for rows in tables:
+        if not rows.num_rows:
+            continue
+        part = _parts_of(rows, parts)
+        (batch,) = rows.take(pa.array(np.argsort(part, kind="stable"))).combine_chunks().to_batches()
+        ends = np.cumsum(np.bincount(part, minlength=parts)).tolist()
+        for number, (begin, end) in enumerate(pairwise((0, *ends))):
+            if begin < end:
+                yield Piece(part=number, kind=kind, content=packed(batch.slice(begin, end - begin)))
 
 
 def _parts_of(rows: pa.Table, parts: int) -> np.ndarray:
-    """Return the partition of each row, by its order."""
+    """Return the part of each row, by its order."""
     import pyarrow as pa
 
     orders = rows.column(ORDER_ID).combine_chunks().dictionary_encode()
     hashes = hashes_of(pa.chunked_array([orders.dictionary]))
     return (hashes % np.uint64(parts)).astype(np.int64)[orders.indices.to_numpy()]
-
-
-def _of_part(file: Path, part: int, parts: int) -> Iterator[pa.Table]:
-    """Yield the rows that `_put_apart` has written for a partition."""
-    import pyarrow as pa
-
-    with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as reader:
-        for number in range(part, reader.num_record_batches, parts):
-            yield pa.Table.from_batches([reader.get_batch(number)])
 
 
 def _put(rows: pa.Table, file: Path) -> Path:
