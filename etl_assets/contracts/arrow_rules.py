@@ -7,7 +7,7 @@ and the choice of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -30,17 +30,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def violations_in_process(contract: TableContract, rows: pa.Table) -> tuple[Violation, ...]:
-    """Compare rows with a contract.
+def violations_in_process(contract: TableContract, pieces: Iterable[pa.Table]) -> tuple[Violation, ...]:
+    """Compare rows with a contract. Of each piece only the merge keys stay in memory.
 
     Args:
         contract: The table.
-        rows: Its rows, with the contract's columns and types.
+        pieces: Its rows, with the contract's columns and types.
 
     Returns:
         Broken rules in the order of the columns, then merge keys shared by several rows; empty for good rows.
     """
-    return (*_broken_rules(contract, rows), *_repeated_keys(contract, rows))
+    rules = [(column.name, rule) for column in contract.columns for rule in column.all_rules]
+    broken, keys = [0] * len(rules), []
+    for rows in pieces:
+        for number, (column, rule) in enumerate(rules):
+            broken[number] += breaking(rule, rows.column(column))
+        keys.append(rows.select(list(contract.merge_key)))
+    of_rules = tuple(
+        Violation(table=contract.name, column=column, check=rule.explain(column), count=count)
+        for (column, rule), count in zip(rules, broken, strict=True)
+        if count
+    )
+    return (*of_rules, *_repeated_keys(contract, keys))
 
 
 def breaking(rule: Rule, values: pa.ChunkedArray) -> int:
@@ -53,27 +64,19 @@ def breaking(rule: Rule, values: pa.ChunkedArray) -> int:
     return len(values) - values.null_count - good
 
 
-def _broken_rules(contract: TableContract, rows: pa.Table) -> Iterator[Violation]:
-    for column in contract.columns:
-        for rule in column.all_rules:
-            if count := breaking(rule, rows.column(column.name)):
-                yield Violation(
-                    table=contract.name, column=column.name, check=rule.explain(column.name), count=count
-                )
+def _repeated_keys(contract: TableContract, keys: Sequence[pa.Table]) -> Iterator[Violation]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-
-def _repeated_keys(contract: TableContract, rows: pa.Table) -> Iterator[Violation]:
-    if not contract.merge_key:
+    if not contract.merge_key or not keys:
         return
-    numbers = (
-        rows.select(list(contract.merge_key))
-        .group_by(list(contract.merge_key))
-        .aggregate([([], "count_all")])
+    numbers = pa.concat_tables(keys).group_by(list(contract.merge_key)).aggregate([([], "count_all")])
+    repeated = pc.call_function(
+        "sum", [pc.call_function("greater", [numbers.column("count_all"), pa.scalar(1)])]
     )
-    repeated = sum(number > 1 for number in numbers.column("count_all").to_pylist())
-    if repeated:
+    if count := repeated.as_py():
         key = ", ".join(contract.merge_key)
-        yield Violation(table=contract.name, column=key, check=f"{key} must be unique", count=repeated)
+        yield Violation(table=contract.name, column=key, check=f"{key} must be unique", count=count)
 
 
 def _holds(rule: Rule, values: pa.ChunkedArray) -> Any:

@@ -335,4 +335,4 @@ def test_doubles_are_judged_by_spark_as_by_arrow(spark):
         ("celsius must be at least 0", 1),
         ("celsius must be at most 1", 3),
     ]
-    assert violations_in_process(contract, frame.toArrow()) == found
+    assert violations_in_process(contract, [frame.toArrow()]) == found

@@ -53,21 +53,22 @@ def orders(*rows: tuple) -> pa.Table:
 
 
 def test_good_rows_and_no_rows_break_nothing():
-    assert violations_in_process(ORDERS, orders()) == ()
-    assert violations_in_process(ORDERS, orders(("o1", None, "paid"), ("o2", Decimal("1.00"), "paid"))) == ()
+    assert violations_in_process(ORDERS, []) == ()
+    assert violations_in_process(ORDERS, [orders()]) == ()
+    good = orders(("o1", None, "paid"), ("o2", Decimal("1.00"), "paid"))
+    assert violations_in_process(ORDERS, [good]) == ()
 
 
-def test_what_is_broken_is_counted_and_no_value_is_shown():
-    found = violations_in_process(
-        ORDERS,
-        orders(
-            ("o1", Decimal("1.00"), "paid"),
-            ("o1", Decimal("-1.00"), "paid"),
-            ("o2", Decimal("-2.00"), None),
-            (None, None, "secret"),
-            ("o2", None, "secret"),
-        ),
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_what_is_broken_is_counted_over_all_pieces_and_no_value_is_shown(size):
+    rows = orders(
+        ("o1", Decimal("1.00"), "paid"),
+        ("o1", Decimal("-1.00"), "paid"),
+        ("o2", Decimal("-2.00"), None),
+        (None, None, "secret"),
+        ("o2", None, "secret"),
     )
+    found = violations_in_process(ORDERS, [rows.slice(begin, size) for begin in range(0, 5, size)])
     assert [(violation.column, violation.check, violation.count) for violation in found] == [
         ("order_id", "order_id must not be null", 1),
         ("amount", "amount must be at least 0", 2),

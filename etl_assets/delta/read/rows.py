@@ -24,6 +24,7 @@ from etl_assets.delta.session import frame_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.dataset
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from etl_assets.delta.snapshot import Snapshot
@@ -36,6 +37,9 @@ MAX_FILES_BY_NAME = 1_000
 
 MAX_ROWS_IN_PROCESS = 1_000_000
 """This process searches as many rows within a second."""
+
+MAX_CHECKED_IN_PROCESS = 5_000_000
+"""This process compares as many rows with a contract within some seconds, and holds their keys."""
 
 KnownFiles = Mapping[dt.date, Sequence[str]]
 """Paths of data files, by day."""
@@ -102,8 +106,8 @@ def rows_in_process(
     return pyarrow.dataset.dataset(files, format="parquet").to_table(columns=list(columns), filter=wanted)
 
 
-def rows_of_batch_in_process(table: Table, version: int) -> pa.Table | None:
-    """Read the rows of a version that its own commit wrote, with the contract's columns, without Spark.
+def rows_of_batch_in_process(table: Table, version: int) -> Iterator[pa.Table] | None:
+    """Return the rows of a version that its own commit wrote, in pieces, with the contract's columns.
 
     Of a table that does not keep the version of its rows, all rows are returned.
 
@@ -124,10 +128,10 @@ def rows_of_batch_in_process(table: Table, version: int) -> pa.Table | None:
         if batch is None or (newest := file.get(f"max.{batch}")) is None or newest >= version
     ]
     numbers = [file["num_records"] for file in found]
-    if None in numbers or sum(numbers) > MAX_ROWS_IN_PROCESS:
+    if None in numbers or sum(numbers) > MAX_CHECKED_IN_PROCESS:
         return None
     if not found:
-        return schema.empty_table()
+        return iter(())
     files = [str(table.path / unquote(file["path"])) for file in found]
     folders = ds.partitioning(
         schema.empty_table().select(table.contract.delta_partition).schema, flavor="hive"
@@ -136,7 +140,17 @@ def rows_of_batch_in_process(table: Table, version: int) -> pa.Table | None:
         files, schema=schema, format="parquet", partitioning=folders, partition_base_dir=str(table.path)
     )
     of_batch = None if batch is None else ds.field(batch) == version
-    return rows.to_table(columns=schema.names, filter=of_batch)
+    return _pieces(
+        rows.scanner(columns=schema.names, filter=of_batch, batch_readahead=1, fragment_readahead=1)
+    )
+
+
+def _pieces(scanner: pyarrow.dataset.Scanner) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    for batch in scanner.to_batches():
+        if batch.num_rows:
+            yield pa.Table.from_batches([batch])
 
 
 def _by_name(
