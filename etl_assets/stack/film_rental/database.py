@@ -28,27 +28,11 @@ _CATEGORIES = (
 )
 _COUNTRIES = ("AT", "BR", "CZ", "DE", "ES", "FR", "IN", "JP", "KE", "MX", "NO", "PL", "US", "ZA")
 _FIRST = (
-    "Amber",
-    "Broken",
-    "Crimson",
-    "Distant",
-    "Electric",
-    "Forgotten",
-    "Golden",
-    "Hidden",
-    "Iron",
+    *("Amber", "Broken", "Crimson", "Distant", "Electric", "Forgotten", "Golden", "Hidden", "Iron"),
     "Jade",
 )
 _SECOND = (
-    "Bridge",
-    "Comet",
-    "Dance",
-    "Engine",
-    "Forest",
-    "Harbour",
-    "Island",
-    "Lantern",
-    "Mountain",
+    *("Bridge", "Comet", "Dance", "Engine", "Forest", "Harbour", "Island", "Lantern", "Mountain"),
     "River",
 )
 _THIRD = ("of Ashes", "at Dawn", "in Winter", "Without End", "by Night", "of Glass", "Returns", "in Colour")
@@ -127,15 +111,16 @@ def load_film_rental(address: str, *, rentals: int = RENTALS, seed: int = SEED) 
         connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (SCHEMA,))
         there = connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", (SCHEMA,)).fetchone()
         if there == (False,):
-            connection.execute(_TABLES)
+            connection.execute(_TABLES.encode())
             for table, make in _ROWS.items():
                 _copy(connection, table, make(Random(f"{seed}/{table}"), rentals))
-            connection.execute(_INDEXES)
+            connection.execute(_INDEXES.encode())
         return {table: _count(connection, table) for table in _ROWS}
 
 
 def _copy(connection: psycopg.Connection, table: str, rows: _Rows) -> None:
-    with connection.cursor() as cursor, cursor.copy(f"COPY {SCHEMA}.{table} FROM STDIN") as copy:  # ty: ignore[no-matching-overload] (psycopg takes literals only)
+    statement = f"COPY {SCHEMA}.{table} FROM STDIN".encode()
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
         for row in rows:
             copy.write_row(row)
 
