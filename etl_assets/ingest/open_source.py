@@ -52,7 +52,7 @@ def source_opener(tables: DeclaredTables) -> OpenSource:
                 ranges, id_fields = _topic(source, settings, table), source.id
             case SqlSource():
                 ranges = _query(tables, source, settings)
-                id_fields = tuple(dict.fromkeys(reversed(source.keys)))
+                id_fields = source.id or tuple(reversed(source.keys))
         return FileSource(
             folders=(*folders, Folders(source=REPLAYS, path=replays_folder(domain, table))),
             records=JsonRecords(
