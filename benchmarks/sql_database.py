@@ -5,13 +5,16 @@ Belongs here: making it on a server of the project's own. Does not belong here: 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
+    from benchmarks.options import Options
     from etl_assets.stack.postgres import PostgresServer
 
 COLUMNS = {
@@ -105,3 +108,11 @@ def sales_database(rows: int) -> Generator[SalesDatabase]:
                 if statement.strip():
                     connection.execute(statement.encode())
         yield SalesDatabase(address=server.url, server=server.pid)
+
+
+def spark_of(options: Options, scratch: Path) -> dict[str, str]:
+    """Settings of a session that reads and writes Delta tables."""
+    from etl_assets.runtime.jars import delta_jars
+
+    jars = os.pathsep.join(map(str, delta_jars()))
+    return {**options.spark_settings(scratch), "spark.driver.extraClassPath": jars}

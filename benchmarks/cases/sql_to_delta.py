@@ -1,5 +1,5 @@
-"""sql_to_delta: a query over PostgreSQL into Delta tables by a declared pipeline, in a full load, beside a bare
-COPY into Arrow and an append by delta-rs.
+"""sql_to_delta: a query over PostgreSQL into Delta tables by a declared pipeline, in a full load, beside a
+bare COPY into Arrow and an append by delta-rs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from benchmarks.measure import Measured, empty_folder, interleaved, median, run_
 from benchmarks.options import Options, script_environment
 from benchmarks.report import Figure, figure
 from benchmarks.scripts.sql_by_platform import DONE, SOURCE, TABLE, WARM
-from benchmarks.sql_database import COLUMNS, QUERY, sales_database
+from benchmarks.sql_database import COLUMNS, QUERY, sales_database, spark_of
 
 CASE = "sql_to_delta"
 WALL_TARGET = 2.0
@@ -44,7 +44,7 @@ def run(options: Options) -> list[Figure]:
                     "home": str(home),
                     "connection": database.connection,
                     "pipeline": pipeline,
-                    "spark": options.spark_settings(work / "scratch"),
+                    "spark": spark_of(options, work / "scratch"),
                 },
                 environment,
                 servers=[database.server],

@@ -11,7 +11,7 @@ from benchmarks.measure import Measured, empty_folder, interleaved, median, run_
 from benchmarks.options import Options, script_environment
 from benchmarks.report import Figure, figure
 from benchmarks.scripts.sql_by_platform import DELIVERED, DONE, SOURCE, TABLE, WARM
-from benchmarks.sql_database import COLUMNS, QUERY, SalesDatabase, sales_database
+from benchmarks.sql_database import COLUMNS, QUERY, SalesDatabase, sales_database, spark_of
 
 CASE = "sql_to_postgres"
 WALL_TARGET = 1.5
@@ -47,7 +47,7 @@ def run(options: Options) -> list[Figure]:
                 "home": str(home),
                 "connection": database.connection,
                 "pipeline": pipeline,
-                "spark": options.spark_settings(work / "scratch"),
+                "spark": spark_of(options, work / "scratch"),
             }
             return _whole(
                 run_script("sql_by_platform", given, environment, servers=[database.server]), database, rows

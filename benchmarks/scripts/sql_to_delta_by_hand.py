@@ -6,8 +6,13 @@ It does without: positions, going on where it stopped, ids and fingerprints, rej
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from benchmarks.marks import mark
 from benchmarks.scripts.arguments import arguments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WARM, DONE = "session", "done"
 
@@ -30,7 +35,7 @@ def main() -> None:
     mark("verified", sale=DeltaTable(told["table"]).to_pyarrow_dataset().count_rows())
 
 
-def _plain(type_):
+def _plain(type_: pa.DataType) -> pa.DataType:
     import pyarrow as pa
 
     if isinstance(type_, pa.BaseExtensionType):
@@ -38,7 +43,7 @@ def _plain(type_):
     return pa.timestamp("us", "UTC") if pa.types.is_timestamp(type_) else type_
 
 
-def _as(batch, schema):
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
     columns = [

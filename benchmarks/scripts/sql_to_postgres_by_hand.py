@@ -1,5 +1,5 @@
-"""A query over PostgreSQL into a table of PostgreSQL as a good engineer writes it by hand: psql's COPY out, into
-psql's COPY into a temporary table, and one upsert from it.
+"""A query over PostgreSQL into a table of PostgreSQL as a good engineer writes it by hand: psql's COPY out,
+into psql's COPY into a temporary table, and one upsert from it.
 
 It does without: positions, going on where it stopped, what is new, deletes, types of a contract.
 """
@@ -31,13 +31,13 @@ def main() -> None:
     )
     mark(WARM)
     with subprocess.Popen(
-        [*psql, "-c", f"\\copy ({told['query']}) TO STDOUT"], stdout=subprocess.PIPE
+        [*psql, "-c", f"\\copy ({told['query']}) TO PSTDOUT"], stdout=subprocess.PIPE
     ) as reading:
         subprocess.run(
             [
                 *psql,
                 *("-c", "CREATE TEMPORARY TABLE incoming (LIKE marts.sale)"),
-                *("-c", "\\copy incoming FROM STDIN"),
+                *("-c", "\\copy incoming FROM PSTDIN"),
                 "-c",
                 "INSERT INTO marts.sale SELECT * FROM incoming ON CONFLICT (sale_id) DO UPDATE SET "
                 + updates
