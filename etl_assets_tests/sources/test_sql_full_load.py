@@ -132,7 +132,6 @@ def _raise() -> None:
     ],
 )
 def test_after_a_kill_and_changes_the_load_goes_on_and_ends_with_the_rows_of_the_query(failpoint, shop):
-    shop.execute("CREATE TABLE more (LIKE film)")
     shop.add(1, 8)
     shop.ingest()
     shop.execute("UPDATE film SET title = 'changed'", "INSERT INTO film VALUES (NULL, 'nobody')")
@@ -266,7 +265,7 @@ def test_a_session_that_the_server_ends_is_gone_on_with(shop, tmp_path):
     )
     folder = tmp_path / "2"
     folder.mkdir()
-    with pytest.raises(SourceUnavailable, match="snapshot"):
+    with pytest.raises(SourceUnavailable):
         source.read(second, folder)
     source.close()
 

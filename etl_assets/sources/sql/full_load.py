@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from etl_assets.errors import EtlAssetsError
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
 from etl_assets.sources.sql.bounds import KeyBounds, Pair
 from etl_assets.sources.sql.database import Database
@@ -90,6 +91,7 @@ class SqlFullLoad:
     interval_seconds: float | None = None
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     _session: tuple[int, str] | None = field(default=None, init=False)
+    _is_mixed: bool = field(default=False, init=False)
 
     @property
     def is_repeatable(self) -> bool:
@@ -101,13 +103,21 @@ class SqlFullLoad:
         before = LoadPosition.of(positions)
         if before.is_done and not self._may_be_due(before):
             return None
-        session = self.database.hold()
+        try:
+            return self._planned(positions, before, max_bytes=max_bytes, max_records=max_records)
+        except EtlAssetsError:
+            self.database.release()
+            raise
+
+    def _planned(
+        self, positions: Positions, before: LoadPosition, *, max_bytes: int, max_records: int
+    ) -> ReadRange | None:
+        snapshot = self.database.hold()
         if before.is_done and not self._is_due(before):
             self.database.release()
             return None
+        is_continued = self._join(before, snapshot)
         load = before.load + 1 if before.is_done else before.load
-        is_continued = not before.is_done and self._session != (load, session)
-        self._session = (load, session)
         # 1. Find the end of the range, and whether rows are left after it.
         check_key_columns(self.database, self.name, (self.id[0], self.id[-1]), before.after)
         limit = max(1, min(max_records, max_bytes // max(1, self.database.row_bytes())))
@@ -131,7 +141,7 @@ class SqlFullLoad:
                 "ids": is_last,
             },
             # Rows may have changed between two sessions: look again whether they have.
-            more=not is_last or is_continued,
+            more=not is_last or self._is_mixed,
             notes=("the load goes on in another session, after its last range",) if is_continued else (),
         )
 
@@ -161,8 +171,16 @@ class SqlFullLoad:
 
     def close(self) -> None:
         """Let go of connections."""
-        self._session = None
+        self._session, self._is_mixed = None, False
         self.database.close()
+
+    def _join(self, before: LoadPosition, snapshot: str) -> bool:
+        """Let this session be the one that reads a load; return whether another one has read a part of it."""
+        session = (before.load + 1 if before.is_done else before.load, snapshot)
+        is_continued = not before.is_done and self._session != session
+        self._is_mixed = not before.is_done and (self._is_mixed or is_continued)
+        self._session = session
+        return is_continued
 
     def _may_be_due(self, before: LoadPosition) -> bool:
         """Return whether a load may begin, as far as this is known without the database."""
