@@ -165,8 +165,7 @@ class SqlFullLoad:
         before = LoadPosition.of(positions)
         is_due = not before.is_done
         if before.is_done and self._may_be_due(before):
-            with self.database.snapshot():
-                is_due = self._is_due(before)
+            is_due = self._is_due(before)
         return Lag(records=None if is_due else 0, oldest=None, first_day=self.now().date())
 
     def close(self) -> None:
@@ -193,7 +192,9 @@ class SqlFullLoad:
         """Return whether a load begins that may be due."""
         if self.interval_seconds is not None or not before.load:
             return True
-        return f"{self.database.digest(KeyBounds())}/{self.database.digest(None)}" != before.digest
+        with self.database.snapshot():
+            digest = f"{self.database.digest(KeyBounds())}/{self.database.digest(None)}"
+        return digest != before.digest
 
     def _digest_after(self, before: LoadPosition, end: Pair | None, *, is_last: bool) -> str:
         """Return the digest of the rows that a load has read after a range."""
