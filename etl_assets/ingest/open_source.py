@@ -130,13 +130,13 @@ def _query(tables: DeclaredTables, source: SqlSource, settings: Settings) -> Ran
     from etl_assets.sources.formats import JsonLines
     from etl_assets.sources.sql.comparison import QueryComparison
     from etl_assets.sources.sql.connect import open_query
-    from etl_assets.sources.sql.staged import StagedRows
+    from etl_assets.sources.sql.staged import QueryLines
 
     return Ranges(
         source=SQL,
         label=f"the query over the connection {source.connection}",
         open=lambda: open_query(source, settings, name=tables.source.name),
-        format=StagedRows() if source.reports_deletes else JsonLines(),
+        format=QueryLines() if source.reports_deletes else JsonLines(),
         max_records=source.max_batch_records,
         compare=QueryComparison(source=SQL, id=source.identity, order=_order(tables.spec))
         if source.reports_deletes

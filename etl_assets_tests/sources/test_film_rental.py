@@ -111,7 +111,7 @@ def test_ratings_follow_the_database_into_the_mart_and_the_index(
     expect_equal()
     assert len(home.rows("films")) == 50
     assert len(home.rows("rentals")) == 800
-    # A film is rated again, another one loses its ratings, and a run dies between the targets.
+    # A film is rated again, another one loses its ratings; a run dies in the load, another one at a target.
     (one, other) = asked(
         address, "SELECT film_id FROM analytics.film_rating_agg ORDER BY ratings DESC, film_id LIMIT 2"
     )
@@ -126,7 +126,8 @@ def test_ratings_follow_the_database_into_the_mart_and_the_index(
         session.execute(
             f"DELETE FROM film_rental.film_rating WHERE rental_id IN {rated.format(other[0])}".encode()
         )
-    assert home.call("run", failpoint="sink.after_target_commit", seconds=280).code == -9
+    for failpoint in ("table.before_commit@film_rating_agg_source", "sink.after_target_commit"):
+        assert home.call("run", failpoint=failpoint, seconds=280).code == -9
     done = home.call("run", seconds=280)
     assert done.code == 0, done
     expect_equal()

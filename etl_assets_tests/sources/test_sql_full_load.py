@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,11 @@ def shop(postgres_server, tmp_path) -> Iterator[Shop]:
     found.session.close()
 
 
-def source_of(shop: Shop, query: str = QUERY, **more) -> SqlFullLoad:
+def source_of(shop: Shop, query: str = QUERY, **more: Any) -> SqlFullLoad:
     address = shop.session.info.dsn + f" password={shop.session.info.password}"
     database = PostgresQuery(name="shop", address=address, query=query, key="film_id", id="film_id")
-    return SqlFullLoad(name="films", database=database, id=("film_id",), **{"now": lambda: NOW, **more})
+    more = {"now": lambda: NOW, **more}
+    return SqlFullLoad(name="films", database=database, id=("film_id",), **more)
 
 
 def rows_of(source: SqlFullLoad, planned, folder) -> list[int]:

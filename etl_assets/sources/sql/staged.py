@@ -38,7 +38,7 @@ def file_name(kind: str, load: int | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedRows:
+class QueryLines:
     """JSON Lines. A record of a full load is one of this load, and one of a row that is gone says so."""
 
     @property
