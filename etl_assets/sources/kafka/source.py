@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
     from confluent_kafka.admin import AdminClient
 
+    from etl_assets.sources.kafka.registry_values import RegistryValues
+
 ANSWER_SECONDS = 15.0
 """How long to wait for an answer of a broker."""
 SILENCE_SECONDS = 60.0
@@ -66,22 +68,36 @@ class KafkaTopic:
         start: Where the first range begins: `earliest`, `latest` or a time with its zone.
         on_lost: `fail`, or `earliest` to go on at the oldest record.
         table: Name of the table that follows the topic, by which brokers know the client.
+        values: Decodes values with a schema; None: they are JSON as they come.
     """
 
     def __init__(
-        self, *, options: Mapping[str, Any], topic: str, start: str, on_lost: str, table: str
+        self,
+        *,
+        options: Mapping[str, Any],
+        topic: str,
+        start: str,
+        on_lost: str,
+        table: str,
+        values: RegistryValues | None = None,
     ) -> None:
         self._options, self._topic, self._start, self._on_lost = options, topic, start, on_lost
-        self._table = table
+        self._table, self._values = table, values
         self._made: Consumer | None = None
         self._made_admin: AdminClient | None = None
         self._said = ""
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a range has the same records each time: not of a compacted topic."""
+        """Whether a range has the same records each time.
+
+        Not of a compacted topic, nor of values with a schema: the registry may know one later that it did
+        not know before.
+        """
         from confluent_kafka.admin import ConfigResource, ResourceType
 
+        if self._values is not None:
+            return False
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
         found = self._answer(
             lambda: self._admin().describe_configs([resource])[resource].result(ANSWER_SECONDS)
@@ -124,6 +140,7 @@ class KafkaTopic:
                 identity=f"{self._name(partition)}@{topic_id}" if topic_id else "",
                 today=dt.date.fromisoformat(wanted.details["today"]),
                 most_files=max(1, MAX_FILES - len(files)),
+                values=self._values,
             )
             reached = self._read_partition(partition, first, last, writer, wanted.details.get("bytes"))
             files += writer.close()
@@ -148,6 +165,8 @@ class KafkaTopic:
 
     def close(self) -> None:
         """Close the consumer."""
+        if self._values is not None:
+            self._values.close()
         if self._made is not None:
             self._made.close()
         self._made = self._made_admin = None
