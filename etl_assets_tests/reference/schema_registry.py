@@ -1,4 +1,4 @@
-"""A schema registry on a port of this machine: the documented REST endpoints of Confluent's that are used here.
+"""A schema registry on a port of this machine: the documented REST endpoints that are used here.
 
 It is not Confluent's server: what a test shows with it is that the client speaks the documented protocol over
 a real connection.

@@ -226,7 +226,7 @@ def test_a_registry_that_is_gone_or_silent_is_unavailable(server: RegistryServer
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = RegistryClient(f"http://127.0.0.1:{free.getsockname()[1]}", timeout_seconds=1)
-        with pytest.raises(SourceUnavailable, match="schema_registry.url"):
+        with pytest.raises(SourceUnavailable, match=r"schema_registry\.url"):
             gone.schema(1)
 
 
@@ -291,9 +291,7 @@ def test_a_topic_of_avro_records_has_one_outcome_for_each(kafka_server, tmp_path
         assert kept == value, "the original bytes"
         assert row["reason"] in ("MalformedValue", "UnknownSchema")
     assert rejected[len(bad) + 2]["outcome"] == "conflict"
-    assert (
-        rejected[len(bad) + 3]["record"] == '{"age":2,"id":""}' or '"id"' in rejected[len(bad) + 3]["record"]
-    )
+    assert rejected[len(bad) + 3]["record"] == '{"id":"","age":2}'
 
 
 def test_a_registry_that_is_gone_for_a_while_costs_no_record(kafka_server, tmp_path, server):
