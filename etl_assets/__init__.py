@@ -1,8 +1,8 @@
 """A Dagster asset platform that ingests events, makes each count exactly once, and keeps doing so.
 
 Belongs here: the version, and what other programs import: `open_table`, `produce`, and the types of
-components that Dagster projects name in `defs.yaml`. Does not belong here: imports of the platform's modules. Every command,
-and every program that reads one table, thus pays only for what it uses.
+components that Dagster projects name in `defs.yaml`. Does not belong here: imports of the platform's modules.
+Every command, and every program that reads one table, thus pays only for what it uses.
 """
 
 from __future__ import annotations

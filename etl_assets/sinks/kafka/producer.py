@@ -23,6 +23,7 @@ from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sinks.kafka.client import named
 from etl_assets.sinks.kafka.produced_ids import event_id_of, traceparent_of
 from etl_assets.sources.kafka.client_errors import silent_logger
+from etl_assets.sources.kafka.heard import Heard
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -71,7 +72,7 @@ class KafkaProducer:
         self._client: Producer | None = None
         self._open = 0
         self._began = 0.0
-        self._said = ""
+        self._heard = Heard()
 
     def send(
         self,
@@ -198,7 +199,7 @@ class KafkaProducer:
             except BufferError as error:
                 if time.monotonic() > deadline:
                     raise SinkUnavailable(
-                        f"the topic {self.topic} takes no records{self._more()}",
+                        f"the topic {self.topic} takes no records ({self._heard.said})",
                         fix="see that the brokers are up and reachable, and send the input again",
                         sink=self.topic,
                     ) from error
@@ -213,16 +214,7 @@ class KafkaProducer:
         try:
             return ask()
         except KafkaException as error:
-            found = named(error.args[0], f"the topic {self.topic}")
-            if isinstance(found, SinkUnavailable) and self._said:
-                found.message += self._more()
-            raise found from error
-
-    def _heard(self, error: object) -> None:
-        self._said = str(error)
-
-    def _more(self) -> str:
-        return f" ({self._said})" if self._said else ""
+            raise named(error.args[0], f"the topic {self.topic}", self._heard) from error
 
 
 def _commit(producer: Producer) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable
 from etl_assets.sources.kafka.client_errors import error_of, silent, silent_logger
+from etl_assets.sources.kafka.heard import Heard
 from etl_assets.sources.kafka.range_writer import RangeWriter
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
@@ -85,7 +86,7 @@ class KafkaTopic:
         self._table, self._values = table, values
         self._made: Consumer | None = None
         self._made_admin: AdminClient | None = None
-        self._said = ""
+        self._heard = Heard()
 
     @property
     def is_repeatable(self) -> bool:
@@ -363,7 +364,7 @@ class KafkaTopic:
         if self._made_admin is None:
             own: dict[str, Any] = {"error_cb": self._heard, "logger": silent_logger()}
             options: dict[str, Any] = {**self._options, **own}
-            self._made_admin = AdminClient(options)
+            self._made_admin = self._answer(lambda: AdminClient(options))
         return self._made_admin
 
     def _consumer(self) -> Consumer:
@@ -377,13 +378,9 @@ class KafkaTopic:
                     source=self._topic,
                 ) from error
             own = {"group.id": f"etl-assets-{self._table}", "client.id": f"etl-assets-{self._table}"}
-            self._made = Consumer(
-                {**self._options, **_OPTIONS, **own, "error_cb": self._heard}, logger=silent_logger()
-            )
+            options = {**self._options, **_OPTIONS, **own, "error_cb": self._heard}
+            self._made = self._answer(lambda: Consumer(options, logger=silent_logger()))
         return self._made
-
-    def _heard(self, error: object) -> None:
-        self._said = str(error)
 
     def _answer(self, ask: Callable[[], Any]) -> Any:
         from confluent_kafka import KafkaException
@@ -394,10 +391,10 @@ class KafkaTopic:
             raise self._error(error) from error
 
     def _error(self, error: Any) -> SourceRefused | SourceUnavailable:
-        return error_of(error.args[0], self._topic, self._said)
+        return error_of(error.args[0], self._topic, self._heard)
 
-    def _silent(self) -> SourceUnavailable:
-        return silent(self._topic, "no record came", self._said)
+    def _silent(self) -> SourceRefused | SourceUnavailable:
+        return silent(self._topic, "no record came", self._heard)
 
 
 def _is_end(message: Message) -> bool:
