@@ -1,4 +1,4 @@
-"""Brokers that are killed, stopped and cut off while a command reads: afterwards each record is there once."""
+"""Brokers that are killed, stopped or cut off while a command reads: afterwards each record is there once."""
 
 from __future__ import annotations
 

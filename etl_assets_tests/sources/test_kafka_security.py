@@ -40,7 +40,9 @@ class SecureServer(KafkaServer):
         super().__init__(
             listeners={SECURE: free_port()},
             settings={
-                "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,{SECURE}:SASL_SSL",
+                "listener.security.protocol.map": (
+                    f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,{SECURE}:SASL_SSL"
+                ),
                 f"{of_listener}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
                 f"{of_listener}.plain.sasl.jaas.config": f'{_PLAIN} required user_etl="{PASSWORD}";',
                 f"{of_listener}.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
