@@ -118,7 +118,8 @@ def _fill(brokers: str, given: BulkInput) -> None:
 
     # The events are older than what brokers keep by default.
     topic = NewTopic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
-    AdminClient({"bootstrap.servers": brokers}).create_topics([topic])[TOPIC].result(60)
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([topic])[TOPIC].result(60)
     producer = Producer(
         {"bootstrap.servers": brokers, "acks": "all", "compression.type": "lz4", "linger.ms": 50}
     )

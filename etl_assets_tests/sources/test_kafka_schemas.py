@@ -158,7 +158,7 @@ def bad_values(server: RegistryServer) -> dict[str, tuple[bytes, str, str]]:
     person = server.register("person", PERSON)
     text = server.register("text", {"type": "object"}, type_="JSON")
     proto = server.register("proto", "message A {}", type_="PROTOBUF")
-    broken = server.register("broken", {"type": "record", "name": "X"})
+    broken = server.register("broken", {"type": "nonsense"})
     floats = server.register(
         "floats", {"type": "record", "name": "F", "fields": [{"name": "f", "type": "double"}]}
     )

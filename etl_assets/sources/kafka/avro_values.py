@@ -65,15 +65,31 @@ def avro_decoder(text: str, referenced: Iterable[str] = ()) -> Decode:
         raise SchemaUnusable("it is no schema of Avro") from error
     _expect_bounded(parsed, named)
     has_floats = _has_floats(parsed, named)
+    read = _reader(is_recursive=_is_recursive(parsed, named, (), set()))
 
     def decode(content: bytes) -> bytes:
         stream = io.BytesIO(content)
-        value = fastavro.schemaless_reader(stream, parsed, None)
+        value = read(stream, parsed, None)
         if (left := len(content) - stream.tell()) > 0:
             raise ValueError(f"{left} bytes are left over")
         return orjson.dumps(_exact(value) if has_floats else value, default=_written, option=_OPTIONS)
 
     return decode
+
+
+def _reader(*, is_recursive: bool) -> Callable[..., Any]:
+    """Return fastavro's reader.
+
+    The compiled one ends the process if a value is nested deeply enough, which a few bytes of a recursive
+    schema can be. The one in Python raises `RecursionError`.
+    """
+    import fastavro
+
+    if not is_recursive:
+        return fastavro.schemaless_reader
+    from fastavro import _read_py  # not exported: `fastavro.read` is the compiled one where there is one
+
+    return _read_py.schemaless_reader
 
 
 def _written(value: Any) -> Any:
@@ -105,6 +121,22 @@ def _exact(value: Any) -> Any:
 
 def _has_floats(schema: Any, named: Mapping[str, Any]) -> bool:
     return any(each in ("float", "double") for each in _types(schema, named, set()))
+
+
+def _is_recursive(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...], done: set[str]) -> bool:
+    """Return whether a named schema is a part of itself."""
+    name = schema if isinstance(schema, str) else schema.get("name") if isinstance(schema, dict) else None
+    if name is not None and name in inside:
+        return True
+    if name in done:
+        return False
+    if isinstance(schema, str):
+        return schema in named and _is_recursive(named[schema], named, inside, done)
+    below = (*inside, name) if name is not None else inside
+    found = any(_is_recursive(each, named, below, done) for each in _below(schema, named, set()))
+    if name is not None and not found:
+        done.add(name)
+    return found
 
 
 def _expect_bounded(schema: Any, named: Mapping[str, Any]) -> None:

@@ -50,6 +50,8 @@ _OPTIONS = {
     "queued.max.messages.kbytes": 32_768,
     "fetch.message.max.bytes": 4 << 20,
 }
+_LOOK_OPTIONS = {"queued.max.messages.kbytes": 64, "fetch.message.max.bytes": 16 << 10}
+"""A look at the lag takes the first record of each partition: nothing more is fetched ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ class KafkaTopic:
         self._options, self._topic, self._start, self._on_lost = options, topic, start, on_lost
         self._table, self._values = table, values
         self._made: Consumer | None = None
+        self._only_looks = False
         self._made_admin: AdminClient | None = None
         self._heard = Heard()
 
@@ -107,6 +110,7 @@ class KafkaTopic:
 
     def plan(self, positions: Positions, *, max_bytes: int, max_records: int) -> ReadRange | None:
         """Return the next range: about as many records of each partition."""
+        self._end_looking()
         topic = self._now()
         begin, notes, moved = self._begin(topic, positions)
         waiting = {p: topic.bounds[p][1] - offset for p, offset in begin.items()}
@@ -129,6 +133,7 @@ class KafkaTopic:
 
     def read(self, wanted: ReadRange, folder: Path) -> RangeRead:
         """Read one partition after the other."""
+        self._end_looking()
         topic_id = wanted.end[self._topic]
         if topic_id and (now := self._topic_id()) and now != topic_id:
             raise self._lost("the topic was created again", f"{self._topic} as it was")
@@ -155,6 +160,7 @@ class KafkaTopic:
 
     def lag(self, positions: Positions) -> Lag:
         """Return about how many records there are beyond the positions, and the time of the oldest."""
+        self._only_looks = self._only_looks or self._made is None
         topic = self._now()
         begin = self._begin(topic, positions, lost_is_error=False)[0]
         waiting = {p: offset for p, offset in begin.items() if topic.bounds[p][1] > offset}
@@ -171,6 +177,13 @@ class KafkaTopic:
         if self._made is not None:
             self._made.close()
         self._made = self._made_admin = None
+
+    def _end_looking(self) -> None:
+        """Close a consumer that was made for a look: reading with it would be slow."""
+        if self._only_looks and self._made is not None:
+            self._made.close()
+            self._made = None
+        self._only_looks = False
 
     def _name(self, partition: int) -> str:
         return f"{self._topic}/{partition}"
@@ -378,7 +391,8 @@ class KafkaTopic:
                     source=self._topic,
                 ) from error
             own = {"group.id": f"etl-assets-{self._table}", "client.id": f"etl-assets-{self._table}"}
-            options = {**self._options, **_OPTIONS, **own, "error_cb": self._heard}
+            limits = _LOOK_OPTIONS if self._only_looks else {}
+            options = {**self._options, **_OPTIONS, **limits, **own, "error_cb": self._heard}
             self._made = self._answer(lambda: Consumer(options, logger=silent_logger()))
         return self._made
 
