@@ -6,7 +6,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def is_reading(home: Path) -> bool:
 
 
 @contextmanager
-def reading(topic: Topic, proxy: FaultProxy) -> Iterator[Running]:
+def reading(topic: Topic, proxy: FaultProxy) -> Generator[Running]:
     """A run that is in the middle of a range."""
     with proxy.fault(Fault.SLOW):
         run = topic.home.start("run")

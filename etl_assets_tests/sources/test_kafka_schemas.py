@@ -136,8 +136,8 @@ def test_a_schema_that_refers_to_others_is_put_together(server: RegistryServer):
     }
     server.register("street", street)
     server.register("town", town, references=[("a.Street", "street", 1)])
-    home = {"type": "record", "name": "Home", "fields": [{"name": "id", "type": "string"}]}
-    home["fields"].append({"name": "town", "type": ["null", "a.Town"]})  # ty: ignore[unresolved-attribute]
+    fields: list[Any] = [{"name": "id", "type": "string"}, {"name": "town", "type": ["null", "a.Town"]}]
+    home = {"type": "record", "name": "Home", "fields": fields}
     number = server.register("home", home, references=[("a.Town", "town", 1)])
     whole = json.loads(json.dumps(home).replace('"a.Town"', json.dumps(town)))
     whole = json.loads(json.dumps(whole).replace('"a.Street"', json.dumps(street)))
@@ -260,7 +260,7 @@ def test_an_address_that_is_no_registry_is_refused(server: RegistryServer, statu
 
 
 def declared(kafka_server, tmp_path: Path, server: RegistryServer, **source: Any) -> Topic:
-    topic = Topic.create(kafka_server.url, tmp_path, **{"format": "avro", **source})
+    topic = Topic.create(kafka_server.url, tmp_path, format="avro", **source)
     connection = {"type": "kafka", "bootstrap_servers": [kafka_server.url]}
     topic.home.begin(
         start_date="2026-01-01",
