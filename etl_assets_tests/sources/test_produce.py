@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 import etl_assets
 from etl_assets.errors import InputError, SinkFenced, SinkRefused
@@ -37,18 +37,22 @@ def records_of(topic: Topic, *, isolation: str = "read_committed") -> list[Any]:
             "bootstrap.servers": topic.brokers,
             "group.id": "test",
             "isolation.level": isolation,
-            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
         }
     )
-    consumer.subscribe([topic.name])
     found: list[Any] = []
-    until = time.monotonic() + 10
     try:
-        while time.monotonic() < until:
+        described = consumer.list_topics(topic.name, timeout=10).topics[topic.name]
+        ends = dict.fromkeys(described.partitions, False)
+        consumer.assign([TopicPartition(topic.name, each, OFFSET_BEGINNING) for each in ends])
+        until = time.monotonic() + 20
+        while not all(ends.values()):
+            assert time.monotonic() < until
             record = consumer.poll(0.5)
             if record is not None and record.error() is None:
                 found.append(record)
-                until = time.monotonic() + 2
+            elif record is not None:
+                ends[record.partition()] = True
     finally:
         consumer.close()
     return found
@@ -107,6 +111,7 @@ def test_a_producer_that_is_killed_and_repeated_sends_each_event_once(kafka_serv
         running = topic.home.start(*call)
         running.wait(0.6 + dice.random() * 0.8)
         running.send(signal.SIGKILL)
+        running.ended(10)
     done = topic.home.start(*call).ended(60)
     assert done.code == 0, done
     topic.ingest()

@@ -26,7 +26,7 @@ from etl_assets.sources.kafka.client_errors import silent_logger
 from etl_assets.sources.kafka.heard import Heard
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaError, Message, Producer
 
 EVENT_ID, TRACEPARENT = "event_id", "traceparent"
 """Headers of each record: its id, and the W3C trace context."""
@@ -73,6 +73,7 @@ class KafkaProducer:
         self._open = 0
         self._began = 0.0
         self._heard = Heard()
+        self._undelivered: KafkaError | None = None
 
     def send(
         self,
@@ -165,7 +166,7 @@ class KafkaProducer:
 
     def _opened(self) -> Producer:
         try:
-            from confluent_kafka import Producer
+            from confluent_kafka import KafkaException, Producer
         except ImportError as error:
             raise SinkRefused(
                 "the package confluent-kafka is missing",
@@ -187,6 +188,11 @@ class KafkaProducer:
         }
         client = Producer({**self._options, **own}, logger=silent_logger())
         client.init_transactions(_ANSWER_SECONDS)
+        # A record for a topic that is missing would be an error after half a minute.
+        if (
+            error := client.list_topics(self.topic, timeout=_ANSWER_SECONDS).topics[self.topic].error
+        ) is not None:
+            raise KafkaException(error)
         return client
 
     def _produce(
@@ -195,7 +201,11 @@ class KafkaProducer:
         deadline = time.monotonic() + 2 * _ANSWER_SECONDS
         while True:
             try:
-                self._asked(lambda: producer.produce(self.topic, value, key, headers=headers))
+                self._asked(
+                    lambda: producer.produce(
+                        self.topic, value, key, headers=headers, on_delivery=self._delivered
+                    )
+                )
             except BufferError as error:
                 if time.monotonic() > deadline:
                     raise SinkUnavailable(
@@ -214,7 +224,12 @@ class KafkaProducer:
         try:
             return ask()
         except KafkaException as error:
-            raise named(error.args[0], f"the topic {self.topic}", self._heard) from error
+            # Of records that are not delivered, the commit says only how many there are.
+            cause = self._undelivered or error.args[0]
+            raise named(cause, f"the topic {self.topic}", self._heard) from error
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        self._undelivered = self._undelivered or error
 
 
 def _commit(producer: Producer) -> None:

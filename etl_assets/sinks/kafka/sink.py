@@ -71,7 +71,7 @@ class KafkaSink:
         """
         self.target = f"kafka://{settings['bootstrap.servers']}/{topic}"
         self._heard = Heard()
-        self._settings = {**settings, "log_level": 0, "error_cb": self._heard}
+        self._settings: dict[str, Any] = {**settings, "log_level": 0, "error_cb": self._heard}
         self._topic_name, self._create = topic, create
         self._pipeline, self._name = pipeline, name
         self._timeout_seconds = transaction_timeout_seconds
