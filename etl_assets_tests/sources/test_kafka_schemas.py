@@ -277,10 +277,12 @@ def test_a_topic_of_avro_records_has_one_outcome_for_each(kafka_server, tmp_path
         [avro(number, PERSON, {"id": "a", "age": 1}), *bad, avro(number, PERSON, {"id": "b"})], key=b"k"
     )
     topic.send([avro(number, PERSON, {"id": "a", "age": 2}), avro(number, PERSON, {"id": "", "age": 2})])
+    topic.send([avro(number, PERSON, {"id": "c"})], key=None)
     topic.ingest()
     assert [json.loads(row["record"]) for row in topic.accepted()] == [
         {"id": "a", "age": 1, "kafka.key": "k"},
         {"id": "b", "age": None, "kafka.key": "k"},
+        {"id": "c", "age": None, "kafka.key": None},
     ]
     rejected = {int(row["source_position"].rpartition(":")[2]): row for row in topic.rejected()}
     assert sorted(rejected) == [*range(1, len(bad) + 1), len(bad) + 2, len(bad) + 3]

@@ -147,11 +147,11 @@ class KafkaProducer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None:
-            self.commit()
-        else:
+        try:
+            if error is None:
+                self.commit()
+        finally:
             self.abort()
-        self._client = None
 
     def _is_due(self, seconds: float = MAX_TRANSACTION_SECONDS) -> bool:
         return time.monotonic() - self._began > seconds
