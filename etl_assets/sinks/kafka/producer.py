@@ -187,7 +187,11 @@ class KafkaProducer:
             "error_cb": self._heard,
         }
         client = Producer({**self._options, **own}, logger=silent_logger())
-        client.init_transactions(_ANSWER_SECONDS)
+        try:
+            client.init_transactions(_ANSWER_SECONDS)
+        except KafkaException:
+            self._heard.listen(client)
+            raise
         # A record for a topic that is missing would be an error after half a minute.
         if (
             error := client.list_topics(self.topic, timeout=_ANSWER_SECONDS).topics[self.topic].error

@@ -246,6 +246,7 @@ class KafkaSink:
         try:
             yield
         except KafkaException as error:
+            self._heard.listen(self._producer, self._admin_client)
             raise named(error.args[0], self.target, self._heard) from error
 
 

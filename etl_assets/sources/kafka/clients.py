@@ -105,8 +105,10 @@ class SourceClients:
 
     def error(self, error: Any) -> SourceRefused | SourceUnavailable:
         """Return the error for a `KafkaException`."""
+        self._heard.listen(self._made, self._made_admin)
         return error_of(error.args[0], self._topic, self._heard)
 
     def silent(self) -> SourceRefused | SourceUnavailable:
         """Return the error for brokers that send nothing."""
+        self._heard.listen(self._made, self._made_admin)
         return silent(self._topic, "no record came", self._heard)

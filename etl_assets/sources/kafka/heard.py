@@ -7,12 +7,13 @@ and sinks.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 _FRESH_SECONDS = 60.0
+_POLLS = 10
 _PASSING = ("transport failure", "disconnected", "timed out", "connection reset", "eof")
 """Words of a report that a broker went away in the middle of a handshake."""
 
@@ -29,6 +30,16 @@ class Heard:
         self.said = str(error)
         if fix := fix_of(error):
             self._refusal = time.monotonic(), error.str(), fix
+
+    def listen(self, *clients: Any) -> None:
+        """Take what clients have to report: they call back only while they are polled.
+
+        Args:
+            clients: Clients, or None. A message of a consumer is dropped: call this when reading has failed.
+        """
+        for client in clients:
+            for _ in range(_POLLS if client is not None else 0):
+                client.poll(0.01)
 
     @property
     def refusal(self) -> tuple[str, str] | None:

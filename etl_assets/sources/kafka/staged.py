@@ -105,14 +105,15 @@ class StagedRecords:
         bad = _bad_records(batch, values, held_bytes)
         if not self.include and not self.keep_tombstones:
             for offset, value in zip(offsets, values, strict=True):
-                yield offset, bad.get(offset) or self._record(value, held_bytes)
+                yield offset, bad[offset] if offset in bad else self._record(value, held_bytes)
             return
         for offset, value, row in zip(
             offsets, values, batch.drop_columns(["value"]).to_pylist(), strict=True
         ):
-            record = bad.get(offset) or self._record(
-                b"{}" if value is None and self.keep_tombstones else value, held_bytes
-            )
+            if offset in bad:
+                yield offset, bad[offset]
+                continue
+            record = self._record(b"{}" if value is None and self.keep_tombstones else value, held_bytes)
             if isinstance(record, bytes):
                 record = AnnotatedRecord(record)
                 record.added = self._added(row, partition)
