@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from etl_assets_tests.commands.home import Running
 from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
 from etl_assets_tests.sources.topics import Topic
 
-pytestmark = [pytest.mark.kill, pytest.mark.spark]
+pytestmark = [pytest.mark.kill]
 
 RECORDS = 6_000
 PADDING = "x" * 1_000
@@ -53,6 +54,27 @@ def reading(topic: Topic, proxy: FaultProxy) -> Generator[Running]:
     yield run
 
 
+def test_a_read_that_is_cut_off_in_the_middle_goes_on_and_has_each_record_once(network, tmp_path):
+    _, proxy = network
+    topic = Topic.create(f"127.0.0.1:{proxy.port}", tmp_path)
+    topic.send([{"id": f"r{n}", "more": PADDING * 20} for n in range(300)])
+    with ThreadPoolExecutor(1) as threads:
+        with proxy.fault(Fault.SLOW):
+            reading = threads.submit(topic.ingest)
+            until = time.monotonic() + 60
+            while not is_reading(topic.home.path):
+                assert time.monotonic() < until
+                assert not reading.done(), "it has ended before the fault"
+                time.sleep(0.02)
+        with proxy.fault(Fault.REFUSED):
+            time.sleep(1)
+        reading.result(60)
+    assert [row["record_id"] for row in topic.accepted()] == [f"r{n}" for n in range(300)]
+    assert topic.rejected() == []
+
+
+@pytest.mark.full
+@pytest.mark.spark
 def test_after_a_broker_that_dies_stops_or_is_cut_off_each_record_is_there_once(network, tmp_path):
     server, proxy = network
     topic = Topic.create(f"127.0.0.1:{proxy.port}", tmp_path, partitions=2)
