@@ -1,8 +1,8 @@
 """A Dagster asset platform that ingests events, makes each count exactly once, and keeps doing so.
 
-Belongs here: the version, and what other programs import: `open_table`, and the types of components that
-Dagster projects name in `defs.yaml`. Does not belong here: imports of the platform's modules. Every command,
-and every program that reads one table, thus pays only for what it uses.
+Belongs here: the version, and what other programs import: `open_table`, `produce`, and the types of
+components that Dagster projects name in `defs.yaml`. Does not belong here: imports of the platform's modules.
+Every command, and every program that reads one table, thus pays only for what it uses.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from etl_assets.components.pipeline import PipelineComponent as Pipeline
     from etl_assets.components.platform import PlatformComponent as Platform
     from etl_assets.query.opened_table import OpenedTable
+    from etl_assets.sinks.kafka.producer import KafkaProducer
 
 __version__ = "0.1.0"
-__all__ = ["Pipeline", "Platform", "open_table"]
+__all__ = ["Pipeline", "Platform", "open_table", "produce"]
 
 
 def open_table(name: str, home: str | Path | None = None) -> OpenedTable:
@@ -35,6 +36,29 @@ def open_table(name: str, home: str | Path | None = None) -> OpenedTable:
     from etl_assets.query import opened_table
 
     return opened_table.open_table(name, home)
+
+
+def produce(connection: str, topic: str, *, input_id: str, home: str | Path | None = None) -> KafkaProducer:
+    """Open a producer for a Kafka topic, in a `with` statement: it commits at its end, or aborts on an error.
+
+    Args:
+        connection: A connection of the platform file whose `write` names the topic.
+        topic: The topic.
+        input_id: Identifies what is sent. The same input sent again has the same event ids.
+        home: The installation's home folder; by default `ETL_ASSETS_HOME`, as for commands.
+
+    Raises:
+        SinkRefused: there is no such connection, or it does not allow the topic.
+        SettingsError: a secret of the connection is not set.
+    """
+    import os
+
+    from etl_assets.environment import HOME
+    from etl_assets.settings import load_settings
+    from etl_assets.sinks.kafka.open_producer import Target, open_producer
+
+    settings = load_settings(None if home is None else {**os.environ, HOME.name: str(home)})
+    return open_producer(Target(connection=connection, topic=topic), settings, input_id=input_id)
 
 
 def __getattr__(name: str) -> object:

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from etl_assets.environment import VARIABLES
 from etl_assets.markdown_table import markdown_table
 from etl_assets.settings import DomainSettings, Section, Settings
-from etl_assets.settings.connections import CONNECTION_TYPES, type_of
+from etl_assets.settings.connections import CONNECTION_TYPES, KafkaConnection, SchemaRegistry, type_of
 
 _INTRODUCTION = """\
 # Settings
@@ -68,6 +68,8 @@ def _lines() -> Iterator[str]:
         elif name == "connections":
             for kind in CONNECTION_TYPES:
                 yield from _section(f"`connections.NAME` of type `{type_of(kind)}`", kind)
+                if kind is KafkaConnection:
+                    yield from _section("`schema_registry` of type `kafka`", SchemaRegistry)
     yield _ENVIRONMENT
     rows = ([f"`{variable.name}`", variable.default, variable.meaning] for variable in VARIABLES)
     yield from markdown_table(["variable", "default", "meaning"], rows)

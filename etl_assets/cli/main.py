@@ -21,6 +21,7 @@ COMMANDS = {
     "worker": "etl_assets.cli.worker:worker",
     "serve": "etl_assets.cli.serve:serve",
     "tokens": "etl_assets.cli.tokens:tokens",
+    "produce": "etl_assets.cli.produce:produce",
     "engine": "etl_assets.cli.engine:engine",
     "pipelines": "etl_assets.cli.pipelines:pipelines",
     "tables": "etl_assets.cli.tables:tables",

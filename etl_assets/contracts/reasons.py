@@ -32,6 +32,8 @@ class DeadLetterReason(StrEnum):
 
     MALFORMED_JSON = "MalformedJson"
     MALFORMED_CSV = "MalformedCsv"
+    MALFORMED_VALUE = "MalformedValue"
+    UNKNOWN_SCHEMA = "UnknownSchema"
     DUPLICATE_KEY = "DuplicateKey"
     INVALID_UTF8 = "InvalidUtf8"
     RECORD_TOO_LARGE = "RecordTooLarge"
@@ -82,6 +84,10 @@ REASON_MEANINGS: Mapping[DeadLetterReason, str] = MappingProxyType(
         DeadLetterReason.MALFORMED_JSON: "The line is not JSON: cut off, NaN, or something else altogether.",
         DeadLetterReason.MALFORMED_CSV: "A row of a CSV file does not have the fields of its header, or a"
         " quote is not closed.",
+        DeadLetterReason.MALFORMED_VALUE: "The value of a Kafka record is not what its format or its schema"
+        " says; its bytes are kept.",
+        DeadLetterReason.UNKNOWN_SCHEMA: "The schema registry has no schema of the record's id, or one of"
+        " another format.",
         DeadLetterReason.DUPLICATE_KEY: "An object of the record has one key twice: it has no one meaning.",
         DeadLetterReason.INVALID_UTF8: "The line is not UTF-8; its bytes are kept in base64.",
         DeadLetterReason.RECORD_TOO_LARGE: "The line is longer than the platform takes.",

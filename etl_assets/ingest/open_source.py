@@ -105,7 +105,7 @@ def _journal(pipeline: str, domain: FailureDomain) -> Folders:
 
 def _topic(source: KafkaSource, settings: Settings, table: str) -> Ranges:
     from etl_assets.ingest.file_source import Ranges
-    from etl_assets.sources.kafka.connect import client_options, shown_brokers
+    from etl_assets.sources.kafka.connect import client_options, registry_values, shown_brokers
     from etl_assets.sources.kafka.source import KafkaTopic
     from etl_assets.sources.kafka.staged import StagedRecords
 
@@ -119,6 +119,7 @@ def _topic(source: KafkaSource, settings: Settings, table: str) -> Ranges:
             start=source.start,
             on_lost=source.on_lost,
             table=table,
+            values=registry_values(source, settings),
         ),
         format=StagedRecords(include=source.include, keep_tombstones=keeps_tombstones),
         max_records=source.max_batch_records,

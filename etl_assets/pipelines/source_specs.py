@@ -39,6 +39,14 @@ class TombstonePolicy(StrEnum):
     KEEP = "keep"
 
 
+class ValueFormat(StrEnum):
+    """What the values of a topic's records are."""
+
+    JSON = "json"
+    AVRO = "avro"
+    JSON_SCHEMA = "json_schema"
+
+
 def id_fields(value: tuple[str, ...]) -> tuple[str, ...]:
     """Check the names of the fields that identify a record."""
     if "" in value:
@@ -68,7 +76,7 @@ def _metadata(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class KafkaSource(Spec):
-    """Records from a Kafka topic, whose values are JSON objects.
+    """Records from a Kafka topic, whose values are JSON objects or Avro records.
 
     Each record of a committed transaction is read once, in the order of its Kafka partition. It belongs to
     the day (UTC) of its timestamp, or to the day on which it is read if that is earlier. Positions are
@@ -83,6 +91,15 @@ class KafkaSource(Spec):
         str,
         Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$", examples=["payments"], description="name of the topic"),
     ]
+    format: Annotated[
+        ValueFormat,
+        Field(
+            description=(
+                "what values are: `json`; `avro` or `json_schema` with the id of a schema before them, which"
+                " the `schema_registry` of the connection has"
+            )
+        ),
+    ] = ValueFormat.JSON
     id: Annotated[
         tuple[str, ...],
         AfterValidator(id_fields),

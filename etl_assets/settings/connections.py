@@ -68,7 +68,8 @@ class Connection(Section):
 
     def secrets(self) -> tuple[Secret, ...]:
         """Return the references to its secrets, for messages in which their values must not stand."""
-        return tuple(value for _, value in self if isinstance(value, Secret))
+        sections = (self, *(value for _, value in self if isinstance(value, Section)))
+        return tuple(value for section in sections for _, value in section if isinstance(value, Secret))
 
 
 class PostgresConnection(Connection):
@@ -116,6 +117,25 @@ class SqlConnection(Connection):
     options: Annotated[Mapping[str, str], Field(description="query parameters of the URL")] = {}
 
 
+class SchemaRegistry(Section):
+    """A Confluent-compatible schema registry, for values in Avro and JSON Schema."""
+
+    url: Annotated[
+        Address,
+        Field(
+            pattern=r"^https?://[^\s/]+(/\S*)?$",
+            description="its address",
+            examples=["https://registry:8081"],
+        ),
+    ]
+    user: Annotated[str | None, Field(description="user; by default none is sent", min_length=1)] = None
+    password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    ca_file: Annotated[
+        str | None, Field(description="file of certificates that sign the server's", min_length=1)
+    ] = None
+    timeout_seconds: Annotated[int, Field(description="for one request", ge=1, le=300)] = 10
+
+
 class KafkaConnection(Connection):
     """A Kafka cluster; `write` names topics."""
 
@@ -142,6 +162,10 @@ class KafkaConnection(Connection):
     ] = None
     key_file: Annotated[str | None, Field(description="file of its key", min_length=1)] = None
     key_password: Annotated[Secret | None, Field(description="`${NAME}`, an environment variable")] = None
+    schema_registry: Annotated[
+        SchemaRegistry | None,
+        Field(description="where schemas of values are, for Avro and JSON Schema"),
+    ] = None
 
     def client_options(self) -> dict[str, Any]:
         """Return the options of librdkafka for this cluster, with the values of its secrets.

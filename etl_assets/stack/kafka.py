@@ -57,6 +57,7 @@ class KafkaServer(ManagedServer):
         controller_port: The port on which it talks to itself; a free one by default.
         settings: More settings by name, or others than `SETTINGS`.
         advertised_port: The port that it sends its clients to: a proxy's. Its own by default.
+        listeners: More listeners by name, each with its port. `settings` says what they ask of clients.
         say: Receives what a download is doing.
     """
 
@@ -70,12 +71,14 @@ class KafkaServer(ManagedServer):
         controller_port: int | None = None,
         settings: Mapping[str, str] | None = None,
         advertised_port: int | None = None,
+        listeners: Mapping[str, int] | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         super().__init__(folder, port)
         self.settings = {**SETTINGS, **(settings or {})}
         self.controller_port = controller_port or free_port()
         self.advertised_port = advertised_port
+        self.listeners = dict(listeners or {})
         self._say = say
 
     @property
@@ -108,10 +111,11 @@ class KafkaServer(ManagedServer):
         return [str(java.executable), *options, "-cp", jars.class_path]
 
     def _write_properties(self) -> Path:
+        more = "".join(f",{name}://{HOST}:{port}" for name, port in self.listeners.items())
         settings = {
             **self.settings,
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.advertised_port or self.port}",
+            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}{more}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.advertised_port or self.port}{more}",
             "controller.quorum.voters": f"{self.settings['node.id']}@{HOST}:{self.controller_port}",
             "log.dirs": str(self.folder / "data"),
         }

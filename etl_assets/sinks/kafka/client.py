@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import EtlAssetsError, SinkFenced, SinkRefused, SinkUnavailable
+from etl_assets.sources.kafka.heard import fix_of
+
+if TYPE_CHECKING:
+    from etl_assets.sources.kafka.heard import Heard
 
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _REFUSED = (
@@ -17,7 +21,6 @@ _REFUSED = (
     "MSG_SIZE_TOO_LARGE",
     "INVALID_REPLICATION_FACTOR",
     "INVALID_PARTITIONS",
-    "_INVALID_ARG",
 )
 
 
@@ -36,8 +39,17 @@ def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def named(error: Any, target: str) -> EtlAssetsError:
-    """Return the error of a sink for a `KafkaError`. Its text holds no values of rows."""
+def named(error: Any, target: str, heard: Heard | None = None) -> EtlAssetsError:
+    """Return the error of a sink for a `KafkaError`. Its text holds no values of rows.
+
+    Args:
+        error: The error.
+        target: The target.
+        heard: What the client reported, which may say more.
+    """
+    refusal = None if heard is None else heard.refusal
+    if (fix := fix_of(error)) is not None:
+        refusal = error.str(), fix
     name = error.name()
     if name in _FENCED:
         return SinkFenced(
@@ -51,8 +63,11 @@ def named(error: Any, target: str) -> EtlAssetsError:
             fix="compare the topic and its settings with the sink's, and the user's privileges",
             sink=target,
         )
+    if refusal is not None:
+        return SinkRefused(f"{target}: {refusal[0]}", fix=refusal[1], sink=target)
+    more = f" ({heard.said})" if heard is not None and heard.said else ""
     return SinkUnavailable(
-        f"{target}: {name}: {error.str()}",
+        f"{target}: {name}: {error.str()}{more}",
         fix="see that the brokers are up and reachable; the step is repeated",
         sink=target,
     )

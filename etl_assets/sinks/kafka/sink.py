@@ -23,6 +23,7 @@ from etl_assets.sinks.kafka import reading, topics
 from etl_assets.sinks.kafka.client import named
 from etl_assets.sinks.kafka.records import keys, records
 from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, Rejection, SinkPosition
+from etl_assets.sources.kafka.heard import Heard
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -69,7 +70,8 @@ class KafkaSink:
             transaction_timeout_seconds: How long a delivery may take.
         """
         self.target = f"kafka://{settings['bootstrap.servers']}/{topic}"
-        self._settings = {**settings, "log_level": 0}
+        self._heard = Heard()
+        self._settings: dict[str, Any] = {**settings, "log_level": 0, "error_cb": self._heard}
         self._topic_name, self._create = topic, create
         self._pipeline, self._name = pipeline, name
         self._timeout_seconds = transaction_timeout_seconds
@@ -244,7 +246,8 @@ class KafkaSink:
         try:
             yield
         except KafkaException as error:
-            raise named(error.args[0], self.target) from error
+            self._heard.listen(self._producer, self._admin_client)
+            raise named(error.args[0], self.target, self._heard) from error
 
 
 class _Sending:

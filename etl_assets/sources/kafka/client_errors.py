@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import SourceRefused, SourceUnavailable
+from etl_assets.sources.kafka.heard import fix_of
+
+if TYPE_CHECKING:
+    from etl_assets.sources.kafka.heard import Heard
 
 
-def error_of(cause: Any, topic: str, said: str) -> SourceRefused | SourceUnavailable:
+def error_of(cause: Any, topic: str, heard: Heard) -> SourceRefused | SourceUnavailable:
     """Return the error for a `KafkaError` about a topic.
 
     Args:
         cause: The error.
         topic: The topic.
-        said: What the client reported last, which may say more.
+        heard: What the client reported, which may say more.
     """
     from confluent_kafka import KafkaError
 
@@ -22,17 +26,18 @@ def error_of(cause: Any, topic: str, said: str) -> SourceRefused | SourceUnavail
         KafkaError._UNKNOWN_TOPIC: "create the topic, or correct `topic`",
         KafkaError.TOPIC_AUTHORIZATION_FAILED: "let the connection's user read and describe the topic",
         KafkaError.CLUSTER_AUTHORIZATION_FAILED: "let the connection's user describe the topic",
-        KafkaError.SASL_AUTHENTICATION_FAILED: "correct user and password of the connection",
-        KafkaError._AUTHENTICATION: "correct user and password of the connection",
     }
-    if (fix := refusals.get(cause.code())) is not None:
+    if (fix := refusals.get(cause.code()) or fix_of(cause)) is not None:
         return SourceRefused(f"the topic {topic} cannot be read: {cause.str()}", fix=fix, source=topic)
-    return silent(topic, cause.str(), said)
+    return silent(topic, cause.str(), heard)
 
 
-def silent(topic: str, why: str, said: str) -> SourceUnavailable:
-    """Return the error for brokers that do not answer."""
-    more = f" ({said})" if said else ""
+def silent(topic: str, why: str, heard: Heard) -> SourceRefused | SourceUnavailable:
+    """Return the error for brokers that do not answer, or that do not let the client in."""
+    if (refusal := heard.refusal) is not None:
+        what, fix = refusal
+        return SourceRefused(f"the topic {topic} cannot be read: {what}", fix=fix, source=topic)
+    more = f" ({heard.said})" if heard.said else ""
     return SourceUnavailable(
         f"the brokers of the topic {topic} do not answer: {why}{more}",
         fix="see whether the brokers are up and the connection's bootstrap_servers are right; the step is"

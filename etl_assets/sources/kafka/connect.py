@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.errors import SourceRefused
+from etl_assets.pipelines.source_specs import ValueFormat
 from etl_assets.settings.connections import KafkaConnection
 
 if TYPE_CHECKING:
     from etl_assets.pipelines.source_specs import KafkaSource
     from etl_assets.settings import Settings
+    from etl_assets.sources.kafka.registry_values import RegistryValues
 
 
 def connection_of(source: KafkaSource, settings: Settings) -> KafkaConnection:
@@ -43,3 +45,34 @@ def client_options(source: KafkaSource, settings: Settings) -> dict[str, Any]:
         SettingsError: an environment variable with a secret is not set.
     """
     return connection_of(source, settings).client_options()
+
+
+def registry_values(source: KafkaSource, settings: Settings) -> RegistryValues | None:
+    """Return what decodes the values of a source; None for JSON without a schema.
+
+    Raises:
+        SourceRefused: the connection is missing, or names no registry.
+        SettingsError: an environment variable with a secret is not set.
+    """
+    if source.format is ValueFormat.JSON:
+        return None
+    from etl_assets.sources.kafka.registry import RegistryClient
+    from etl_assets.sources.kafka.registry_values import RegistryValues
+
+    registry = connection_of(source, settings).schema_registry
+    if registry is None:
+        raise SourceRefused(
+            f"the format {source.format} needs a schema registry, and the connection {source.connection}"
+            " names none",
+            fix=f"add `schema_registry: {{url: …}}` to connections.{source.connection} of the platform file",
+            source=source.topic,
+        )
+    client = RegistryClient(
+        registry.url,
+        user=registry.user,
+        password=None if registry.password is None else registry.password.value(),
+        ca_file=registry.ca_file,
+        timeout_seconds=registry.timeout_seconds,
+        topic=source.topic,
+    )
+    return RegistryValues(client, is_avro=source.format is ValueFormat.AVRO)

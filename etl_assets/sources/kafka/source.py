@@ -16,19 +16,20 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable
-from etl_assets.sources.kafka.client_errors import error_of, silent, silent_logger
+from etl_assets.errors import SourceLost
+from etl_assets.sources.kafka.clients import SourceClients
 from etl_assets.sources.kafka.range_writer import RangeWriter
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka import Message
+
+    from etl_assets.sources.kafka.registry_values import RegistryValues
 
 ANSWER_SECONDS = 15.0
 """How long to wait for an answer of a broker."""
@@ -38,15 +39,6 @@ MAX_FILES = 5_000
 """Most staged files of one batch; a range with more changes of day ends there."""
 _AT_ONCE = 1_000
 _LOOK_SECONDS = 2.0
-_OPTIONS = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "queued.max.messages.kbytes": 32_768,
-    "fetch.message.max.bytes": 4 << 20,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,30 +58,43 @@ class KafkaTopic:
         start: Where the first range begins: `earliest`, `latest` or a time with its zone.
         on_lost: `fail`, or `earliest` to go on at the oldest record.
         table: Name of the table that follows the topic, by which brokers know the client.
+        values: Decodes values with a schema; None: they are JSON as they come.
     """
 
     def __init__(
-        self, *, options: Mapping[str, Any], topic: str, start: str, on_lost: str, table: str
+        self,
+        *,
+        options: Mapping[str, Any],
+        topic: str,
+        start: str,
+        on_lost: str,
+        table: str,
+        values: RegistryValues | None = None,
     ) -> None:
-        self._options, self._topic, self._start, self._on_lost = options, topic, start, on_lost
-        self._table = table
-        self._made: Consumer | None = None
-        self._made_admin: AdminClient | None = None
-        self._said = ""
+        self._topic, self._start, self._on_lost = topic, start, on_lost
+        self._table, self._values = table, values
+        self._clients = SourceClients(options, topic, f"etl-assets-{table}")
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a range has the same records each time: not of a compacted topic."""
+        """Whether a range has the same records each time.
+
+        Not of a compacted topic, nor of values with a schema: the registry may know one later that it did
+        not know before.
+        """
         from confluent_kafka.admin import ConfigResource, ResourceType
 
+        if self._values is not None:
+            return False
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
-        found = self._answer(
-            lambda: self._admin().describe_configs([resource])[resource].result(ANSWER_SECONDS)
+        found = self._clients.answer(
+            lambda: self._clients.admin().describe_configs([resource])[resource].result(ANSWER_SECONDS)
         )
         return "compact" not in found["cleanup.policy"].value
 
     def plan(self, positions: Positions, *, max_bytes: int, max_records: int) -> ReadRange | None:
         """Return the next range: about as many records of each partition."""
+        self._clients.end_look()
         topic = self._now()
         begin, notes, moved = self._begin(topic, positions)
         waiting = {p: topic.bounds[p][1] - offset for p, offset in begin.items()}
@@ -112,6 +117,7 @@ class KafkaTopic:
 
     def read(self, wanted: ReadRange, folder: Path) -> RangeRead:
         """Read one partition after the other."""
+        self._clients.end_look()
         topic_id = wanted.end[self._topic]
         if topic_id and (now := self._topic_id()) and now != topic_id:
             raise self._lost("the topic was created again", f"{self._topic} as it was")
@@ -124,6 +130,7 @@ class KafkaTopic:
                 identity=f"{self._name(partition)}@{topic_id}" if topic_id else "",
                 today=dt.date.fromisoformat(wanted.details["today"]),
                 most_files=max(1, MAX_FILES - len(files)),
+                values=self._values,
             )
             reached = self._read_partition(partition, first, last, writer, wanted.details.get("bytes"))
             files += writer.close()
@@ -137,6 +144,7 @@ class KafkaTopic:
 
     def lag(self, positions: Positions) -> Lag:
         """Return about how many records there are beyond the positions, and the time of the oldest."""
+        self._clients.begin_look()
         topic = self._now()
         begin = self._begin(topic, positions, lost_is_error=False)[0]
         waiting = {p: offset for p, offset in begin.items() if topic.bounds[p][1] > offset}
@@ -148,9 +156,9 @@ class KafkaTopic:
 
     def close(self) -> None:
         """Close the consumer."""
-        if self._made is not None:
-            self._made.close()
-        self._made = self._made_admin = None
+        if self._values is not None:
+            self._values.close()
+        self._clients.close()
 
     def _name(self, partition: int) -> str:
         return f"{self._topic}/{partition}"
@@ -215,7 +223,9 @@ class KafkaTopic:
             return {p: bounds[index] for p, bounds in topic.bounds.items()}
         millis = int(dt.datetime.fromisoformat(self._start).timestamp() * 1_000)
         wanted = [TopicPartition(self._topic, p, millis) for p in topic.bounds]
-        found = self._answer(lambda: self._consumer().offsets_for_times(wanted, timeout=ANSWER_SECONDS))
+        found = self._clients.answer(
+            lambda: self._clients.consumer().offsets_for_times(wanted, timeout=ANSWER_SECONDS)
+        )
         return {
             each.partition: topic.bounds[each.partition][1]
             if each.offset < 0
@@ -237,7 +247,7 @@ class KafkaTopic:
         reached = first
         for message in self._messages({partition: first}, SILENCE_SECONDS):
             if message is None:
-                raise self._silent()
+                raise self._clients.silent()
             offset = message.offset() or 0
             if _is_end(message):
                 if offset >= last:
@@ -251,7 +261,7 @@ class KafkaTopic:
             reached = offset + 1
             if reached >= last:
                 return last
-        raise self._silent()  # unreachable: messages end with None
+        raise self._clients.silent()  # unreachable: messages end with None
 
     def _messages(self, begin: Mapping[int, int], seconds: float) -> Iterator[Message | None]:
         """Yield messages and ends of partitions; None after silence, which ends it.
@@ -261,12 +271,12 @@ class KafkaTopic:
         """
         from confluent_kafka import TopicPartition
 
-        consumer = self._consumer()
+        consumer = self._clients.consumer()
         consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in begin.items()])
         try:
             until = time.monotonic() + seconds
             while time.monotonic() < until:
-                some = self._answer(lambda: consumer.consume(_AT_ONCE, timeout=0.2))
+                some = self._clients.answer(lambda: consumer.consume(_AT_ONCE, timeout=0.2))
                 for message in some:
                     self._check(message)
                     yield message
@@ -285,7 +295,7 @@ class KafkaTopic:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             where = self._name(message.partition() or 0)
             raise self._lost(f"the offset to go on at in {where} is not there any more", where)
-        raise self._error(KafkaException(error))
+        raise self._clients.error(KafkaException(error))
 
     def _oldest(self, begin: Mapping[int, int]) -> dt.datetime | None:
         """Return the earliest time among the first unread record of each partition."""
@@ -314,15 +324,15 @@ class KafkaTopic:
         """
         from confluent_kafka import KafkaException, TopicPartition
 
-        consumer = self._consumer()
-        found = self._answer(lambda: consumer.list_topics(self._topic, timeout=ANSWER_SECONDS))
+        consumer = self._clients.consumer()
+        found = self._clients.answer(lambda: consumer.list_topics(self._topic, timeout=ANSWER_SECONDS))
         described = found.topics[self._topic]
         if described.error is not None:
-            raise self._error(KafkaException(described.error))
+            raise self._clients.error(KafkaException(described.error))
         bounds = {}
         for partition in sorted(described.partitions):
             asked = TopicPartition(self._topic, partition)
-            bounds[partition] = self._answer(
+            bounds[partition] = self._clients.answer(
                 lambda asked=asked: consumer.get_watermark_offsets(asked, timeout=ANSWER_SECONDS)
             )
         return _Topic(topic_id=self._topic_id(), bounds=bounds)
@@ -332,53 +342,10 @@ class KafkaTopic:
         from confluent_kafka import TopicCollection
 
         names = TopicCollection([self._topic])
-        described = self._answer(
-            lambda: self._admin().describe_topics(names)[self._topic].result(ANSWER_SECONDS)
+        described = self._clients.answer(
+            lambda: self._clients.admin().describe_topics(names)[self._topic].result(ANSWER_SECONDS)
         )
         return "" if described.topic_id is None else str(described.topic_id)
-
-    def _admin(self) -> AdminClient:
-        """Return the client, which is kept: one that is let go of answers nothing."""
-        from confluent_kafka.admin import AdminClient
-
-        if self._made_admin is None:
-            own: dict[str, Any] = {"error_cb": self._heard, "logger": silent_logger()}
-            options: dict[str, Any] = {**self._options, **own}
-            self._made_admin = AdminClient(options)
-        return self._made_admin
-
-    def _consumer(self) -> Consumer:
-        if self._made is None:
-            try:
-                from confluent_kafka import Consumer
-            except ImportError as error:
-                raise SourceRefused(
-                    "the package confluent-kafka is missing",
-                    fix="pip install 'etl-assets[kafka]'",
-                    source=self._topic,
-                ) from error
-            own = {"group.id": f"etl-assets-{self._table}", "client.id": f"etl-assets-{self._table}"}
-            self._made = Consumer(
-                {**self._options, **_OPTIONS, **own, "error_cb": self._heard}, logger=silent_logger()
-            )
-        return self._made
-
-    def _heard(self, error: object) -> None:
-        self._said = str(error)
-
-    def _answer(self, ask: Callable[[], Any]) -> Any:
-        from confluent_kafka import KafkaException
-
-        try:
-            return ask()
-        except KafkaException as error:
-            raise self._error(error) from error
-
-    def _error(self, error: Any) -> SourceRefused | SourceUnavailable:
-        return error_of(error.args[0], self._topic, self._said)
-
-    def _silent(self) -> SourceUnavailable:
-        return silent(self._topic, "no record came", self._said)
 
 
 def _is_end(message: Message) -> bool:

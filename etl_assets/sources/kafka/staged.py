@@ -1,5 +1,7 @@
 """Staged records of a topic: Arrow files with the bytes of keys, values and headers, as they came.
 
+Values with a schema are JSON here, decoded while they were read.
+
 Belongs here: writing and reading these files, and what a Kafka record is to the validation. Does not belong
 here: which records are read (`source.py`).
 """
@@ -27,20 +29,24 @@ _MOST_LINES = 65_536
 
 
 @cache
-def staged_schema() -> pa.Schema:
-    """Return the columns of a staged file."""
+def staged_schema(*, decoded: bool = False) -> pa.Schema:
+    """Return the columns of a staged file.
+
+    Args:
+        decoded: Whether its values were decoded: `value` is JSON then, or the original bytes of a record with
+            a `reason` to reject it.
+    """
     import pyarrow as pa
 
     header = pa.struct([("name", pa.string()), ("value", pa.binary())])
-    return pa.schema(
-        [
-            ("offset", pa.int64()),
-            ("timestamp", pa.int64()),
-            ("key", pa.binary()),
-            ("value", pa.large_binary()),
-            ("headers", pa.list_(header)),
-        ]
-    )
+    fields = [
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.large_binary()),
+        ("headers", pa.list_(header)),
+    ]
+    return pa.schema([*fields, *([("reason", pa.string()), ("error", pa.string())] if decoded else [])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +102,17 @@ class StagedRecords:
         self, batch: pa.RecordBatch, partition: int, held_bytes: int
     ) -> Iterator[tuple[int, Record]]:
         offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
+        bad = _bad_records(batch, values, held_bytes)
         if not self.include and not self.keep_tombstones:
             for offset, value in zip(offsets, values, strict=True):
-                yield offset, self._record(value, held_bytes)
+                yield offset, bad[offset] if offset in bad else self._record(value, held_bytes)
             return
         for offset, value, row in zip(
             offsets, values, batch.drop_columns(["value"]).to_pylist(), strict=True
         ):
+            if offset in bad:
+                yield offset, bad[offset]
+                continue
             record = self._record(b"{}" if value is None and self.keep_tombstones else value, held_bytes)
             if isinstance(record, bytes):
                 record = AnnotatedRecord(record)
@@ -137,6 +147,24 @@ class StagedRecords:
             else:
                 found[_FIELD + name] = _text(row[name])
         return found
+
+
+def _bad_records(batch: pa.RecordBatch, values: list[Any], held_bytes: int) -> dict[int, BadRecord]:
+    """Return the records that could not be decoded, by offset, with their original bytes."""
+    if "reason" not in batch.schema.names or batch.column("reason").null_count == batch.num_rows:
+        return {}
+    rows = zip(
+        batch.column("offset").to_pylist(),
+        values,
+        batch.column("reason").to_pylist(),
+        batch.column("error").to_pylist(),
+        strict=True,
+    )
+    return {
+        offset: BadRecord(start=value[:held_bytes], reason=DeadLetterReason(reason), error=error)
+        for offset, value, reason, error in rows
+        if reason is not None
+    }
 
 
 def _text(value: Any) -> Any:
