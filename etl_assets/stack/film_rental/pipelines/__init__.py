@@ -1,0 +1,1 @@
+"""Pipelines over the film-rental sample, one a file."""
