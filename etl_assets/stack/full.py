@@ -107,7 +107,8 @@ class FullStack:
             time.sleep(_PAUSE_SECONDS)
             server.start()
         self._running.append(server)
-        write_running(self.folder, [running_server(each.name, each.address, each.pid) for each in self._running])
+        running = [running_server(each.name, each.address, each.pid) for each in self._running]
+        write_running(self.folder, running)
         self._say(f"    {server.name}: ready after {time.monotonic() - began:.1f} s")
 
 
@@ -119,10 +120,11 @@ def _held(folder: Path) -> Generator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owners = sorted({each.owner for each in read_running(folder)})
+            who = f"process {owners[0]}" if owners else "another process"
             raise DevRunning(
-                f"{f'process {owners[0]}' if owners else 'another process'} runs the servers of {folder} already",
-                fix="use them (`etl-assets doctor` says where they are), or end it first (Ctrl-C, or `kill` and"
-                " its process id); another demo has another ETL_ASSETS_HOME",
+                f"{who} runs the servers of {folder} already",
+                fix="use them (`etl-assets doctor` says where they are), or end it first (Ctrl-C, or `kill`"
+                " and its process id); another demo has another ETL_ASSETS_HOME",
                 home=folder,
             ) from None
         yield

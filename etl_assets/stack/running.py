@@ -19,6 +19,10 @@ from pathlib import Path
 from etl_assets.delta.log.durability import write_durably
 from etl_assets.processes import namespace, since_1970, started_at
 
+DEMO_HOME = "stack"
+"""The home folder of the demo over all servers, below the one that ETL_ASSETS_HOME names."""
+SERVERS = "servers"
+"""Folder of the servers in a home folder."""
 _FILE = "running.json"
 _ENDING_SECONDS = 10
 _POLL_SECONDS = 0.05
@@ -52,11 +56,14 @@ class RunningServer:
         return started_at(self.pid) == self.ticks
 
 
+def servers_folders(home: Path) -> tuple[Path, ...]:
+    """Return where the servers of a home folder, or of the demo's below it, have their folders."""
+    return home / SERVERS, home / DEMO_HOME / SERVERS
+
+
 def running_server(name: str, address: str, pid: int) -> RunningServer:
     """Describe a server of this process."""
-    return RunningServer(
-        name=name, address=address, pid=pid, ticks=started_at(pid) or "", owner=os.getpid()
-    )
+    return RunningServer(name=name, address=address, pid=pid, ticks=started_at(pid) or "", owner=os.getpid())
 
 
 def write_running(folder: Path, servers: Iterable[RunningServer]) -> None:
