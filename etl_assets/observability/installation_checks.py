@@ -275,7 +275,8 @@ def check_servers(home: Path) -> Iterator[Finding]:
         since = each.since.isoformat().replace("+00:00", "Z")
         yield ok(
             SERVERS,
-            f"{each.name} on {each.address} since {since}; process {each.pid}, ends with process {each.owner}",
+            f"{each.name} on {each.address} since {since}; process {each.pid}, ends with process"
+            f" {each.owner}",
         )
     if folders and not found:
         yield ok(SERVERS, "none of the demo's (`etl-assets demo --stack full`) runs")

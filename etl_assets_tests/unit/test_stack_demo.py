@@ -163,9 +163,9 @@ def test_what_a_killed_process_has_left_is_ended_before_the_next_start(tmp_path,
 
 def test_two_processes_do_not_run_servers_on_one_folder(tmp_path, sleeper):
     write_running(tmp_path, [running_server("Kafka", "127.0.0.1:19092", sleeper.pid)])
-    with full._held(tmp_path):
-        with pytest.raises(DevRunning, match=f"process {os.getpid()} runs the servers of"):
-            FullStack(tmp_path, lambda line: None).__enter__()
+    named = f"process {os.getpid()} runs the servers of"
+    with full._held(tmp_path), pytest.raises(DevRunning, match=named):
+        FullStack(tmp_path, lambda line: None).__enter__()
     assert sleeper.poll() is None
     with full._held(tmp_path):
         pass  # free again
@@ -243,7 +243,8 @@ def test_the_verdict_is_one_line_and_names_what_is_not_equal():
         ]
 
     assert verdict(figures(), 7).startswith(
-        "All equal: every record has one outcome, and the 5 rows of 1 tables are in PostgreSQL, search and DuckDB"
+        "All equal: every record has one outcome, and the 5 rows of 1 tables are in PostgreSQL, search and"
+        " DuckDB"
     )
     assert verdict(figures("orders: search lacks 1 rows of the table, such as 4"), 7).splitlines() == [
         "NOT EQUAL (1 differences, 7 s)",
