@@ -54,10 +54,13 @@ class Contents:
         self._prepare_bucket()
 
     def change_rentals(self, number: int) -> int:
-        """Bring some films back, and rent some out, as the shop's own program would. Returns how many rows.
+        """Bring some films back, rent some out, rate some, as the shop's own program would.
 
         Args:
             number: Which change it is: each one is of other rows, and made once.
+
+        Returns:
+            How many rentals were changed or added.
         """
         import psycopg
 
@@ -80,6 +83,11 @@ class Contents:
                 f" (SELECT count(*) FROM {SCHEMA}.inventory) AS copies,"
                 f" (SELECT count(*) FROM {SCHEMA}.customer) AS customers) AS m,"
                 " generate_series(1, 40) AS n".encode()
+            )
+            connection.execute(
+                f"INSERT INTO {SCHEMA}.film_rating SELECT rental_id, 5, now() FROM {SCHEMA}.rental"
+                " WHERE rental_id %% 100 = %s ON CONFLICT DO NOTHING".encode(),
+                [number % 100],
             )
             return back.rowcount + out.rowcount
 
