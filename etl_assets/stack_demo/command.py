@@ -212,7 +212,9 @@ def _ended_by_signals() -> Generator[None]:
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    former = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # What is ignored stays so: `nohup` does that.
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    former = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
     finally:
