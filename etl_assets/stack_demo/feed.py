@@ -62,7 +62,8 @@ def send_kafka(lot: Lot, brokers: str) -> None:
     """Produce to the topic. The key is the order, so that its events stay in order."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "linger.ms": 20})
+    options = {"enable.idempotence": True, "linger.ms": 20, "log_level": 3}
+    producer = Producer({"bootstrap.servers": brokers, **options})
     for key, line in lot.of(KAFKA):
         while True:
             try:

@@ -10,21 +10,25 @@ import click
 
 from etl_assets.stack_demo.comparison import PipelineFigures
 
+_COLUMNS = 120
+"""The table is not cut off in a narrower terminal or a log."""
+
 
 def show(figures: Sequence[PipelineFigures], seconds: float) -> None:
     """Print the table and the line."""
+    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 
     sinks = list(figures[0].delivered)
-    table = Table(title="records in, rows out")
-    table.add_column("pipeline")
+    table = Table(box=SIMPLE)
+    table.add_column("pipeline", no_wrap=True)
     for name in ("input", "accepted", "duplicates", "rejected", "rows", *sinks):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for each in figures:
         values = (each.input, each.accepted, each.duplicates, each.rejected, each.rows)
         table.add_row(each.pipeline, *(f"{value:,}" for value in (*values, *each.delivered.values())))
-    Console(width=max(110, Console().width)).print(table)
+    Console(width=max(_COLUMNS, Console().width)).print(table)
     click.echo(verdict(figures, seconds))
 
 

@@ -16,8 +16,8 @@ _TOOLS = Jar(
     group="org.apache.kafka",
     artifact="kafka-tools",
     version="4.3.1",
-    size_bytes=0,
-    sha256="",
+    size_bytes=698_668,
+    sha256="62f3c5dd7aa3442d4c5bc6a95f86e2502178ea09de8e27f74d9563bf955e253c",
 )
 # A broker that is killed comes back within the time.
 PROPERTIES = ("acks=all", "enable.idempotence=true", "retries=1000", "delivery.timeout.ms=120000")
@@ -36,7 +36,8 @@ def performance_producer(
 ) -> int:
     """Send that many lines of a file, drawn at random, and return the exit code."""
     options = ["--topic", topic, "--num-records", str(records), "--throughput", str(per_second)]
-    options += ["--payload-file", str(lines), "--producer-props", f"bootstrap.servers={brokers}", *PROPERTIES]
+    options += ["--payload-file", str(lines), "--bootstrap-server", brokers]
+    options += ["--command-property", *PROPERTIES]
     return _run("org.apache.kafka.tools.ProducerPerformance", options, log, None)
 
 
