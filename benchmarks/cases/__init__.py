@@ -16,6 +16,8 @@ from benchmarks.cases import (
     loaders,
     mirror,
     sparse,
+    sql_to_delta,
+    sql_to_postgres,
     steady,
     warm_run,
 )
@@ -34,6 +36,8 @@ CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "history": history.run,
     "mirror": mirror.run,
     "sparse": sparse.run,
+    "sql_to_delta": sql_to_delta.run,
+    "sql_to_postgres": sql_to_postgres.run,
     "steady": steady.run,
     "warm_run": warm_run.run,
 }

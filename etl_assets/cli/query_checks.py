@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import EtlAssetsError, SourceRefused
-from etl_assets.pipelines.source_specs import SqlSource
+from etl_assets.pipelines.source_specs import SqlLoad, SqlSource
 
 if TYPE_CHECKING:
     from etl_assets.pipelines.pipeline_file import PipelineFile
@@ -26,7 +26,7 @@ def with_query_problems(settings: Settings, files: Sequence[PipelineFile]) -> li
 
 def _problems(settings: Settings, file: PipelineFile) -> list[Problem]:
     from etl_assets.sources.sql.connect import query_database
-    from etl_assets.sources.sql.validation import query_problems
+    from etl_assets.sources.sql.validation import FULL, INCREMENTAL, query_problems
 
     source = None if file.spec is None else file.spec.source
     if not isinstance(source, SqlSource):
@@ -38,7 +38,11 @@ def _problems(settings: Settings, file: PipelineFile) -> list[Problem]:
     try:
         with closing(database):
             found = query_problems(
-                database, key=source.incremental_key, id=source.incremental_id_key, overlap=source.overlap
+                database,
+                key=source.keys[0],
+                id=source.keys[1],
+                overlap=source.overlap,
+                fields=FULL if source.load is SqlLoad.FULL else INCREMENTAL,
             )
     except SourceRefused as error:
         return [file.problem(("source", "query"), error.message, error.fix)]

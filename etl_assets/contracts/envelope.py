@@ -76,9 +76,15 @@ class AnnotatedRecord(bytes):
     """The JSON text of a record, with fields that its source adds, such as the key of a Kafka record.
 
     The added fields are no part of the fingerprint.
+
+    Attributes:
+        added: The fields.
+        version: What tells it from other records with the same id fields, such as the load that it is from;
+            empty if nothing does.
     """
 
     added: dict[str, Any]
+    version: str = ""
 
 
 Record = bytes | CutLine | BadRecord | dict[str, Any]

@@ -11,9 +11,12 @@ from etl_assets.sources.landing import REPLAYS, Folders
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from etl_assets.delta.table import Table
     from etl_assets.ingest.records import Records
     from etl_assets.sources.formats import RecordFormat
-    from etl_assets.sources.ranges import RangeSource
+    from etl_assets.sources.ranges import RangeRead, RangeSource
+
+    Compare = Callable[[Table, int, RangeRead, Path], RangeRead]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,8 @@ class Ranges:
         open: Opens the source. The caller closes it.
         format: How the staged files of its ranges are read.
         max_records: About how many records a batch has at most.
+        compare: Compares a range that was read with a version of the table of records, and returns what is
+            left of it and its files; None: everything is.
     """
 
     source: str
@@ -33,6 +38,7 @@ class Ranges:
     open: Callable[[], RangeSource]
     format: RecordFormat
     max_records: int = 1_000_000
+    compare: Compare | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,12 +124,12 @@ class JsonRecords:
                 if len(content) > self.max_record_bytes:
                     return self._too_large(raw or content, len(content))
                 fingerprint = hashlib.sha256(content).hexdigest()
+                version = f"#{fingerprint[:_SHOWN_OF_LETTER]}" if self.changes else ""
                 if isinstance(line, AnnotatedRecord):
                     content, value = _annotated(value, line.added)
+                    version += f"#{line.version}" if line.version else ""
                 record_id = (
-                    self._id_of(value)
-                    + (f"#{fingerprint[:_SHOWN_OF_LETTER]}" if self.changes else "")
-                    + again
+                    self._id_of(value) + version + again
                     if self.id_fields
                     else hashlib.sha256(f"{place}|{position}|{fingerprint}".encode()).hexdigest()
                 )

@@ -6,15 +6,18 @@ declarations (`pipelines/`), and reading (`sources/`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from etl_assets.pipelines.file_path import FileFormat, FilePath
-from etl_assets.pipelines.source_specs import KAFKA, SQL, KafkaSource, SqlSource, TombstonePolicy
+from etl_assets.pipelines.source_specs import KAFKA, SQL, KafkaSource, SqlLoad, SqlSource, TombstonePolicy
 from etl_assets.pipelines.spec import FilesSource, HttpSource
 
 if TYPE_CHECKING:
     from etl_assets.ingest.file_source import FileSource, Ranges
     from etl_assets.pipelines.declared import DeclaredTables
+    from etl_assets.pipelines.spec import PipelineSpec
     from etl_assets.pipelines.stage import OpenSource
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
@@ -48,14 +51,15 @@ def source_opener(tables: DeclaredTables) -> OpenSource:
             case KafkaSource():
                 ranges, id_fields = _topic(source, settings, table), source.id
             case SqlSource():
-                ranges = _query(source, settings, table)
-                id_fields = (source.incremental_id_key, source.incremental_key)
+                ranges = _query(tables, source, settings)
+                id_fields = source.id or tuple(reversed(source.keys))
         return FileSource(
             folders=(*folders, Folders(source=REPLAYS, path=replays_folder(domain, table))),
             records=JsonRecords(
                 id_fields=id_fields,
                 max_record_bytes=source.max_record_bytes,
-                changes=isinstance(source, SqlSource),
+                # A row of a full load is a record of this load: one that is like an earlier one is another.
+                changes=isinstance(source, SqlSource) and source.load is SqlLoad.INCREMENTAL,
             ),
             settle_seconds=settle_seconds,
             max_batch_bytes=settings.landing.max_batch_bytes,
@@ -121,15 +125,32 @@ def _topic(source: KafkaSource, settings: Settings, table: str) -> Ranges:
     )
 
 
-def _query(source: SqlSource, settings: Settings, table: str) -> Ranges:
+def _query(tables: DeclaredTables, source: SqlSource, settings: Settings) -> Ranges:
     from etl_assets.ingest.file_source import Ranges
     from etl_assets.sources.formats import JsonLines
+    from etl_assets.sources.sql.comparison import QueryComparison
     from etl_assets.sources.sql.connect import open_query
+    from etl_assets.sources.sql.staged import StagedRows
 
     return Ranges(
         source=SQL,
         label=f"the query over the connection {source.connection}",
-        open=lambda: open_query(source, settings, name=table),
-        format=JsonLines(),
+        open=lambda: open_query(source, settings, name=tables.source.name),
+        format=StagedRows() if source.reports_deletes else JsonLines(),
         max_records=source.max_batch_records,
+        compare=QueryComparison(source=SQL, id=source.identity, order=_order(tables.spec))
+        if source.reports_deletes
+        else None,
     )
+
+
+def _order(spec: PipelineSpec) -> Callable[[Mapping[str, Any]], Any] | None:
+    """Return what a record's place in the table's sequence is, as far as the record alone says so."""
+    name = spec.table.sequence_by
+    column = None if name is None else spec.columns.get(name)
+    if name is None or column is None:
+        return None
+    field = column.from_ or name
+    if column.type in ("STRING", "TIMESTAMP", "DATE"):
+        return lambda record: None if record.get(field) is None else str(record[field])
+    return lambda record: None if record.get(field) is None else Decimal(str(record[field]))

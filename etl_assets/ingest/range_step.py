@@ -107,6 +107,8 @@ class IngestRanges(Ingest):
             staged = folder / "range"
             staged.mkdir()
             found = source.read(wanted, staged)
+            if self._ranges.compare is not None:
+                found = self._ranges.compare(self.table, version, found, staged)
             failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
             report = IngestBatch(
                 context=self.context,

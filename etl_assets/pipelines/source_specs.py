@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from etl_assets.errors import QueryRefused
 from etl_assets.pipelines.query_text import single_query
@@ -151,11 +151,23 @@ def _query(value: str) -> str:
         raise ValueError(f"{refused.message.partition(': ')[2]}; {refused.fix}") from None
 
 
-class SqlSource(Spec):
-    """Rows of a query over a database, read incrementally by an ascending key.
+class SqlLoad(StrEnum):
+    """Which rows of a query a load reads.
 
-    A row that is new or has a higher key than before is a record. Records belong to the day (UTC) on which
-    they are read. Positions are committed with the rows.
+    INCREMENTAL: those that are new or changed since the last one, by an ascending key.
+    FULL: all rows, so that rows which are gone are noticed too.
+    """
+
+    INCREMENTAL = "incremental"
+    FULL = "full"
+
+
+class SqlSource(Spec):
+    """Rows of a query over a database, read incrementally by an ascending key, or as a whole each time.
+
+    Incrementally, a row that is new or has a higher key than before is a record. In a full load every row
+    that differs from the last load is one, and every row that is gone is one with `sql.deleted`. Records
+    belong to the day (UTC) on which they are read. Positions are committed with the rows.
     """
 
     type: Literal["sql"]
@@ -172,33 +184,80 @@ class SqlSource(Spec):
             description="one statement that reads, in the SQL of the database; nothing in it is replaced",
         ),
     ]
+    load: Annotated[
+        SqlLoad,
+        Field(
+            description=(
+                "`incremental` reads rows above the last `incremental_key`; `full` compares all rows with the"
+                " last load, so that the table has exactly the rows that the query returns"
+            )
+        ),
+    ] = SqlLoad.INCREMENTAL
     incremental_key: Annotated[
-        str,
+        str | None,
         Field(
             min_length=1,
             examples=["updated_at"],
             description=(
-                "column of the result that rises whenever a row is added or changed: a time, date, integer,"
-                " numeric, uuid or text. A row without one is a dead letter."
+                "incremental: column of the result that rises whenever a row is added or changed: a time,"
+                " date, integer, numeric, uuid or text. A row without one is a dead letter."
             ),
         ),
-    ]
+    ] = None
     incremental_id_key: Annotated[
-        str,
+        str | None,
         Field(
             min_length=1,
             examples=["id"],
-            description="column of the result that identifies a row among those of one incremental key",
+            description=(
+                "incremental: column of the result that identifies a row among those of one incremental key,"
+                " and for `detect_deletes_interval_seconds` among all"
+            ),
         ),
-    ]
+    ] = None
     overlap: Annotated[
         Decimal | None,
         Field(
             gt=0,
             max_digits=20,
             description=(
-                "how far before the last key to look for late rows: seconds for a time, otherwise a number."
-                " Rows that are known already change nothing."
+                "incremental: how far before the last key to look for late rows: seconds for a time,"
+                " otherwise a number. Rows that are known already change nothing."
+            ),
+        ),
+    ] = None
+    detect_deletes_interval_seconds: Annotated[
+        float | None,
+        Field(
+            ge=1,
+            examples=[86_400],
+            description=(
+                "incremental: how often to read all ids of the query and to delete rows whose id is gone; by"
+                " default never"
+            ),
+        ),
+    ] = None
+    id: Annotated[
+        tuple[str, ...],
+        AfterValidator(id_fields),
+        Field(
+            max_length=2,
+            examples=[["id"]],
+            description=(
+                "full: one or two columns of the result that identify a row: times, dates, integers, numeric,"
+                " uuids or texts. A row without one is a dead letter."
+            ),
+        ),
+    ] = ()
+    load_interval_seconds: Annotated[
+        float | None,
+        Field(
+            ge=1,
+            examples=[3_600],
+            description=(
+                "full: how long after the beginning of a load the next one begins. By default the database"
+                " computes a digest of the result each time that something looks for new records, and a load"
+                " begins when it has changed"
             ),
         ),
     ] = None
@@ -209,9 +268,48 @@ class SqlSource(Spec):
         int, Field(ge=1, le=10_000_000, description="most rows of one batch, beside those of the overlap")
     ] = 500_000
 
+    @property
+    def keys(self) -> tuple[str, str]:
+        """The columns by which rows are read in order; the second may be the first again."""
+        if self.load is SqlLoad.FULL:
+            return self.id[0], self.id[-1]
+        assert self.incremental_key is not None  # validated
+        assert self.incremental_id_key is not None  # validated
+        return self.incremental_key, self.incremental_id_key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that identify a row."""
+        return self.id if self.load is SqlLoad.FULL else self.keys[1:]
+
+    @property
+    def reports_deletes(self) -> bool:
+        """Whether some records say that a row is gone."""
+        return self.load is SqlLoad.FULL or self.detect_deletes_interval_seconds is not None
+
     @field_validator("incremental_id_key")
     @classmethod
-    def _is_another_column(cls, value: str, info: ValidationInfo) -> str:
-        if value == info.data.get("incremental_key"):
+    def _is_another_column(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and value == info.data.get("incremental_key"):
             raise ValueError("it is the incremental key itself; name the column that identifies a row")
         return value
+
+    @model_validator(mode="after")
+    def _fields_go_with_the_load(self) -> SqlSource:
+        others = _OF_INCREMENTAL if self.load is SqlLoad.FULL else _OF_FULL
+        if wrong := [name for name in others if getattr(self, name)]:
+            raise ValueError(f"load: {self.load} takes no {wrong[0]}; remove it, or change load")
+        needed = ("id",) if self.load is SqlLoad.FULL else ("incremental_key", "incremental_id_key")
+        if missing := [name for name in needed if not getattr(self, name)]:
+            raise ValueError(
+                f"load: {self.load} needs {' and '.join(missing)}: columns of the result"
+                + ("" if self.load is SqlLoad.FULL else "; to read all rows each time: load: full")
+            )
+        return self
+
+
+_OF_INCREMENTAL = (
+    *("incremental_key", "incremental_id_key"),
+    *("overlap", "detect_deletes_interval_seconds"),
+)
+_OF_FULL = ("id", "load_interval_seconds")

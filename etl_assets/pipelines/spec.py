@@ -24,7 +24,7 @@ from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 from etl_assets.pipelines.partition_by import PartitionByOrName
 from etl_assets.pipelines.sink_specs import SinkSpec
-from etl_assets.pipelines.source_specs import KafkaSource, SqlSource, id_fields
+from etl_assets.pipelines.source_specs import KafkaSource, SqlLoad, SqlSource, id_fields
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
 from etl_assets.pipelines.transform_specs import Transform
 
@@ -269,6 +269,11 @@ class TableSpec(Spec):
         return self
 
 
+DELETED_COLUMN = "deleted_in_source"
+"""Column by which rows that are gone from a query are deleted; no table stores it."""
+_DELETED = ColumnSpec.model_validate({"type": "boolean", "from": "sql.deleted"})
+
+
 class PipelineSpec(Spec):
     """A pipeline: records of a source become the rows of a table.
 
@@ -303,6 +308,46 @@ class PipelineSpec(Spec):
         names = [each.sink_name for each in self.sinks]
         if twice := [each for each in names if names.count(each) > 1]:
             raise ValueError(f"two sinks are called {twice[0]}; give each a `name`")
+        return self
+
+    @model_validator(mode="after")
+    def _rows_that_are_gone_are_deleted(self) -> PipelineSpec:
+        """Let the table apply the deletes that the source reports, by a column that it does not store."""
+        source, table = self.source, self.table
+        if not isinstance(source, SqlSource) or not source.reports_deletes:
+            return self
+        field = self.columns.get(DELETED_COLUMN)
+        if field == _DELETED and DELETED_COLUMN in table.except_column_list:
+            return self  # it was done before this declaration was written down
+        if field is not None:
+            raise ValueError(f"the column {DELETED_COLUMN} is the platform's here; give yours another name")
+        if "write_mode" in table.model_fields_set and table.write_mode is not WriteMode.APPLY_CHANGES:
+            raise ValueError(
+                f"write_mode {table.write_mode} deletes no rows, and the source reports rows that are gone;"
+                " leave write_mode out, or write apply_changes"
+            )
+        if not table.keys:
+            raise ValueError("the source reports rows that are gone, so the table needs keys")
+        if table.sequence_by is not None and source.load is SqlLoad.FULL:
+            raise ValueError("a full load has the newest row of each key; leave sequence_by out")
+        for index, each in enumerate(self.transforms):
+            made = getattr(each, "columns", None) if each.type in ("sql", "python") else None
+            if made is not None and DELETED_COLUMN not in made:
+                raise ValueError(
+                    f"transforms.{index}.columns has no `{DELETED_COLUMN}: boolean`, by which rows that are"
+                    " gone are deleted; add it, and keep the column"
+                )
+        deletes = f"coalesce({DELETED_COLUMN}, false)"
+        if table.apply_as_deletes is not None:
+            deletes = f"({table.apply_as_deletes}) OR {deletes}"
+        changed = {
+            "write_mode": WriteMode.APPLY_CHANGES,
+            "apply_as_deletes": deletes,
+            "except_column_list": (*table.except_column_list, DELETED_COLUMN),
+        }
+        # A declaration does not change after this.
+        object.__setattr__(self, "columns", {**self.columns, DELETED_COLUMN: _DELETED})
+        object.__setattr__(self, "table", table.model_copy(update=changed))
         return self
 
     @property

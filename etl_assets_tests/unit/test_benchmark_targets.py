@@ -22,6 +22,8 @@ AGREED: dict[str, dict[str, float]] = {
     "steady": {"P50_SECONDS_TARGET": 5.0, "P99_SECONDS_TARGET": 15.0, "GROWTH_TARGET": 1.2},
     "backfill": {"TARGET": 1.2},
     "sparse": {"TARGET": 2.0},
+    "sql_to_delta": {"WALL_TARGET": 2.0},
+    "sql_to_postgres": {"WALL_TARGET": 1.5},
     # 1.7 times the rows a second, as a part of the time.
     "cores": {"TARGET": 0.588},
     "mirror": {

@@ -13,7 +13,7 @@ import base64
 import datetime as dt
 import hashlib
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -81,6 +81,13 @@ class AlchemyQuery:
         finally:
             connection.rollback()
 
+    def hold(self) -> str:
+        """Return no name: each call sees the database as it is then."""
+        return ""
+
+    def release(self) -> None:
+        """Do nothing: no snapshot is held."""
+
     def last(self, bounds: KeyBounds, limit: int) -> Pair | None:
         """Return the last pair of the first rows."""
         values: list[Any] = []
@@ -110,6 +117,16 @@ class AlchemyQuery:
         """Write rows, a few at a time."""
         with path.open("wb") as file:
             for line in self._lines(bounds, ordered=True):
+                file.write(line)
+
+    def write_ids(self, names: Sequence[str], path: Path) -> None:
+        """Write some columns, a few rows at a time."""
+        columns = [f"q.{self._quoted(name)}" for name in names]
+        there = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+        with path.open("wb") as file:
+            for line in self._records(
+                f"SELECT {', '.join(columns)} FROM {as_table(self.query)} WHERE {there}", []
+            ):
                 file.write(line)
 
     def row_bytes(self) -> int:
@@ -251,8 +268,11 @@ class AlchemyQuery:
         values: list[Any] = []
         order = f" ORDER BY {self._key}, {self._id}" if ordered else ""
         where = self._where(bounds, values)
+        return self._records(f"SELECT q.* FROM {as_table(self.query)} WHERE {where}{order}", values)
+
+    def _records(self, statement: str, values: list[Any]) -> Iterator[bytes]:
         with self.snapshot(), self._asked():
-            result = self._run(f"SELECT q.* FROM {as_table(self.query)} WHERE {where}{order}", values)
+            result = self._run(statement, values)
             names = list(result.keys())
             while rows := result.fetchmany(_FETCHED_ROWS):
                 for row in rows:

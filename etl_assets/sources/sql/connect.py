@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etl_assets.errors import RuntimeMissing, SourceRefused
+from etl_assets.pipelines.source_specs import SqlLoad
 from etl_assets.settings.connections import PostgresConnection, SqlConnection
 from etl_assets.sources.sql.alchemy import AlchemyQuery
+from etl_assets.sources.sql.full_load import SqlFullLoad
 from etl_assets.sources.sql.postgres import PostgresQuery
 from etl_assets.sources.sql.source import SqlQuery
 
@@ -16,19 +18,25 @@ if TYPE_CHECKING:
     from etl_assets.sources.sql.database import Database
 
 
-def open_query(source: SqlSource, settings: Settings, *, name: str) -> SqlQuery:
+def open_query(source: SqlSource, settings: Settings, *, name: str) -> SqlQuery | SqlFullLoad:
     """Return a declared query that can be read. Nothing is connected yet.
 
     Raises:
         SourceRefused: the connection is missing.
         SettingsError: an environment variable with a secret is not set.
     """
+    database = query_database(source, settings)
+    if source.load is SqlLoad.FULL:
+        return SqlFullLoad(
+            name=name, database=database, id=source.id, interval_seconds=source.load_interval_seconds
+        )
     return SqlQuery(
         name=name,
-        database=query_database(source, settings),
-        key=source.incremental_key,
-        id=source.incremental_id_key,
+        database=database,
+        key=source.keys[0],
+        id=source.keys[1],
         overlap=source.overlap,
+        detect_deletes_seconds=source.detect_deletes_interval_seconds,
     )
 
 
@@ -45,8 +53,8 @@ def query_database(source: SqlSource, settings: Settings) -> Database:
                 name=source.connection,
                 address=_address(found),
                 query=source.query,
-                key=source.incremental_key,
-                id=source.incremental_id_key,
+                key=source.keys[0],
+                id=source.keys[1],
                 statement_timeout_seconds=found.statement_timeout_seconds,
             )
         case SqlConnection() as found:
@@ -107,6 +115,6 @@ def _by_sqlalchemy(found: SqlConnection, source: SqlSource) -> AlchemyQuery:
             query=dict(found.options),
         ),
         query=source.query,
-        key=source.incremental_key,
-        id=source.incremental_id_key,
+        key=source.keys[0],
+        id=source.keys[1],
     )

@@ -7,6 +7,7 @@ PostgreSQL, `alchemy.py` for those that SQLAlchemy knows), and which rows are wa
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,19 @@ class Database(Protocol):
         """Let all calls in a block see the database at one moment, as far as it can."""
         ...
 
+    def hold(self) -> str:
+        """Begin one snapshot that all calls see until `release`, or go on with it.
+
+        Returns:
+            The snapshot's name: another one than before if the former was lost. Empty if the database keeps
+            none over several calls.
+        """
+        ...
+
+    def release(self) -> None:
+        """Let go of the snapshot that is held. Never raises."""
+        ...
+
     def last(self, bounds: KeyBounds, limit: int) -> Pair | None:
         """Return the last pair of the first `limit` rows of some bounds; None if there are no rows."""
         ...
@@ -63,6 +77,10 @@ class Database(Protocol):
 
         Memory does not depend on their number.
         """
+        ...
+
+    def write_ids(self, names: Sequence[str], path: Path) -> None:
+        """Write some columns of all rows that have values there as lines of JSON, in any order."""
         ...
 
     def row_bytes(self) -> int:

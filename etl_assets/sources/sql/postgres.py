@@ -9,7 +9,7 @@ Belongs here: SQL of PostgreSQL. Does not belong here: which rows are wanted (`s
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,15 +19,22 @@ from etl_assets.errors import RuntimeMissing, SourceRefused, SourceUnavailable
 from etl_assets.pipelines.query_text import as_table
 from etl_assets.sources.sql.bounds import Key, KeyBounds, Pair
 from etl_assets.sources.sql.database import QueryColumn
+from etl_assets.sources.sql.postgres_text import (
+    ID_ALIAS,
+    KEY_ALIAS,
+    PLAIN,
+    TIMES,
+    column_of,
+    literal,
+    quoted,
+    row_of,
+    texts_of,
+    value_of,
+)
 
 if TYPE_CHECKING:
     import psycopg
 
-_TIMES = frozenset({"date", "timestamp", "timestamptz"})
-_NUMBERS = frozenset({"int2", "int4", "int8", "numeric"})
-_ORDERED = _TIMES | _NUMBERS | {"uuid", "text", "varchar", "bpchar"}
-_PLAIN = _ORDERED | {"bool", "float4", "float8", "time", "timetz", "interval", "bytea", "jsonb"}
-"""Types whose JSON has no line breaks."""
 _SETTINGS = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
     "SET LOCAL TimeZone = 'UTC'",
@@ -38,7 +45,7 @@ _SETTINGS = (
     "SET LOCAL standard_conforming_strings = on",
 )
 """Of each transaction, for itself only: a query cannot change what the next one runs under."""
-_LATER = ("08", "40", "53", "55", "57", "58")
+_LATER = ("08", "25P03", "40", "53", "55", "57", "58")
 """Classes of SQLSTATE after which the same query may succeed."""
 _BATCH_BYTES = 4 << 20
 
@@ -65,6 +72,7 @@ class PostgresQuery:
     _open: psycopg.Connection | None = field(default=None, init=False, repr=False)
     _columns: tuple[QueryColumn, ...] = field(default=(), init=False)
     _in_snapshot: bool = field(default=False, init=False)
+    _held: str = field(default="", init=False)
 
     def columns(self) -> tuple[QueryColumn, ...]:
         """Return the columns of the result."""
@@ -78,7 +86,7 @@ class PostgresQuery:
                     ([oid for _, oid in described],),
                 ).fetchall()
             )
-        self._columns = tuple(_column(name, types.get(oid, "unknown")) for name, oid in described)
+        self._columns = tuple(column_of(name, types.get(oid, "unknown")) for name, oid in described)
         return self._columns
 
     @contextmanager
@@ -87,28 +95,31 @@ class PostgresQuery:
         if self._in_snapshot:
             yield
             return
-        psycopg = _psycopg()
-        with self._asked():
-            if self._open is None or self._open.closed or self._open.broken:
-                self._open = psycopg.connect(
-                    self.address,
-                    autocommit=True,
-                    client_encoding="utf8",
-                    prepare_threshold=None,  # a plan that the server keeps fails once a column has changed
-                )
-            self._open.execute("BEGIN")
-            for setting in self._settings:
-                self._open.execute(self._raw(setting))
-        self._in_snapshot = True
+        self._begin()
         try:
             yield
         finally:
-            self._in_snapshot = False
-            # A transaction that only read is left by a rollback, and a lost connection has left it.
+            self._end()
+
+    def hold(self) -> str:
+        """Begin one snapshot for all calls until `release`, or go on with it; return its name."""
+        if self._held:
             try:
-                self._open.execute("ROLLBACK")
-            except psycopg.Error:
-                self.close()
+                self._one("SELECT 1")
+                return self._held
+            except (SourceUnavailable, SourceRefused):
+                self.release()
+        self._begin()
+        found = self._one("SELECT pg_export_snapshot()")
+        assert found is not None  # a function has one row
+        self._held = found[0]
+        return self._held
+
+    def release(self) -> None:
+        """Let go of the snapshot that is held."""
+        if self._held:
+            self._held = ""
+            self._end()
 
     def last(self, bounds: KeyBounds, limit: int) -> Pair | None:
         """Return the last pair of the first rows."""
@@ -134,20 +145,15 @@ class PostgresQuery:
     def write(self, bounds: KeyBounds | None, path: Path) -> None:
         """Write rows by COPY into Arrow buffers, which are the file."""
         self.columns()
-        dbapi = _adbc()
-        with self._asked(), dbapi.connect(self.address) as connection, connection.cursor() as cursor:
-            for setting in self._settings:
-                cursor.execute(setting)
-            from adbc_driver_postgresql import StatementOptions
+        self._write(self._lines(bounds, ordered=True), path)
 
-            cursor.adbc_statement.set_options(
-                **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(_BATCH_BYTES)}
-            )
-            cursor.execute(self._lines(bounds, ordered=True))
-            with path.open("wb") as file:
-                for batch in cursor.fetch_record_batch():
-                    for part in _texts(batch.column(0)):
-                        file.write(part)
+    def write_ids(self, names: Sequence[str], path: Path) -> None:
+        """Write the ids of rows by COPY."""
+        ids = [each for each in self.columns() if each.name in names]
+        values = ", ".join(value_of(each) for each in ids)
+        there = " AND ".join(f"q.{quoted(each.name)} IS NOT NULL" for each in ids)
+        record = f"(SELECT row_to_json(r) FROM (SELECT {values}) AS r)::text"
+        self._write(f"SELECT {record} || E'\\n' AS line FROM {as_table(self.query)} WHERE {there}", path)
 
     def row_bytes(self) -> int:
         """Return the mean of the first 100 rows."""
@@ -190,6 +196,7 @@ class PostgresQuery:
 
     def close(self) -> None:
         """Close the connection."""
+        self._held, self._in_snapshot = "", False
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -200,11 +207,11 @@ class PostgresQuery:
 
     @property
     def _key(self) -> str:
-        return f"q.{_quoted(self.key)}"
+        return f"q.{quoted(self.key)}"
 
     @property
     def _id(self) -> str:
-        return f"q.{_quoted(self.id)}"
+        return f"q.{quoted(self.id)}"
 
     @property
     def _settings(self) -> tuple[str, ...]:
@@ -213,17 +220,75 @@ class PostgresQuery:
 
     def _lines(self, bounds: KeyBounds | None, *, ordered: bool) -> str:
         """Return the statement whose rows are records as JSON, each with a line break."""
-        values = ", ".join(_value(each) for each in self._described)
+        values = ", ".join(value_of(each) for each in self._described)
         rows = (
-            f"SELECT {self._key} AS {_K}, {self._id} AS {_I}, (SELECT row_to_json(r) FROM (SELECT {values})"
-            f" AS r)::text AS line FROM {as_table(self.query)} WHERE {self._where(bounds)}"
+            f"SELECT {self._key} AS {KEY_ALIAS}, {self._id} AS {ID_ALIAS},"
+            f" (SELECT row_to_json(r) FROM (SELECT {values}) AS r)::text AS line"
+            f" FROM {as_table(self.query)} WHERE {self._where(bounds)}"
         )
         line = "line || E'\\n'"
-        if any(each.type not in _PLAIN for each in self._described):
+        if any(each.type not in PLAIN for each in self._described):
             # A value of the type json is kept as it was written, with its line breaks between tokens.
             line = "translate(line, E'\\n\\r', '  ') || E'\\n'"
-        order = f" ORDER BY {_K}, {_I}" if ordered else ""
+        order = f" ORDER BY {KEY_ALIAS}, {ID_ALIAS}" if ordered else ""
         return f"SELECT {line} AS line FROM ({rows}) AS l{order}"
+
+    def _write(self, lines: str, path: Path) -> None:
+        """Write the one column of a statement into a file, under the snapshot that is held."""
+        dbapi = _adbc()
+        with self._asked(), dbapi.connect(self.address) as connection, connection.cursor() as cursor:
+            for setting in self._settings:
+                cursor.execute(setting)
+            if self._held:
+                self._join_snapshot(cursor)
+            from adbc_driver_postgresql import StatementOptions
+
+            cursor.adbc_statement.set_options(
+                **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(_BATCH_BYTES)}
+            )
+            cursor.execute(lines)
+            with path.open("wb") as file:
+                for batch in cursor.fetch_record_batch():
+                    for part in texts_of(batch.column(0)):
+                        file.write(part)
+
+    def _join_snapshot(self, cursor: Any) -> None:
+        import adbc_driver_manager
+
+        try:
+            cursor.execute(f"SET TRANSACTION SNAPSHOT '{self._held}'")
+        except adbc_driver_manager.Error as error:
+            self.release()
+            raise SourceUnavailable(
+                f"the snapshot of the connection {self.name} has ended with its session",
+                fix="the step is repeated, and goes on where it stopped",
+                source=self.name,
+            ) from error
+
+    def _begin(self) -> None:
+        """Begin a read-only transaction of one snapshot."""
+        psycopg = _psycopg()
+        with self._asked():
+            if self._open is None or self._open.closed or self._open.broken:
+                self._open = psycopg.connect(
+                    self.address,
+                    autocommit=True,
+                    client_encoding="utf8",
+                    prepare_threshold=None,  # a plan that the server keeps fails once a column has changed
+                )
+            self._open.execute("BEGIN")
+            for setting in self._settings:
+                self._open.execute(self._raw(setting))
+        self._in_snapshot = True
+
+    def _end(self) -> None:
+        """Leave the transaction, which only read, by a rollback; a lost connection has left it."""
+        self._in_snapshot = False
+        try:
+            if self._open is not None:
+                self._open.execute("ROLLBACK")
+        except _psycopg().Error:
+            self.close()
 
     def _where(self, bounds: KeyBounds | None) -> str:
         if bounds is None:
@@ -233,9 +298,9 @@ class PostgresQuery:
             if bounds.overlap is not None:
                 parts.append(f"{self._key} > {self._before(bounds)}")
             else:
-                parts.append(f"({self._key}, {self._id}) > {_row(bounds.after)}")
+                parts.append(f"({self._key}, {self._id}) > {row_of(bounds.after)}")
         if bounds.until is not None:
-            parts.append(f"({self._key}, {self._id}) <= {_row(bounds.until)}")
+            parts.append(f"({self._key}, {self._id}) <= {row_of(bounds.until)}")
         return " AND ".join(parts)
 
     @staticmethod
@@ -243,9 +308,9 @@ class PostgresQuery:
         assert bounds.after is not None
         assert bounds.overlap is not None
         key = bounds.after.key
-        if key.type in _TIMES:
-            return f"{_literal(key)} - interval '{bounds.overlap} seconds'"
-        return f"{_literal(Key(type='numeric', text=key.text))} - {bounds.overlap}"
+        if key.type in TIMES:
+            return f"{literal(key)} - interval '{bounds.overlap} seconds'"
+        return f"{literal(Key(type='numeric', text=key.text))} - {bounds.overlap}"
 
     def _one(self, statement: str) -> tuple[Any, ...] | None:
         with self.snapshot(), self._asked():
@@ -274,6 +339,7 @@ class PostgresQuery:
 
         The words of other classes than 42, syntax and privileges, may have values of rows.
         """
+        self.release()
         if not sqlstate or sqlstate.startswith(_LATER):
             raise SourceUnavailable(
                 f"the database of the connection {self.name} does not answer"
@@ -289,64 +355,6 @@ class PostgresQuery:
             fix="correct the query, or the user's privileges",
             source=self.name,
         ) from error
-
-
-_K, _I = "_etl_assets_key", "_etl_assets_id"
-
-
-def _column(name: str, type_: str) -> QueryColumn:
-    refusal = ""
-    if name == "?column?":
-        refusal = "it has no name; add `AS name`"
-    elif type_ == "money":
-        refusal = "its texts depend on the server's locale; cast it to numeric"
-    return QueryColumn(
-        name=name,
-        type=type_,
-        orders=type_ in _ORDERED,
-        overlaps=type_ in _TIMES | _NUMBERS,
-        refusal=refusal,
-    )
-
-
-def _value(column: QueryColumn) -> str:
-    """Return the value of a column for JSON. What JSON has no exact form for is a text."""
-    name = _quoted(column.name)
-    match column.type:
-        case "numeric":
-            value = f"q.{name}::text"
-        case "bytea":
-            value = f"translate(encode(q.{name}, 'base64'), E'\\n', '')"
-        case _:
-            value = f"q.{name}"
-    return f"{value} AS {name}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(key: Key) -> str:
-    text = key.text.replace("'", "''")
-    return f"'{text}'::pg_catalog.{_quoted(key.type)}"
-
-
-def _row(pair: Pair) -> str:
-    return f"({_literal(pair.key)}, {_literal(pair.id)})"
-
-
-def _texts(column: Any) -> Iterator[memoryview]:
-    """Yield the bytes of a column of texts, without making objects of them."""
-    import pyarrow as pa
-
-    if len(column) == 0:
-        return
-    width = 8 if pa.types.is_large_string(column.type) else 4
-    _, offsets, content = column.buffers()
-    view = memoryview(offsets).cast("q" if width == 8 else "i")
-    start, end = view[column.offset], view[column.offset + len(column)]
-    if content is not None:
-        yield memoryview(content)[start:end]
 
 
 def _psycopg() -> Any:

@@ -7,6 +7,8 @@ Guarantees:
   one that changed since has moved on to a later range.
 - Late rows: a row that becomes visible with a key that was passed already is read if its key lies within the
   overlap. The digest of the overlap's rows shows that there is one. Beyond the overlap it is not read.
+- Deleted rows are noticed where ids are compared (`comparison.py`): every `detect_deletes_seconds` a range
+  has the ids of all rows too.
 - Rows without a key or an id have no place in that order. They are read apart, whenever one of them changes.
 
 Belongs here: which rows are read next. Does not belong here: asking the database (`database.py`), and
@@ -16,25 +18,20 @@ checking a declaration (`validation.py`).
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from etl_assets.errors import SourceRefused
-from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
-from etl_assets.sources.sql.bounds import Key, KeyBounds, Pair
+from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
+from etl_assets.sources.sql.bounds import KeyBounds, Pair
 from etl_assets.sources.sql.database import Database
+from etl_assets.sources.sql.key_columns import check_key_columns
+from etl_assets.sources.sql.staged import IDS, QUERY, ROWS, WITHOUT_KEY, staged_files
 
-QUERY = "query"
-"""The one partition of the input, in positions."""
 MAX_COUNTED = 100_000
 """Rows that `lag` counts at most."""
-_SAME = ({"int2", "int4", "int8", "numeric"}, {"text", "varchar"})
-"""Types whose values compare alike: a column may change from one to another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +44,9 @@ class SqlQuery:
         key: Column of the incremental key.
         id: Column that orders rows of equal keys.
         overlap: How far before the position to look for late rows: seconds, or a number.
+        detect_deletes_seconds: How often all ids are read; None: never.
         today: Returns the day under which rows are stored that are planned now.
+        now: Returns the time.
     """
 
     name: str
@@ -55,7 +54,9 @@ class SqlQuery:
     key: str
     id: str
     overlap: Decimal | None = None
+    detect_deletes_seconds: float | None = None
     today: Callable[[], dt.date] = lambda: dt.datetime.now(dt.UTC).date()
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 
     @property
     def is_repeatable(self) -> bool:
@@ -73,18 +74,21 @@ class SqlQuery:
             late = self._is_late(before, position)
             nulls = self.database.digest(None)
             other_nulls = nulls != _nulls_of(position)
-            if end is None and not late and not other_nulls:
+            ids = self._compares_ids(position)
+            if end is None and not late and not other_nulls and not ids:
                 return None
             after = end or before
             window = "" if after is None else self._window(after)
         pair = None if after is None else after.as_json()
+        compared = {} if self.detect_deletes_seconds is None else {"compared": self._compared(position, ids)}
         return ReadRange(
             begin=positions,
-            end={QUERY: {"pair": pair, "window": window, "nulls": nulls}},
+            end={QUERY: {"pair": pair, "window": window, "nulls": nulls, **compared}},
             details={
                 "day": self.today().isoformat(),
                 "late": late,
                 "nulls": other_nulls and nulls != _NOTHING,
+                **({"ids": True} if ids else {}),
             },
             more=end is not None,
         )
@@ -97,16 +101,14 @@ class SqlQuery:
         day = folder / wanted.details["day"]
         day.mkdir(parents=True, exist_ok=True)
         overlap = self.overlap if wanted.details["late"] else None
+        rows, without_key = day / ROWS, day / WITHOUT_KEY
         if until is not None and (until != before or overlap is not None):
-            self._write(KeyBounds(after=before, until=until, overlap=overlap), day / _ROWS)
+            self.database.write(KeyBounds(after=before, until=until, overlap=overlap), rows)
         if wanted.details["nulls"]:
-            self._write(None, day / _WITHOUT_KEY)
-        files = tuple(
-            StagedFile(day=dt.date.fromisoformat(day.name), name=name, place=f"{_place(wanted)}/{name}")
-            for name in (_ROWS, _WITHOUT_KEY)
-            if (day / name).exists()
-        )
-        return RangeRead(read=wanted, files=files)
+            self.database.write(None, without_key)
+        if wanted.details.get("ids"):
+            self.database.write_ids((self.id,), folder / IDS)
+        return RangeRead(read=wanted, files=staged_files(wanted, (rows, without_key)))
 
     def lag(self, positions: Positions) -> Lag:
         """Return how many rows lie beyond the position (None: over `MAX_COUNTED`), and the first time.
@@ -120,7 +122,11 @@ class SqlQuery:
         with self.database.snapshot():
             rows = self.database.count(bounds, MAX_COUNTED + 1)
             if not rows:
-                other = self._is_late(before, position) or self.database.digest(None) != _nulls_of(position)
+                other = (
+                    self._compares_ids(position)
+                    or self._is_late(before, position)
+                    or self.database.digest(None) != _nulls_of(position)
+                )
                 return Lag(records=None if other else 0, oldest=None, first_day=self.today())
             oldest = self.database.first_time(bounds)
         return Lag(records=rows if rows <= MAX_COUNTED else None, oldest=oldest, first_day=self.today())
@@ -138,54 +144,28 @@ class SqlQuery:
             return ""
         return self.database.digest(KeyBounds(after=pair, until=pair, overlap=self.overlap))
 
-    def _write(self, bounds: KeyBounds | None, path: Path) -> None:
-        self.database.write(bounds, path)
-        if path.stat().st_size == 0:
-            path.unlink()
+    def _compares_ids(self, position: Mapping[str, Any]) -> bool:
+        """Return whether it is time to read all ids; before the first range there is nothing to compare."""
+        if self.detect_deletes_seconds is None or not position:
+            return False
+        compared = position.get("compared")
+        if compared is None:
+            return True
+        due = dt.datetime.fromisoformat(compared) + dt.timedelta(seconds=self.detect_deletes_seconds)
+        return self.now() >= due
+
+    def _compared(self, position: Mapping[str, Any], ids: bool) -> str | None:
+        """Return when ids were last compared, after a range."""
+        return self.now().isoformat() if ids or not position else position.get("compared")
 
     def _check(self, before: Pair | None) -> None:
-        """Check the key columns against the query's result and the position.
-
-        Raises:
-            SourceRefused: a key column is missing, or has another type than the position.
-        """
-        columns = {each.name: each for each in self.database.columns()}
-        held = {self.key: before.key if before else None, self.id: before.id if before else None}
-        for name, key in held.items():
-            if (column := columns.get(name)) is None:
-                raise SourceRefused(
-                    f"{self.name}: the query's result has no column {name} any more",
-                    fix=f"let the query return it again; it returns {', '.join(columns)}",
-                    source=self.name,
-                )
-            if column.type and not column.orders:
-                raise self._type_refused(name, column.type, "it has no order that positions can follow")
-            if key is not None and not _alike(key, column.type):
-                raise self._type_refused(name, column.type, f"the position has a value of type {key.type}")
-
-    def _type_refused(self, name: str, type_: str, why: str) -> SourceRefused:
-        return SourceRefused(
-            f"{self.name}: the column {name} is {type_}, and {why}",
-            fix=f"cast it in the query to the type that it had, or name another key than {name}",
-            source=self.name,
-        )
+        check_key_columns(self.database, self.name, (self.key, self.id), before)
 
 
 _NOTHING = "0:0"
 """The digest of no rows."""
-_ROWS, _WITHOUT_KEY = "rows.jsonl", "rows-without-key.jsonl"
 
 
 def _nulls_of(position: Mapping[str, Any]) -> str:
     """Return the digest of the rows without a key that a position has."""
     return position.get("nulls", _NOTHING)
-
-
-def _place(wanted: ReadRange) -> str:
-    """Return what no other range is called, so that no two records have one source position."""
-    text = json.dumps([wanted.begin, wanted.end], sort_keys=True)
-    return f"{QUERY}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def _alike(key: Key, type_: str) -> bool:
-    return not type_ or key.type == type_ or any({key.type, type_} <= kinds for kinds in _SAME)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CHECKED_ROWS = 10_000
 """Rows among which repeated pairs are looked for."""
+INCREMENTAL, FULL = ("incremental_key", "incremental_id_key"), ("id", "id")
+"""Fields of a declaration that name the two key columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +31,24 @@ class QueryProblem:
     fix: str
 
 
-def query_problems(database: Database, *, key: str, id: str, overlap: Decimal | None) -> list[QueryProblem]:
-    """Return what keeps a query from being read incrementally.
+def query_problems(
+    database: Database,
+    *,
+    key: str,
+    id: str,
+    overlap: Decimal | None,
+    fields: tuple[str, str] = INCREMENTAL,
+) -> list[QueryProblem]:
+    """Return what keeps a query from being read by two key columns, which may be one.
 
     Raises:
         SourceUnavailable: the database does not answer, so nothing is known.
         SourceRefused: it refuses the query.
     """
     columns = database.columns()
-    found = [*_of_columns(columns), *_of_keys(columns, key=key, id=id, overlap=overlap)]
-    return found or list(_of_rows(database, key=key, id=id))
+    named = tuple(dict.fromkeys(zip(fields, (key, id), strict=True)))
+    found = [*_of_columns(columns), *_of_keys(columns, named, overlap=overlap)]
+    return found or list(_of_rows(database, named))
 
 
 def _of_columns(columns: tuple[QueryColumn, ...]) -> Iterator[QueryProblem]:
@@ -60,10 +70,10 @@ def _of_columns(columns: tuple[QueryColumn, ...]) -> Iterator[QueryProblem]:
 
 
 def _of_keys(
-    columns: tuple[QueryColumn, ...], *, key: str, id: str, overlap: Decimal | None
+    columns: tuple[QueryColumn, ...], named: tuple[tuple[str, str], ...], *, overlap: Decimal | None
 ) -> Iterator[QueryProblem]:
     by_name = {each.name: each for each in columns}
-    for field, name in (("incremental_key", key), ("incremental_id_key", id)):
+    for field, name in named:
         column = by_name.get(name)
         if column is None:
             yield QueryProblem(
@@ -85,18 +95,21 @@ def _of_keys(
             )
 
 
-def _of_rows(database: Database, *, key: str, id: str) -> Iterator[QueryProblem]:
+def _of_rows(database: Database, named: tuple[tuple[str, str], ...]) -> Iterator[QueryProblem]:
+    names = [name for _, name in named]
     with database.snapshot():
         if database.lacks_keys():
             yield QueryProblem(
-                field="incremental_key",
-                message=f"the query returns rows without a `{key}` or without an `{id}`",
-                fix=f"leave them out: `WHERE {key} IS NOT NULL AND {id} IS NOT NULL`, or give them a value",
+                field=named[0][0],
+                message=f"the query returns rows without a `{'` or without an `'.join(names)}`",
+                fix="leave them out: `WHERE "
+                + " AND ".join(f"{name} IS NOT NULL" for name in names)
+                + "`, or give them a value",
             )
         if database.repeated_pair(CHECKED_ROWS):
             yield QueryProblem(
-                field="incremental_id_key",
-                message=f"the query returns several rows with the same `{key}` and `{id}`",
+                field=named[-1][0],
+                message=f"the query returns several rows with the same `{'` and `'.join(names)}`",
                 fix="a column that identifies a row of the query's result; a join may repeat rows",
             )
         # A query may fail only once it has to compute values.

@@ -1,0 +1,101 @@
+"""Staged files of a query: rows, and rows that are gone, which say so by their file's name.
+
+Belongs here: the names of the files, and what a line of them is to the validation. Does not belong here:
+which rows are read (`source.py`, `full_load.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from etl_assets.contracts.envelope import AnnotatedRecord, Record
+from etl_assets.sources.formats import JSON_LINES
+from etl_assets.sources.lines import Block
+from etl_assets.sources.ranges import ReadRange, StagedFile
+
+ROWS, WITHOUT_KEY, DELETED = "rows.jsonl", "rows-without-key.jsonl", "deleted.jsonl"
+"""Names of files, without the number of a full load."""
+IDS = "ids.jsonl"
+"""The ids of all rows, beside the folders of days: not a file of records."""
+DELETED_FIELD = "sql.deleted"
+"""Field that a record of a row that is gone has."""
+SQL_FIELDS = (DELETED_FIELD,)
+"""Fields that the source adds."""
+QUERY = "query"
+"""The one partition of the input, in positions."""
+_NAME = re.compile(rf"(?:load-(?P<load>\d+)-)?(?P<kind>{ROWS}|{WITHOUT_KEY}|{DELETED})")
+
+
+def file_name(kind: str, load: int | None) -> str:
+    """Return the name of a file with rows of a kind, and of a full load if it has a number."""
+    return kind if load is None else f"load-{load}-{kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """JSON Lines. A record of a full load is one of this load, and one of a row that is gone says so."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Suffixes of the names of its files."""
+        return (".jsonl",)
+
+    def blocks(self, path: str, size: int, most_bytes: int) -> Iterator[Block]:
+        """Cut a file into blocks."""
+        return JSON_LINES.blocks(path, size, most_bytes)
+
+    def read(self, block: Block, held_bytes: int) -> Generator[tuple[int, list[Record]]]:
+        """Yield the lines of a block."""
+        found = _NAME.fullmatch(block.path.rpartition("/")[2])
+        load = found["load"] if found else None
+        is_deleted = found is not None and found["kind"] == DELETED
+        version = f"{load or ''}{'deleted' if is_deleted else ''}"
+        added = {DELETED_FIELD: True} if is_deleted else {}
+        for position, lines in JSON_LINES.read(block, held_bytes):
+            if version:
+                lines = [
+                    _annotated(line, added, version) if isinstance(line, bytes) and line else line
+                    for line in lines
+                ]
+            yield position, lines
+
+    def positions(self, first: int, records: Sequence[Record]) -> Iterable[int]:
+        """Return the first byte of each line."""
+        return JSON_LINES.positions(first, records)
+
+
+def _annotated(line: bytes, added: dict[str, bool], version: str) -> AnnotatedRecord:
+    record = AnnotatedRecord(line)
+    record.added, record.version = added, version
+    return record
+
+
+def staged_files(wanted: ReadRange, paths: tuple[Path, ...]) -> tuple[StagedFile, ...]:
+    """Return those of some files of a range that have rows; empty ones are removed."""
+    files = []
+    for path in paths:
+        if not path.exists():
+            continue
+        if path.stat().st_size == 0:
+            path.unlink()
+            continue
+        files.append(
+            StagedFile(
+                day=dt.date.fromisoformat(path.parent.name),
+                name=path.name,
+                place=f"{_place_of(wanted)}/{path.name}",
+            )
+        )
+    return tuple(files)
+
+
+def _place_of(wanted: ReadRange) -> str:
+    """Return what no other range is called, so that no two records have one source position."""
+    text = json.dumps([wanted.begin, wanted.end], sort_keys=True)
+    return f"{QUERY}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
