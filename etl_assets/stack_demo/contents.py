@@ -119,7 +119,7 @@ class Contents:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        admin = AdminClient({"bootstrap.servers": self._stack.kafka.url})
+        admin = AdminClient({"bootstrap.servers": self._stack.kafka.url, "log_level": 3})
         # Not compacted: a producer's key is no identity.
         topic = NewTopic(TOPIC, num_partitions=_PARTITIONS, replication_factor=1)
         try:

@@ -10,7 +10,7 @@ import click
 
 from etl_assets.stack_demo.comparison import PipelineFigures
 
-_COLUMNS = 120
+_COLUMNS = 130
 """The table is not cut off in a narrower terminal or a log."""
 
 

@@ -29,19 +29,18 @@ class Demo:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.log = home / "demo.err"
+        self.log, self.out = home / "demo.err", home / "demo.out"
         self.environ = {**os.environ, "ETL_ASSETS_HOME": str(home), "COLUMNS": "200"}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        with self.log.open("wb") as log:
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with self.log.open("wb") as log, self.out.open("wb") as out:
             return subprocess.Popen(
                 [BIN / "etl-assets", *arguments],
                 env=self.environ,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=out,
                 stderr=log,
-                text=True,
                 start_new_session=True,
             )
 
@@ -49,7 +48,7 @@ class Demo:
     def said(self) -> str:
         return self.log.read_text("utf-8", errors="replace")
 
-    def wait_for(self, text: str, process: subprocess.Popen[str], seconds: float = 120) -> None:
+    def wait_for(self, text: str, process: subprocess.Popen[bytes], seconds: float = 120) -> None:
         self.wait(lambda: text in self.said or process.poll() is not None, text, seconds)
         assert text in self.said, self.said
 
@@ -129,8 +128,9 @@ def test_a_demo_ends_with_its_servers_however_it_ends_and_the_next_one_goes_on_a
 
     # 3. What the killed one has left does no harm.
     process = demo.start(*command)
-    out, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, demo.said + out
+    code = process.wait(600)
+    out = demo.out.read_text("utf-8")
+    assert code == 0, demo.said + out
     figures = json.loads(out)
     assert figures["equal"] is True
     found = {each["pipeline"]: each for each in figures["pipelines"]}
