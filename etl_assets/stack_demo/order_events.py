@@ -30,7 +30,7 @@ def event_lines(channel: str, number: int, events: int, *, broken: bool) -> Iter
     for index in range(events):
         order, step = divmod(index, len(STEPS))
         order_id = number * 10_000_000 + order
-        event = {
+        event: dict[str, object] = {
             "event_id": f"{channel}-{number}-{index}",
             "order_id": order_id,
             "event_type": STEPS[step],

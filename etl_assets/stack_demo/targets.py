@@ -89,20 +89,20 @@ def kafka_keys(brokers: str, topic: str, key: str) -> Counter[str]:
             "enable.partition.eof": True,
         }
     )
-    newest: dict[bytes, str | None] = {}
+    newest: dict[bytes | None, str | None] = {}
     try:
         partitions = set(consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
         while partitions:
             if (message := consumer.poll(_SECONDS)) is None:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            if message.error() is None:
+            if (error := message.error()) is None:
                 value = message.value()
                 newest[message.key()] = None if value is None else str(json.loads(value)[key])
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+            elif error.code() == KafkaError._PARTITION_EOF:
                 partitions.discard(message.partition())
             else:
-                raise KafkaException(message.error())
+                raise KafkaException(error)
     finally:
         consumer.close()
     return Counter(each for each in newest.values() if each is not None)
