@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from etl_assets.processes import is_there
+from etl_assets.stack.server import free_port
 from etl_assets_tests.commands.home import BIN
+from etl_assets_tests.e2e.dagster_ui import DagsterApi
 
 SERVERS = {"PostgreSQL", "S3", "Kafka", "OpenSearch", "HTTP ingest"}
 EVENT_PIPELINES = {"file_orders", "http_orders", "kafka_orders"}
@@ -148,3 +150,23 @@ def test_a_demo_ends_with_its_servers_however_it_ends_and_the_next_one_goes_on_a
     assert not demo.processes()
     secrets = ("STACK_POSTGRES_PASSWORD=", "STACK_S3_SECRET=")
     assert not any(each in demo.said for each in secrets)
+
+
+@pytest.mark.e2e
+@pytest.mark.kill
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.full
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_ui_and_its_servers_end_with_the_command(demo, number):
+    port = free_port()
+    process = demo.start("dev", "--stack", "full", "--port", str(port))
+    demo.wait_for("Dagster UI on", process, seconds=900)
+    assert "All equal" in demo.out.read_text("utf-8")
+    api = DagsterApi(url=f"http://127.0.0.1:{port}")
+    demo.wait(api.ready, "the UI", seconds=240)
+    assert len(demo.doctor()) == len(SERVERS)
+    process.send_signal(number)
+    process.wait(120)
+    demo.wait(lambda: not demo.processes(), "the end of everything", seconds=60)
