@@ -26,12 +26,25 @@ _KNOWN_WARNING = "ignore:Function `dev_command` is superseded"
     type=click.Choice(["error", "warning", "info", "debug"]),
     help="What Dagster says in this terminal; with info, every look of a sensor.",
 )
-def dev(host: str, port: int, engine: bool, log_level: str) -> None:
+@click.option(
+    "--stack",
+    type=click.Choice(["full"]),
+    help="Run the demo over real servers first, and open the UI on it; they end with it (docs/stack.md).",
+)
+def dev(host: str, port: int, engine: bool, log_level: str, stack: str | None) -> None:
     """Open the Dagster UI with all daemons: sensors, backfills, run queue, monitoring.
 
     One on a home folder.
     """
     from etl_assets.cli.only_one import expect_free, hold_home
+
+    if stack is not None:
+        from etl_assets.stack_demo.command import EVENTS, run_full_stack
+
+        expect_free(host, port)
+        options = ["--host", host, "--port", str(port), "--log-level", log_level]
+        options.append("--engine" if engine else "--no-engine")
+        sys.exit(run_full_stack(events=EVENTS, as_json=False, ui=options))
     from etl_assets.deployment import WORKSPACE
     from etl_assets.instance import prepare_instance
     from etl_assets.settings import expect_landing_folder, load_settings

@@ -49,6 +49,7 @@ def diagnose(environ: Mapping[str, str] | None = None) -> list[Finding]:
     findings += answer(
         machine.CLOCK, lambda: machine.check_clock((roots[0][1] if roots else home) / "tables")
     )
+    findings += answer(installation.SERVERS, lambda: installation.check_servers(home))
     if settings is not None:
         findings += _installation(settings)
     return findings

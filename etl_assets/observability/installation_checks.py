@@ -26,6 +26,7 @@ from etl_assets.pipelines.pipeline_file import FIX_OF_NOT_LISTED
 from etl_assets.processes import started_at
 from etl_assets.settings import expect_landing_folder
 from etl_assets.sources.landing import Folders
+from etl_assets.stack.running import read_running, servers_folders
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
 INSTALLATION, PIPELINES = "installation", "pipelines"
 STORES, ENGINE, REPLICAS, UNFINISHED = "object stores", "engine", "replicas", "unfinished work"
+SERVERS = "servers"
 _SHOWN = 5
 
 
@@ -263,6 +265,21 @@ def check_engine(home: Path) -> Iterator[Finding]:
     yield ok(
         ENGINE, f"{state}; process {found.get('pid')}, Spark {memory}, {found.get('runs')} runs under way"
     )
+
+
+def check_servers(home: Path) -> Iterator[Finding]:
+    """Report which servers of the demo over all servers run; nothing where there was no such demo."""
+    folders = [folder for folder in servers_folders(home) if folder.is_dir()]
+    found = [each for folder in folders for each in read_running(folder)]
+    for each in found:
+        since = each.since.isoformat().replace("+00:00", "Z")
+        yield ok(
+            SERVERS,
+            f"{each.name} on {each.address} since {since}; process {each.pid}, ends with process"
+            f" {each.owner}",
+        )
+    if folders and not found:
+        yield ok(SERVERS, "none of the demo's (`etl-assets demo --stack full`) runs")
 
 
 def _some(names: Iterable[str]) -> str:

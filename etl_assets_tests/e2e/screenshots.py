@@ -4,7 +4,7 @@
 Run the demo and `etl-assets dev` before, so that there is something to see. Those of failure domains are
 taken only when they are named: of a demo with DOMAINS=3, after one of its roots was taken away, and after it
 was brought back. So is that of a declared pipeline: of the installation that docs/your-first-pipeline.md
-leads to.
+leads to; and that of the full stack: of `etl-assets dev --stack full`.
 """
 
 from __future__ import annotations
@@ -71,6 +71,22 @@ def declared_pipeline(page: Page, url: str, day: str) -> None:
     page.wait_for_timeout(_FADES_MS)
 
 
+def full_stack(page: Page, url: str, day: str) -> None:
+    """The pipelines of `etl-assets dev --stack full`, each in its group, with their sinks."""
+    page.set_viewport_size({"width": 1800, "height": 1100})
+    page.goto(f"{url}/asset-groups", wait_until="domcontentloaded")
+    page.get_by_text("kafka_orders").first.wait_for()
+    page.get_by_text("Hide navigation").click()
+    page.get_by_label("panel_show_right").last.click()
+    page.wait_for_timeout(_FADES_MS)
+    page.keyboard.press("Alt+e")
+    page.get_by_text("kafka_orders_to_postgres").first.wait_for()
+    page.wait_for_timeout(_FADES_MS)
+    page.reload(wait_until="domcontentloaded")
+    page.get_by_text("kafka_orders_to_postgres").first.wait_for()
+    page.wait_for_timeout(_FADES_MS)
+
+
 PICTURES: dict[str, Callable[[Page, str, str], None]] = {
     "asset-graph.png": asset_graph,
     "outcomes-chart.png": outcomes_chart,
@@ -80,6 +96,7 @@ ON_REQUEST: dict[str, Callable[[Page, str, str], None]] = {
     "failure-domains-outage.png": failure_domains,
     "failure-domains-after.png": failure_domains,
     "declared-pipeline.png": declared_pipeline,
+    "full-stack.png": full_stack,
 }
 
 

@@ -43,12 +43,29 @@ DAYS_PER_RUN = 366
     show_default=True,
     help="Failure domains, each a folder: tables are mirrored over them.",
 )
+@click.option(
+    "--stack",
+    type=click.Choice(["full"]),
+    help="Start Kafka, PostgreSQL, OpenSearch and an S3-compatible store, and run pipelines from and to them"
+    " (docs/stack.md).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def demo(orders: Path | None, days: int, events: int, domains: int, as_json: bool) -> None:
+@click.pass_context
+def demo(
+    context: click.Context,
+    orders: Path | None,
+    days: int,
+    events: int,
+    domains: int,
+    stack: str | None,
+    as_json: bool,
+) -> None:
     """Run the whole platform on events: files in, every asset materialized, a table of figures out.
 
     A second run reads nothing twice and says so.
     """
+    if stack is not None:
+        context.exit(_full_stack(context, events, as_json=as_json))
     from etl_assets.orders.cli.first_day import start_partitions
     from etl_assets.settings import home_folder, load_settings
 
@@ -66,6 +83,20 @@ def demo(orders: Path | None, days: int, events: int, domains: int, as_json: boo
         click.echo(json.dumps(figures))
     else:
         _show(figures, settings)
+
+
+def _full_stack(context: click.Context, events: int, *, as_json: bool) -> int:
+    """Run the demo over real servers, which has an installation of its own. Returns the exit code."""
+    from click.core import ParameterSource
+
+    from etl_assets.stack_demo.command import EVENTS, run_full_stack
+
+    given = {
+        name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if unused := given & {"orders", "days", "domains"}:
+        raise click.UsageError(f"--{min(unused)} is not for --stack full")
+    return run_full_stack(events=events if "events" in given else EVENTS, as_json=as_json)
 
 
 def _expect_orders() -> None:
