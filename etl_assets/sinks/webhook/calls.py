@@ -93,8 +93,8 @@ class CallMaker:
 
 
 def scope_of(delivery: Delivery, sink: str) -> str:
-    """Return what identifies a delivery: the sink, the table by its id, and the number of the delivery."""
-    return f"{sink}\0{delivery.after.table_id}\0{delivery.number}"
+    """Return what identifies a delivery: the sink, the table by its id, its version, and a number."""
+    return f"{sink}\0{delivery.after.table_id}\0{delivery.after.version}\0{delivery.number}"
 
 
 def left_of(batches: Iterator[pa.RecordBatch], done: int) -> Iterator[tuple[pa.RecordBatch, int]]:
