@@ -14,12 +14,22 @@ from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Problem, dotted, near
 from etl_assets.pipelines.sink_specs.webhook import WebhookSinkSpec
-from etl_assets.pipelines.spec import PipelineSpec
+from etl_assets.pipelines.spec import FilesSource, PipelineSpec
 
 
 def problems_of_targets(file: PipelineFile, connections: Sequence[ConnectionRights]) -> Iterator[Problem]:
-    """Yield sinks whose connection is missing, of another type, or does not allow their target."""
+    """Yield source and sinks whose connection is missing, of another type, or does not allow their target."""
     known = {each.name: each for each in connections}
+    source = None if file.spec is None else file.spec.source
+    if isinstance(source, FilesSource) and source.connection is not None:
+        lakes = [each.name for each in connections if each.type == "object_store"]
+        if source.connection not in lakes:
+            there = f"connections: {', '.join(lakes)}" if lakes else "add it to `connections` there"
+            yield file.problem(
+                ("source", "connection"),
+                f"there is no connection `{source.connection}` of type object_store in the platform file",
+                f"{near(source.connection, lakes)}{there}",
+            )
     for index, sink in enumerate(() if file.spec is None else file.spec.sinks):
         found = known.get(sink.connection)
         if found is None or found.type != sink.connection_type:

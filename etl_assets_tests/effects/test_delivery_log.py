@@ -14,9 +14,9 @@ from etl_assets_tests.effects.test_store import Time, log, store  # noqa: F401 -
 PLAN, OTHER = {"number": 1}, {"number": 2}
 
 
-def of(log: Any, process: str = "p", time: Time | None = None, **others: Any) -> DeliveryLog:
+def of(effects: Any, process: str = "p", time: Time | None = None, **others: Any) -> DeliveryLog:
     time = time or Time()
-    return DeliveryLog(store(log, process, time, worker="delivery", **others), monotonic=time.monotonic)
+    return DeliveryLog(store(effects, process, time, worker="delivery", **others), monotonic=time.monotonic)
 
 
 def same(plan: Any) -> bool:

@@ -38,8 +38,9 @@ def problems(
         (SQL, "transforms[0] (sql)"),
         (f"{FILTER}, {PYTHON}", "transforms[1] (python)"),
         (
-            "{type: filter, where: 'id > 1', name: a, inputs: [records]}, {type: filter, where: 'id < 9', name: b,"
-            " inputs: [records]}, {type: filter, where: 'true', inputs: [a, b]}",
+            "{type: filter, where: 'id > 1', name: a, inputs: [records]},"
+            " {type: filter, where: 'id < 9', name: b, inputs: [records]},"
+            " {type: filter, where: 'true', inputs: [a, b]}",
             "transforms[2] (filter)",
         ),
     ],
