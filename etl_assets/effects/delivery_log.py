@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from etl_assets.effects.store import EXPIRES_SECONDS, Completed, EffectStore
+from etl_assets.effects.store import Completed, EffectStore
 
 KEY = "delivery"
 """The key of the row of a sink."""
 PLAN, PROGRESS, RESULT = "plan", "progress", "result"
-_DUE_SECONDS = EXPIRES_SECONDS / 4
-_CURRENT_SECONDS = EXPIRES_SECONDS * 3 / 4
+SAVE_SECONDS = 15.0
+CURRENT_SECONDS = 45.0
+"""Less than `store.EXPIRES_SECONDS`, after which another process may take over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +93,8 @@ class DeliveryLog:
 
     def is_due(self) -> bool:
         """Return whether it is time to save."""
-        return self._monotonic() - self._confirmed >= _DUE_SECONDS
+        return self._monotonic() - self._confirmed >= SAVE_SECONDS
 
     def is_current(self) -> bool:
         """Return whether no other process can have taken over yet."""
-        return self._monotonic() - self._confirmed < _CURRENT_SECONDS
+        return self._monotonic() - self._confirmed < CURRENT_SECONDS
