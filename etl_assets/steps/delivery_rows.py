@@ -125,14 +125,16 @@ class DeliveryRows:
         if before.table_id != self.position.table_id:
             return lambda batch: [True] * batch.num_rows
         old = DeliveryRows(contract=self.contract, table=(self.table[0], before.version), tombstones=None)
-        readable = old.is_readable()
         keys = list(self.contract.merge_key)
+        readable: list[bool] = []
 
         def there(batch: pa.RecordBatch) -> list[bool]:
-            if not readable:
-                return [True] * batch.num_rows
             import pyarrow.dataset as ds
 
+            if not readable:
+                readable.append(old.is_readable())
+            if not readable[0]:
+                return [True] * batch.num_rows
             among = ds.field(keys[0]).isin(batch.column(keys[0]).unique())
             known = {key for found in _batches(old.snapshot, keys, among) for key in _tuples(found, keys)}
             return [key in known for key in _tuples(batch, keys)]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
 
 from etl_assets.effects.delivery_log import DeliveryLog
 from etl_assets.effects.store import EffectStore
-from etl_assets.errors import EffectInProgress, EffectTakenOver
-from etl_assets_tests.effects.test_store import Time, log, store  # noqa: F401 - a fixture
+from etl_assets.effects.table import EffectsTable
+from etl_assets.errors import EffectInProgress, EffectTakenOver, Fenced
+from etl_assets_tests.effects.test_store import Time, log, store, three  # noqa: F401 - fixtures
 
 PLAN, OTHER = {"number": 1}, {"number": 2}
 
@@ -76,7 +78,6 @@ def test_a_claim_is_current_for_less_than_another_process_waits_and_saving_renew
 
 
 def test_the_table_has_one_row_for_a_sink(tmp_path):
-    from etl_assets.effects.table import EffectsTable
     from etl_assets_tests.effects.test_store import effects_table, rows_of
     from etl_assets_tests.reference.tables import local_domain
 
@@ -88,3 +89,22 @@ def test_the_table_has_one_row_for_a_sink(tmp_path):
         mine.finish({"written": number})
     (row,) = rows_of(table)
     assert (row["key"], row["state"], row["attempt"]) == ("delivery", "completed", 1)
+
+
+def test_in_another_domain_a_delivery_goes_on_where_it_was(three):  # noqa: F811
+    from etl_assets_tests.effects.test_store import effects_table
+    from etl_assets_tests.reference.three_domains import A, B, root_of
+
+    def in_domain(name: str, process: str) -> DeliveryLog:
+        effects = EffectsTable(effects_table(three.named(name)))
+        return DeliveryLog(store(effects, process, domain=name, worker="delivery"))
+
+    first = in_domain(A, "p")
+    first.claim(PLAN, same)
+    first.save({"rows": 500})
+    shutil.rmtree(root_of(three, A))
+    second = in_domain(B, "q")
+    assert second.claim(OTHER, same).plan == PLAN
+    assert second.load() == {"rows": 500}
+    with pytest.raises(Fenced):
+        first.save({"rows": 1_000})
