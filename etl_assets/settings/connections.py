@@ -43,6 +43,9 @@ OWN_HEADERS = frozenset(
 """Headers of a webhook's calls that the platform sets, in lower case."""
 
 
+_URL = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[^/\s?#:\[\]]+)(:\d{1,5})?(/[^\s?#]*)?")
+
+
 def _host(value: str) -> str:
     if "/" in value or "@" in value or any(each.isspace() for each in value):
         raise ValueError("it is not a host; give its name or address alone, and user and port by themselves")
@@ -232,7 +235,10 @@ class ObjectStoreConnection(Connection):
 
 
 def _url(value: str) -> str:
-    if not re.fullmatch(r"https?://[^/\s?#]+(/[^\s?#]*)?", _no_credentials(value)):
+    usable = value.isascii() and re.fullmatch(
+        r"https?://[^/\s?#:]+(:\d{1,5})?(/[^\s?#]*)?", _no_credentials(value)
+    )
+    if not usable:
         raise ValueError("it is not the address of a server; such as `https://hooks.example.com/v1`")
     return value.rstrip("/")
 

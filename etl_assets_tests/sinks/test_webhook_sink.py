@@ -246,6 +246,8 @@ def test_what_a_connection_may_hold():
         {"url": "ftp://host/"},
         {"url": "https://user:pw@host/"},
         {"url": "https://host/?a=b"},
+        {"url": "https://host:port/"},
+        {"url": "https://höst/"},
         {"headers": {"Authorization": "Bearer abc"}},
         {"headers": {"X-Api-Key": "abc"}},
         {"headers": {"Idempotency-Key": "1"}},
@@ -257,6 +259,16 @@ def test_what_a_connection_may_hold():
             WebhookConnection(**{**base, **wrong})
     found = WebhookConnection(**base, headers={"Authorization": "Bearer ${T}"}, signing_secret="${S}")
     assert [each.variable for each in found.secrets()] == ["S", "T"]
+
+
+def test_a_secret_that_would_begin_another_header_is_refused_unseen(tmp_path, server, monkeypatch):
+    lab = WebhookLab(tmp_path, server.url)
+    lab.write(ROWS[:1])
+    monkeypatch.setattr("etl_assets_tests.sinks.webhook_lab.TOKEN", "hidden-value\r\nX: y")
+    failed = lab.deliver()
+    assert "SettingsError" in failed.stderr
+    assert "HOOKS_TOKEN" in failed.stderr
+    assert "hidden-value" not in failed.stderr + failed.stdout
 
 
 def test_retry_after_is_a_number_or_a_time():

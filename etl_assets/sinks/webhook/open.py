@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, cast
 
+from etl_assets.errors import SettingsError
 from etl_assets.settings.secret import TextWithSecrets
 from etl_assets.sinks.webhook.client import Receiver
 from etl_assets.sinks.webhook.signature import signing_key
@@ -32,7 +34,7 @@ def open_webhook(
         WebhookTarget(
             receiver=Receiver(
                 url=connection.url,
-                headers={name: TextWithSecrets(text).value() for name, text in connection.headers.items()},
+                headers={name: _header(name, text) for name, text in connection.headers.items()},
                 secrets=tuple(each.value() for each in connection.secrets()),
                 ca_file=connection.ca_file,
                 connect_timeout_seconds=connection.connect_timeout_seconds,
@@ -50,3 +52,17 @@ def open_webhook(
             signing_key=key,
         )
     )
+
+
+def _header(name: str, text: str) -> str:
+    """Return a header with the values of the environment; a line end in one would begin another header."""
+    found = TextWithSecrets(text)
+    value = found.value()
+    if not re.fullmatch(r"[\x20-\x7e]*", value):
+        variables = ", ".join(each.variable for each in found.references)
+        raise SettingsError(
+            f"the header {name} of a connection has a character that is not visible ASCII",
+            fix=f"see whether {variables} ends with a line feed",
+            field=name,
+        )
+    return value
