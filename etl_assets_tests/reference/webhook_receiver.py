@@ -1,6 +1,7 @@
 """A receiver of webhooks in a process of its own: it honours `Idempotency-Key`, counts, and fails as told.
 
-Imports nothing from the package. `GET /_state` returns what it has; `POST /_mode` says how it fails.
+Imports nothing from the package. `GET /_state` returns what it has, `GET /_count` the number of
+calls; `POST /_mode` says how it fails.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-STATE, MODE = "/_state", "/_mode"
+STATE, MODE, COUNT = "/_state", "/_mode", "/_count"
 
 
 class Book:
@@ -95,7 +96,8 @@ def serve(port: int) -> None:
             """Write no log."""
 
         def do_GET(self) -> None:
-            self._send(200, json.dumps(book.state()).encode())
+            found = {"calls": book.number} if self.path == COUNT else book.state()
+            self._send(200, json.dumps(found).encode())
 
         def _take(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -143,7 +145,7 @@ class ReceiverProcess:
         self.process = subprocess.Popen([sys.executable, "-m", __name__, str(self.port)])
         for _ in range(200):
             try:
-                self.state()
+                self.calls()
             except OSError:
                 time.sleep(0.05)
             else:
@@ -156,6 +158,10 @@ class ReceiverProcess:
 
     def state(self) -> dict[str, Any]:
         return self._ask(STATE)
+
+    def calls(self) -> int:
+        """Return the number of calls, without everything that came of them."""
+        return self._ask(COUNT)["calls"]
 
     def mode(self, **how: Any) -> None:
         """Say how it fails from now on; nothing: it does not."""

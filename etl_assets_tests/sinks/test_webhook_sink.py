@@ -407,9 +407,9 @@ def kill_at_random(home: Path, server: ReceiverProcess, *, rows: int, kills: int
     killed = 0
     for _ in range(kills):
         process = lab.start()
-        seen = server.state()["calls"]
+        seen = server.calls()
         for _ in range(2_000):
-            if process.poll() is not None or server.state()["calls"] > seen + rows / (2 * kills):
+            if process.poll() is not None or server.calls() > seen + rows / (2 * kills):
                 break
             time.sleep(0.02)
         time.sleep(dice.uniform(0, 0.3))
