@@ -102,8 +102,9 @@ def claimed(
 
     found = log.claim(wanted.as_json(), continues)
     if found.result is not None:
-        result = {**found.result, "notes": tuple(found.result["notes"])}
-        return PlannedDelivery.from_json(found.plan), Delivered(**result)
+        figures = {name: value for name, value in found.result.items() if name != "notes"}
+        done = Delivered(**figures, notes=tuple(found.result["notes"]))
+        return PlannedDelivery.from_json(found.plan), done
     plan = PlannedDelivery.from_json(found.plan)
     return replace(plan, is_continued=found.continued), None
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
 
 from etl_assets.effects.delivery_log import DeliveryLog
-from etl_assets.effects.store import EffectStore
+from etl_assets.effects.store import EffectStore, Reserved
 from etl_assets.effects.table import EffectsTable
 from etl_assets.errors import EffectInProgress, EffectTakenOver, Fenced
 from etl_assets_tests.effects.test_store import Time, log, store, three  # noqa: F401 - fixtures
@@ -56,6 +55,7 @@ def test_an_owner_that_saves_is_not_replaced_and_one_that_was_replaced_cannot_sa
         second.claim("delivery", lambda held: held)
     second._sleep = time.sleep
     answer = second.claim("delivery", lambda held: held)
+    assert isinstance(answer, Reserved)
     assert answer.held["progress"] == {"at": pytest.approx(time.now, abs=120)}
     with pytest.raises(EffectTakenOver):
         first.save({"rows": 1})
@@ -93,7 +93,7 @@ def test_the_table_has_one_row_for_a_sink(tmp_path):
 
 def test_in_another_domain_a_delivery_goes_on_where_it_was(three):  # noqa: F811
     from etl_assets_tests.effects.test_store import effects_table
-    from etl_assets_tests.reference.three_domains import A, B, root_of
+    from etl_assets_tests.reference.three_domains import A, B
 
     def in_domain(name: str, process: str) -> DeliveryLog:
         effects = EffectsTable(effects_table(three.named(name)))
@@ -102,7 +102,6 @@ def test_in_another_domain_a_delivery_goes_on_where_it_was(three):  # noqa: F811
     first = in_domain(A, "p")
     first.claim(PLAN, same)
     first.save({"rows": 500})
-    shutil.rmtree(root_of(three, A))
     second = in_domain(B, "q")
     assert second.claim(OTHER, same).plan == PLAN
     assert second.load() == {"rows": 500}

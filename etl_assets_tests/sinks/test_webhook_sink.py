@@ -218,7 +218,7 @@ def test_calls_are_signed_as_standard_webhooks_describes():
     )
     # The example of the specification.
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-    for wrong in ("whsec_", "secret", "whsec_!!!"):
+    for wrong in ("whsec_", "hidden-value", "whsec_!!!"):
         with pytest.raises(SettingsError, match="HOOKS") as refused:
             signing_key(wrong, variable="HOOKS")
         assert wrong == "whsec_" or wrong not in str(refused.value)
@@ -240,9 +240,9 @@ def test_a_receiver_can_verify_each_call(fresh):
 
 
 def test_what_a_connection_may_hold():
-    base = {"type": "webhook", "url": "https://hooks.example.com/v1/"}
+    base: dict[str, Any] = {"type": "webhook", "url": "https://hooks.example.com/v1/"}
     assert WebhookConnection(**base).url == "https://hooks.example.com/v1"
-    for wrong in (
+    wrongs: list[dict[str, Any]] = [
         {"url": "ftp://host/"},
         {"url": "https://user:pw@host/"},
         {"url": "https://host/?a=b"},
@@ -254,7 +254,8 @@ def test_what_a_connection_may_hold():
         {"headers": {"A\nB": "1"}},
         {"headers": {"A": "1\r\nB: 2"}},
         {"concurrency": 0},
-    ):
+    ]
+    for wrong in wrongs:
         with pytest.raises(ValueError, match=r"webhook|url|headers|concurrency"):
             WebhookConnection(**{**base, **wrong})
     found = WebhookConnection(**base, headers={"Authorization": "Bearer ${T}"}, signing_secret="${S}")

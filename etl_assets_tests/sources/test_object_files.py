@@ -16,6 +16,8 @@ import pytest
 
 from etl_assets.errors import SourceChanged, SourceRefused, SourceUnavailable, SourceUnreadable
 from etl_assets.failpoints import Failpoint
+from etl_assets.settings import load_settings
+from etl_assets.sources.objects.connect import bucket_of
 from etl_assets.sources.objects.copies import local_copies
 from etl_assets.sources.objects.manifest import names_in
 from etl_assets.stack.s3 import S3Server
@@ -144,7 +146,7 @@ def test_each_record_is_read_once_whatever_is_written_between(lake, tmp_path):
     report = read(home)
     assert accepted(home) == ["a", "b", "d"]
     assert any("a.csv changed after it had been read" in note for note in report.notes)
-    assert {row["outcome"] for row in home.rows(REJECTS)} == {"duplicate"}
+    assert home.rows(REJECTS) == [], "a line that still says the same is no duplicate of itself"
 
 
 def test_compressed_days_and_a_file_that_is_cut_off(lake, tmp_path):
@@ -223,10 +225,10 @@ def test_a_server_that_is_killed_while_it_is_read_and_started_again(tmp_path):
 
 
 def test_a_missing_connection_bucket_or_secret_is_named(lake, tmp_path, monkeypatch):
-    home = lake.home(tmp_path, connection="sea")
+    home = lake.home(tmp_path / "here")
+    found = load_settings({"ETL_ASSETS_HOME": str(home.path)})
     with pytest.raises(SourceRefused, match=r"no connection 'sea' of type object_store"):
-        read(home)
-    home = lake.home(tmp_path / "other")
+        list(bucket_of("sea", found).list("in"))
     lake.bucket = "nowhere-to-be-found"
     gone = lake.home(tmp_path / "gone")
     with pytest.raises(SourceRefused, match="there is no such bucket"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.cross_checks import checked
 from etl_assets_tests.unit.test_pipeline_file import BASE, parsed
 
@@ -79,3 +80,36 @@ def test_a_path_of_a_webhook_names_key_columns_only():
 def test_what_is_no_path_is_refused(path):
     (problem,) = problems(sink=f"{{type: webhook, connection: hooks, path: '{path}'}}")
     assert problem[1] == "sinks[1].path"
+
+
+def test_a_source_in_an_object_store_needs_its_connection():
+    text = PIPELINE.replace("TRANSFORMS", "").replace("TABLE", KEYED).replace("SINK", SEARCH)
+    text = text.replace('path: "landing/*.csv"', 'path: "in/*.csv", connection: sea')
+
+    def lake(name: str, type_: str) -> ConnectionRights:
+        return ConnectionRights(name=name, type=type_, write=(), allows=lambda _: True)
+
+    others = [lake("warehouse", "postgres"), lake("engine", "search")]
+    (file,) = checked([parsed(text)], BASE, [*others, lake("see", "object_store")])
+    ((line, field, fix),) = [(each.line, each.field, each.fix) for each in file.problems]
+    assert (line, field) == (3, "source.connection")
+    assert "did you mean `see`?" in fix
+    (file,) = checked([parsed(text)], BASE, [*others, lake("sea", "object_store")])
+    assert file.problems == ()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'path: "in/*.csv", manifest: m.json',
+        'path: "/in/*.csv", connection: sea',
+        'path: "~/in/*.csv", connection: sea',
+        'path: "in//*.csv", connection: sea',
+        'path: "in/*.csv", connection: sea, manifest: "../m.json"',
+        'path: "s3://bucket/in/*.csv", connection: sea',
+    ],
+)
+def test_places_of_an_object_store_are_below_its_root(source):
+    text = PIPELINE.replace("TRANSFORMS", "").replace("TABLE", KEYED).replace("SINK", SEARCH)
+    file = parsed(text.replace('path: "landing/*.csv"', source))
+    assert [each.line for each in file.problems] == [3]

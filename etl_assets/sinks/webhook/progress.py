@@ -43,7 +43,7 @@ class CallProgress:
         if saved is None:
             return cls()
         answered = tuple(each for first, end in saved["answered"] for each in range(first, end))
-        return cls(**{**saved, "answered": answered})
+        return cls(**{name: value for name, value in saved.items() if name != "answered"}, answered=answered)
 
     def after_rows(self, number: int) -> CallProgress:
         """Return the progress after a part of rows that is done."""

@@ -54,9 +54,9 @@ def backend_of(connection: ObjectStoreConnection, *, retry_seconds: float | None
         "timeout": timedelta(minutes=10),
         "allow_http": (connection.endpoint or "http:").startswith("http:"),
     }
-    retries: Any = None
+    retries: Any = {}
     if retry_seconds is not None:
-        retries = {
+        retries["retry_config"] = {
             "max_retries": 3,
             "retry_timeout": timedelta(seconds=retry_seconds),
             "backoff": {"init_backoff": FIRST_BACKOFF, "max_backoff": 8 * FIRST_BACKOFF, "base": 2},
@@ -66,7 +66,7 @@ def backend_of(connection: ObjectStoreConnection, *, retry_seconds: float | None
             connection.root.rstrip("/"),
             config={} if connection.root.startswith("gs://") else given,
             client_options=options,
-            retry_config=retries,
+            **retries,
         )
     except (BaseError, ValueError):
         # The library's words may hold a credential.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 8 << 20
 _TAG_DIGITS = 1_000_000
+_DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 T = TypeVar("T")
 
 
@@ -135,17 +136,22 @@ class Bucket:
 
         try:
             return question()
-        except FileNotFoundError as error:
-            if "NoSuchBucket" not in str(error):
-                raise
-            self._refused("there is no such bucket", "make it, or correct `root` of the connection", error)
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            self._refused(
-                "the store does not allow to list or read it",
-                "give the connection's credentials the right to list and read",
-                error,
-            )
         except (BaseError, OSError) as error:
+            # The library has no class of its own for these when it lists.
+            said = str(error)
+            if "NoSuchBucket" in said:
+                self._refused(
+                    "there is no such bucket", "make it, or correct `root` of the connection", error
+                )
+            is_denied = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
+            if is_denied or any(code in said for code in _DENIED):
+                self._refused(
+                    "the store does not allow to list or read it",
+                    "give the connection's credentials the right to list and read",
+                    error,
+                )
+            if isinstance(error, FileNotFoundError):
+                raise
             self._unavailable(key, type(error).__name__, error)
 
     def _refused(self, why: str, fix: str, error: Exception) -> NoReturn:
