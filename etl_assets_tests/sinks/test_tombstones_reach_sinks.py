@@ -18,7 +18,7 @@ import yaml
 
 from etl_assets.sinks.files.reader import read_manifest
 from etl_assets.sinks.search.client import SearchClient, SearchServer
-from etl_assets_tests.reference.webhook_receiver import receiver
+from etl_assets_tests.reference.webhook_receiver import ReceiverProcess
 from etl_assets_tests.sinks.test_kafka_sink import messages
 from etl_assets_tests.sinks.webhook_lab import DELIVER, PIPELINE, STEP, WebhookLab
 
@@ -96,8 +96,7 @@ def _search(request: pytest.FixtureRequest, home: Path) -> tuple[dict[str, Any],
 
 
 def _webhook(request: pytest.FixtureRequest, home: Path) -> tuple[dict[str, Any], dict[str, Any], Read]:
-    running = receiver()
-    server = running.__enter__()
+    server = ReceiverProcess()
     request.addfinalizer(server.close)
 
     def read() -> dict[int, str]:
