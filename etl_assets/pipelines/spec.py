@@ -81,7 +81,7 @@ class FilesSource(Spec):
         Field(
             min_length=1,
             max_length=1_000,
-            examples=["incoming/orders/manifest.json"],
+            examples=["incoming/suppliers/manifest.json"],
             description=(
                 "with `connection`: the object that names the files to read, as JSON (`files`) or one on each"
                 " line; below the connection's root. By default all files are listed"
@@ -138,7 +138,7 @@ class FilesSource(Spec):
         for field, value in (("path", self.path), ("manifest", self.manifest or "x")):
             if value.startswith(("/", "~")) or any(part in ("", ".", "..") for part in value.split("/")):
                 raise ValueError(
-                    f"{field} is below the root of the connection; such as `incoming/orders/*.csv`"
+                    f"{field} is below the root of the connection; such as `incoming/suppliers/*.csv`"
                 )
         return self
 

@@ -135,6 +135,9 @@ def serve(port: int) -> None:
         daemon_threads = True
         request_queue_size = 128
 
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Say nothing of callers that were killed."""
+
     Server(("127.0.0.1", port), Handler).serve_forever(0.1)
 
 

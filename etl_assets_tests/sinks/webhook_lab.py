@@ -112,7 +112,7 @@ class WebhookLab:
     def deliver(self, *, failpoint: str = "", mode: str = "INCREMENTAL") -> subprocess.CompletedProcess[str]:
         """Carry out the step in a process of its own."""
         process = self.start(failpoint=failpoint, mode=mode)
-        out, err = process.communicate(timeout=280)
+        out, err = process.communicate(timeout=1_200)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def start(self, *, failpoint: str = "", mode: str = "INCREMENTAL") -> subprocess.Popen[str]:

@@ -35,8 +35,8 @@ class CallMethods(Spec):
 def _path(value: str) -> str:
     if not _PATH.fullmatch(value) or value.startswith("/") or value.endswith("/"):
         raise ValueError(
-            "it is not a path; write it without address, query and slash at its ends, such as `orders` or"
-            " `orders/{order_id}`"
+            "it is not a path; write it without address, query and slash at its ends, such as `suppliers` or"
+            " `suppliers/{supplier_id}`"
         )
     if any(part in (".", "..") for part in value.split("/")):
         raise ValueError("`.` and `..` are not allowed; write the path itself")
@@ -58,7 +58,7 @@ class WebhookSinkSpec(BaseSinkSpec):
         Field(
             min_length=1,
             max_length=200,
-            examples=["orders", "orders/{order_id}"],
+            examples=["suppliers", "suppliers/{supplier_id}"],
             description="path below the connection's address; `{column}` is the value of a key column",
         ),
     ]
