@@ -84,6 +84,16 @@ class Book:
             }
 
 
+class ReceiverServer(ThreadingHTTPServer):
+    """Many callers at a time."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of callers that were killed."""
+
+
 def serve(port: int) -> None:
     """Serve until the process is ended."""
     book = Book()
@@ -131,14 +141,7 @@ def serve(port: int) -> None:
             self.end_headers()
             self.wfile.write(body)
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 128
-
-        def handle_error(self, request: object, client_address: object) -> None:
-            """Say nothing of callers that were killed."""
-
-    Server(("127.0.0.1", port), Handler).serve_forever(0.1)
+    ReceiverServer(("127.0.0.1", port), Handler).serve_forever(0.1)
 
 
 class ReceiverProcess:
