@@ -81,7 +81,7 @@ def _by_the_clock_of_the_observer_alone(monkeypatch: pytest.MonkeyPatch) -> None
 def _forgetting_what_was_seen_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     def expired(self: EffectStore, effect: Effect) -> bool:
         now = self._monotonic()
-        return now - self._seen.setdefault(effect.key, ("", now))[1] >= self._expires_seconds
+        return now - self._seen.setdefault(effect.key, (("", 0), now))[1] >= self._expires_seconds
 
     monkeypatch.setattr(EffectStore, "_has_expired", expired)
 
