@@ -40,6 +40,8 @@ class Failpoint(StrEnum):
     SEARCH_AFTER_REQUEST = "search.after_request"
     SEARCH_BEFORE_ALIAS = "search.before_alias"
     SEARCH_AFTER_ALIAS = "search.after_alias"
+    WEBHOOK_AFTER_CALL = "webhook.after_call"
+    WEBHOOK_AFTER_SAVE = "webhook.after_save"
 
 
 def failpoint(name: Failpoint, *, table: str = "") -> None:

@@ -39,6 +39,8 @@ _BLOCKS = {
         "KafkaSinkSpec",
         "CreateTopicSpec",
         "SearchSinkSpec",
+        "WebhookSinkSpec",
+        "CallMethods",
     ),
 }
 _TITLES = {
@@ -64,6 +66,8 @@ _TITLES = {
     "KafkaSinkSpec": "`sinks[]`, type `kafka`",
     "CreateTopicSpec": "`create` of `kafka`",
     "SearchSinkSpec": "`sinks[]`, type `search`",
+    "WebhookSinkSpec": "`sinks[]`, type `webhook`",
+    "CallMethods": "`methods` of a webhook",
 }
 _EXAMPLES = {
     "FilterTransform": '- {type: filter, where: "amount > 0"}',

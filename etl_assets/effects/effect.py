@@ -51,6 +51,11 @@ class Effect:
         return self.sink, self.key
 
     @property
+    def change(self) -> tuple[str, int]:
+        """Identifies the owner's last change of it."""
+        return self.token, self.batch_id
+
+    @property
     def is_completed(self) -> bool:
         """Whether the effect was completed."""
         return self.state is EffectState.COMPLETED
@@ -58,6 +63,10 @@ class Effect:
     def is_of_another_epoch(self, epoch: str) -> bool:
         """Return whether its owner is fenced: it reserved under a past epoch, and cannot complete."""
         return self.owner_epoch != epoch
+
+    def noted(self, content: str) -> Effect:
+        """Return the reservation with other content in its result."""
+        return dataclasses.replace(self, result=content)
 
     def completed(self, result: str, at: dt.datetime) -> Effect:
         """Return the effect as completed."""

@@ -29,7 +29,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from etl_assets.effects.effect import Effect, Owner, reserved
 from etl_assets.effects.process import is_gone, this_process
@@ -53,6 +53,7 @@ class Effects(Protocol):
 
 
 Change = Callable[[Effects], Sequence[Effect]]
+T = TypeVar("T")
 
 
 class EffectsLog(Protocol):
@@ -78,11 +79,13 @@ class EffectsLog(Protocol):
 class Reserved:
     """An effect that the caller has to do now.
 
-    Beyond attempt 1 another owner may have done it without reporting it.
+    Beyond attempt 1 another owner may have done it without reporting it. `held` is the content of a claimed
+    effect.
     """
 
     key: str
     attempt: int
+    held: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,10 @@ class Completed:
 
     key: str
     result: Any
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def fingerprint(content: bytes) -> str:
@@ -109,6 +116,7 @@ class EffectStore:
         domain: str,
         expires_seconds: float = EXPIRES_SECONDS,
         process: str | None = None,
+        worker: str | None = None,
         process_is_gone: Callable[[str], bool] = is_gone,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -124,6 +132,8 @@ class EffectStore:
                 owner once they have seen its reservation unchanged for this long, on their own clock: clocks
                 need not agree.
             process: Identity of the owner's process, if not this process.
+            worker: Name of the worker in this process, if there is one at a time: a later store with the name
+                goes on with what this one reserved, without waiting.
             process_is_gone: Returns whether a process has certainly ended.
             monotonic: Clock for waiting.
             sleep: Waits.
@@ -133,13 +143,13 @@ class EffectStore:
         self._sink = sink
         self._domain = domain
         self._expires_seconds = expires_seconds
-        self._process = f"{process or this_process()}/{uuid.uuid4().hex[:8]}"
+        self._process = f"{process or this_process()}/{worker or uuid.uuid4().hex[:8]}"
         self._process_is_gone = process_is_gone
         self._monotonic = monotonic
         self._sleep = sleep
         self._clock = clock
         self._mine: dict[str, str] = {}
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._seen: dict[str, tuple[tuple[str, int], float]] = {}
 
     def reserve(
         self, key: str, fingerprint: str, *, wait_seconds: float | None = None
@@ -165,15 +175,7 @@ class EffectStore:
             EffectInProgress: another owner holds one of them, and was not silent for long enough.
             CommitConflict, Fenced, QuorumUnavailable: nothing was promised. Call again.
         """
-        patience = self._expires_seconds + 2 * _POLL_SECONDS if wait_seconds is None else wait_seconds
-        deadline = self._monotonic() + patience
-        while True:
-            try:
-                return self._reserve(wanted)
-            except EffectInProgress:
-                if self._monotonic() >= deadline:
-                    raise
-            self._sleep(_POLL_SECONDS)
+        return self._patiently(lambda: self._reserve(wanted), wait_seconds)
 
     def complete(self, key: str, result: Any) -> Any:
         """Record the result of one effect; see `complete_all`."""
@@ -203,13 +205,96 @@ class EffectStore:
             for key, result in results.items():
                 effect = self._expect_mine(effects.get(self._sink, key), key, effects.epoch)
                 if not effect.is_completed:
-                    effect = effect.completed(json.dumps(result, separators=(",", ":")), self._clock())
+                    effect = effect.completed(_json(result), self._clock())
                     rows.append(effect)
                 kept[key] = json.loads(effect.result or "null")
             return rows
 
         self._log.update(change, take_lead=False)
         return kept
+
+    def claim(
+        self, key: str, choose: Callable[[Any | None], Any], *, wait_seconds: float | None = None
+    ) -> Reserved | Completed:
+        """Reserve an effect whose content is chosen by what is there: continue it, or begin another one.
+
+        A key of such effects stands for one effect after the other. The one before is forgotten when another
+        begins, so that the table has one row for each key.
+
+        Args:
+            key: The key.
+            choose: Gets the content of the effect that is there, None if there is none, and returns it to
+                continue that effect, or the content of another one. Called again after a conflict.
+            wait_seconds: How long to wait for an owner that may be alive; by default until its reservation
+                has expired.
+
+        Returns:
+            The reservation with the content in `held`; or, if the effect that is continued was completed, its
+            result.
+
+        Raises:
+            EffectInProgress: another owner holds it, and was not silent for long enough.
+            CommitConflict, Fenced, QuorumUnavailable: nothing was promised. Call again.
+        """
+        answers: list[Reserved | Completed] = []
+        token = uuid.uuid4().hex
+
+        def change(effects: Effects) -> list[Effect]:
+            answers.clear()
+            before = effects.get(self._sink, key)
+            if before is not None and not self._is_free(before, effects.epoch):
+                raise self._in_progress(before)
+            held = None if before is None else json.loads(before.result or "null")
+            content = choose(held)
+            if before is not None and content is held:
+                if before.is_completed:
+                    answers.append(Completed(key=key, result=held))
+                    return []
+                if before.token == token:  # its commit was made, and its answer was lost
+                    answers.append(Reserved(key=key, attempt=before.attempt, held=held))
+                    return []
+            text = _json(content)
+            mine = reserved(
+                before if content is held else None,
+                sink=self._sink,
+                key=key,
+                fingerprint=fingerprint(text.encode()),
+                owner=Owner(domain=self._domain, epoch=effects.epoch, process=self._process),
+                token=token,
+                at=self._clock(),
+            )
+            answers.append(Reserved(key=key, attempt=mine.attempt, held=content))
+            return [mine.noted(text)]
+
+        self._patiently(lambda: self._log.update(change, take_lead=True), wait_seconds)
+        (answer,) = answers
+        if isinstance(answer, Reserved):
+            self._mine[key] = token
+        return answer
+
+    def note(self, key: str, content: Any) -> None:
+        """Replace the content of an effect that this store claimed, and that is not completed.
+
+        Raises:
+            EffectTakenOver, Fenced, CommitConflict, QuorumUnavailable: as for `complete_all`.
+        """
+
+        def change(effects: Effects) -> list[Effect]:
+            effect = self._expect_mine(effects.get(self._sink, key), key, effects.epoch)
+            return [] if effect.is_completed else [effect.noted(_json(content))]
+
+        self._log.update(change, take_lead=False)
+
+    def _patiently(self, ask: Callable[[], T], wait_seconds: float | None) -> T:
+        patience = self._expires_seconds + 2 * _POLL_SECONDS if wait_seconds is None else wait_seconds
+        deadline = self._monotonic() + patience
+        while True:
+            try:
+                return ask()
+            except EffectInProgress:
+                if self._monotonic() >= deadline:
+                    raise
+            self._sleep(_POLL_SECONDS)
 
     def _expect_mine(self, effect: Effect | None, key: str, epoch: str) -> Effect:
         if effect is not None and effect.token == self._mine.get(key):
@@ -303,8 +388,8 @@ class EffectStore:
             self._seen.pop(effect.key, None)
             return False
         now = self._monotonic()
-        token, since = self._seen.setdefault(effect.key, (effect.token, now))
-        if token != effect.token:
-            self._seen[effect.key] = (effect.token, now)
+        seen, since = self._seen.setdefault(effect.key, (effect.change, now))
+        if seen != effect.change:
+            self._seen[effect.key] = (effect.change, now)
             return False
         return now - since >= self._expires_seconds

@@ -67,4 +67,6 @@ class FileSource:
     @property
     def label(self) -> str:
         """What is read, for people."""
-        return str(self.path) if self.ranges is None else self.ranges.label
+        if self.ranges is not None:
+            return self.ranges.label
+        return next((each.place for each in self.folders if each.source != REPLAYS), str(self.path))

@@ -6,6 +6,7 @@ declarations (`pipelines/`), and reading (`sources/`).
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.pipelines.file_path import FileFormat, FilePath
@@ -37,12 +38,13 @@ def source_opener(tables: DeclaredTables) -> OpenSource:
 
         folders: tuple[Folders, ...] = ()
         ranges: Ranges | None = None
-        # Journal files are renamed into place when they are complete, and ranges are read as they are.
+        # Objects and journal files appear when they are complete, and ranges are read as they are.
         settle_seconds, id_fields = 0.0, ()
         match source:
             case FilesSource():
                 folders = (_folders(source, settings),)
-                settle_seconds, id_fields = source.settle_seconds, source.id
+                id_fields = source.id
+                settle_seconds = source.settle_seconds if source.connection is None else 0.0
             case HttpSource():
                 folders, id_fields = (_journal(tables.spec.name, domain),), source.id
             case KafkaSource():
@@ -69,6 +71,19 @@ def _folders(source: FilesSource, settings: Settings) -> Folders:
     from etl_assets.sources.landing import Folders
 
     path = FilePath.of(source.path)
+    if source.connection is not None:
+        from etl_assets.sources.objects.connect import bucket_of
+        from etl_assets.sources.objects.folders import ObjectFolders
+
+        return ObjectFolders(
+            source=FILES,
+            format=_format(source),
+            pattern=path.pattern,
+            by_day=path.by_day,
+            bucket=bucket_of(source.connection, settings),
+            prefix="" if path.folder == Path() else path.folder.as_posix(),
+            manifest=source.manifest,
+        )
     return Folders(
         source=FILES,
         path=settings.home / path.folder,

@@ -22,6 +22,7 @@ from etl_assets.ingest.pending_plan import PendingPlan, pending_plan, take_back
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import verify
 from etl_assets.sources.ledger import Ledger
+from etl_assets.sources.objects.copies import local_copies
 from etl_assets.sources.source_files import Listing, SourceFile
 from etl_assets.steps.step import ReadMode, StepContext, StepReport, logger, staging_folder
 from etl_assets.steps.table_queue import give_way
@@ -174,13 +175,16 @@ class Ingest:
     def _carry_out(self, plan: BatchPlan) -> StepReport:
         started = time.monotonic()
         verify(self.source.folders, plan.files)
-        with staging_folder(self.table, plan.batch_id) as folder:
+        with (
+            staging_folder(self.table, plan.batch_id) as folder,
+            local_copies(self.source.folders, plan.files, folder / "objects") as folders,
+        ):
             batch = IngestBatch(
                 context=self.context,
                 table=self.table,
                 rejects=self._rejects_contract,
                 stage=self.stage.name_in_rejects,
-                folders=self.source.folders,
+                folders=folders,
                 records=self.source.records,
                 plan=plan,
                 staging=folder,

@@ -45,7 +45,7 @@ class SourceFolders:
         without_days: The sources whose files lie in the folder itself, and not in one for each day.
     """
 
-    by_source: Mapping[str, Path]
+    by_source: Mapping[str, Path | str]
     without_days: frozenset[str] = frozenset()
 
     @classmethod
@@ -60,7 +60,7 @@ class SourceFolders:
             return None, None
         if source in self.without_days:
             file = file.partition("/")[2]
-        return str(self.by_source[source] / file), int(line)
+        return f"{self.by_source[source]}/{file}", int(line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from etl_assets.delta.log.cursor import read_cursors
-from etl_assets.errors import SourceRefused, SourceUnavailable
+from etl_assets.errors import SourceRefused, SourceUnavailable, SourceUnreadable
 from etl_assets.ingest.pending_plan import pending_plan
 from etl_assets.observability.dead_letters import read_dead_letters
 from etl_assets.sources.ledger import Ledger
@@ -136,21 +136,35 @@ def watch_source(
     """Find the unread files of one source, or the days with unread records of one that is read in ranges.
 
     Raises:
-        SourceUnavailable, SourceRefused: a source that is read in ranges does not answer. Unless `raises`,
+        SourceUnavailable, SourceRefused: a source outside the platform does not answer. Unless `raises`,
             it is among the days that cannot be read.
     """
     domain = place(settings.placement(), stage.name)
     source = source_of(stage, settings, domain)
     table = platform_table(stage.name, domain)
-    found = watch(
-        source.folders,
-        Ledger.of(table),
-        cursor,
-        first_day=settings.start_date,
-        now=now,
-        settle_seconds=source.settle_seconds if settle_seconds is None else settle_seconds,
-        most_days=most_days,
-    )
+    try:
+        found = watch(
+            source.folders,
+            Ledger.of(table),
+            cursor,
+            first_day=settings.start_date,
+            now=now,
+            settle_seconds=source.settle_seconds if settle_seconds is None else settle_seconds,
+            most_days=most_days,
+        )
+    except (SourceUnavailable, SourceRefused, SourceUnreadable) as error:
+        if raises:
+            raise
+        return Watched(
+            ready=(),
+            unsettled=0,
+            left=0,
+            outside=(),
+            strangers=(),
+            cursor=cursor,
+            folder=source.folders[0],
+            unreadable={now.date(): f"{error.message}; {error.fix}"},
+        )
     if source.ranges is None:
         return found
     try:

@@ -161,7 +161,7 @@ class _Search:
         self._domain, self._tables, self._id = domain, tables, record_id
         self._source, self._table = tables.source.name, tables.table.name
         self._folders = SourceFolders(
-            by_source={each.source: each.path for each in source.folders},
+            by_source={each.source: each.place for each in source.folders},
             without_days=frozenset(each.source for each in source.folders if not each.by_day),
         )
 

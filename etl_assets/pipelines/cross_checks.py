@@ -22,6 +22,7 @@ from etl_assets.pipelines.dagster_names import FAILURE_DOMAINS, RESERVED
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Path, Problem, near
+from etl_assets.pipelines.sink_checks import problems_of_sinks, problems_of_targets
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.transform_specs import LookupTransform
 
@@ -39,7 +40,7 @@ def checked(
         connections: The connections of the platform file; None: sinks are not compared with them.
     """
     if connections is not None:
-        files = tuple(file.with_problems(_sink_problems(file, connections)) for file in files)
+        files = tuple(file.with_problems(problems_of_targets(file, connections)) for file in files)
     found: dict[int, list[Problem]] = {index: [] for index, file in enumerate(files) if file.spec is None}
     while True:
         # A file that is broken takes no name and no table: repeat until no further one is found to be.
@@ -160,7 +161,11 @@ class _Check:
         except ContractError as error:
             self.broken[index] = [self.files[index].contract_problem(error)]
             return
-        if problems := [*_key_problems(self.files[index], spec, tables.table)]:
+        file = self.files[index]
+        if problems := [
+            *_key_problems(file, spec, tables.table),
+            *problems_of_sinks(file, spec, tables),
+        ]:
             self.broken[index] = problems
         else:
             self.contracts |= {contract.name: contract for contract in found}
@@ -257,26 +262,3 @@ def _circle(start: int, needs: Mapping[int, set[int]]) -> tuple[int, ...]:
                 seen.add(each)
                 ways.append((*way, each))
     return ()
-
-
-def _sink_problems(file: PipelineFile, connections: Sequence[ConnectionRights]) -> Iterator[Problem]:
-    """Yield sinks whose connection is missing, of another type, or does not allow their target."""
-    known = {each.name: each for each in connections}
-    for index, sink in enumerate(() if file.spec is None else file.spec.sinks):
-        found = known.get(sink.connection)
-        if found is None or found.type != sink.connection_type:
-            names = [each.name for each in connections if each.type == sink.connection_type]
-            what = f"there is no connection `{sink.connection}` of type {sink.connection_type}"
-            there = f"connections: {', '.join(names)}" if names else "add it to `connections` there"
-            yield file.problem(
-                ("sinks", index, "connection"),
-                f"{what} in the platform file",
-                f"{near(sink.connection, names)}{there}",
-            )
-        elif not found.allows(sink.target_name):
-            yield file.problem(
-                ("sinks", index, sink.target_field),
-                f"the connection `{sink.connection}` does not allow to write `{sink.target_name}`",
-                f"add it to connections.{sink.connection}.write of the platform file,"
-                f" now [{', '.join(found.write)}]",
-            )

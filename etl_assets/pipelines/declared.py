@@ -146,10 +146,15 @@ class DeclaredTables:
     @property
     def may_repeat_records(self) -> bool:
         """Whether a record may have several rows."""
-        several_inputs = any(len(inputs) > 1 for inputs in self.inputs)
-        return several_inputs or any(
-            isinstance(each, SqlTransform | PythonTransform) for each in self.spec.transforms
-        )
+        return self.first_that_repeats is not None
+
+    @property
+    def first_that_repeats(self) -> int | None:
+        """The position of the first transform that may make several rows of a record; None if none does."""
+        for index, each in enumerate(self.spec.transforms):
+            if len(self.inputs[index]) > 1 or isinstance(each, SqlTransform | PythonTransform):
+                return index
+        return None
 
     def columns_before(self, transform: int) -> tuple[Column, ...]:
         """Return the columns that a transform gets, by its position: of several inputs, all of them."""

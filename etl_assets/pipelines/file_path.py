@@ -86,7 +86,9 @@ def _problem_of_folders(folders: list[str], text: str) -> str:
     if not text.isprintable():
         return "it has a character that cannot be printed; write a path"
     if "://" in text:
-        return "it is an address; name a folder of this machine, or one that is mounted here"
+        return (
+            "it is an address; name a folder of this machine, or of the object store that `connection` names"
+        )
     if days and (days != [len(folders) - 1] or folders[-1] != DAY):
         return "`{day}` is the name of the folder just before the file name; such as `landing/{day}/*.csv`"
     if "{" in rest or "}" in rest:

@@ -42,7 +42,7 @@ def _delimiter(value: str | None) -> str | None:
 
 
 class FilesSource(Spec):
-    """Records from files of a folder.
+    """Records from files of a folder, of this machine or of an object store.
 
     A file is read once it has not changed for a while. If it changes later it is read again, and what it had
     before is known by the ids of its records.
@@ -64,6 +64,30 @@ class FilesSource(Spec):
             ),
         ),
     ]
+    connection: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=64,
+            examples=["lake"],
+            description=(
+                "a connection of type `object_store` in the platform file; path is then below its root. By"
+                " default files are on this machine"
+            ),
+        ),
+    ] = None
+    manifest: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=1_000,
+            examples=["incoming/orders/manifest.json"],
+            description=(
+                "with `connection`: the object that names the files to read, as JSON (`files`) or one on each"
+                " line; below the connection's root. By default all files are listed"
+            ),
+        ),
+    ] = None
     format: Annotated[FileFormat | None, Field(description="by default what the file name says")] = None
     id: Annotated[
         tuple[str, ...],
@@ -104,6 +128,19 @@ class FilesSource(Spec):
     def value_delimiter(self) -> str:
         """What separates two values of a CSV file, declared or by the file name."""
         return self.delimiter or default_delimiter(self.path)
+
+    @model_validator(mode="after")
+    def _places_are_of_the_store(self) -> FilesSource:
+        if self.connection is None:
+            if self.manifest is not None:
+                raise ValueError("manifest is for files of an object store; add `connection`")
+            return self
+        for field, value in (("path", self.path), ("manifest", self.manifest or "x")):
+            if value.startswith(("/", "~")) or any(part in ("", ".", "..") for part in value.split("/")):
+                raise ValueError(
+                    f"{field} is below the root of the connection; such as `incoming/orders/*.csv`"
+                )
+        return self
 
     @model_validator(mode="after")
     def _names_are_of_a_format(self) -> FilesSource:

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from etl_assets import tags
-from etl_assets.errors import SourceUnreadable
+from etl_assets.errors import SourceRefused, SourceUnavailable, SourceUnreadable
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.resources.failures import as_failure
@@ -81,7 +81,7 @@ def input_bytes(
             for folders in [each.scanned() for each in source(settings, domain).folders]
             for day in days
         ]
-    except SourceUnreadable:
+    except (SourceUnreadable, SourceUnavailable, SourceRefused):
         return None
     return sum(file.size for listing in listings for file in listing.files)
 

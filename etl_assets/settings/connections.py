@@ -9,16 +9,41 @@ Belongs here: one small class for each type of connection. Does not belong here:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from etl_assets.settings.secret import Secret
+from etl_assets.settings.secret import Secret, TextWithSecrets, holds_credentials
 from etl_assets.settings.section import Section, expect_storage
 
 CONNECTION_NAME = r"^[a-z][a-z0-9_-]*$"
+OWN_HEADERS = frozenset(
+    {
+        "connection",
+        "content-length",
+        "content-type",
+        "etl-assets-change",
+        "etl-assets-delivery",
+        "etl-assets-table",
+        "expect",
+        "host",
+        "idempotency-key",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "webhook-id",
+        "webhook-signature",
+        "webhook-timestamp",
+    }
+)
+"""Headers of a webhook's calls that the platform sets, in lower case."""
+
+
+_URL = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[^/\s?#:\[\]]+)(:\d{1,5})?(/[^\s?#]*)?")
 
 
 def _host(value: str) -> str:
@@ -209,6 +234,67 @@ class ObjectStoreConnection(Connection):
     ] = None
 
 
+def _url(value: str) -> str:
+    usable = value.isascii() and re.fullmatch(
+        r"https?://[^/\s?#:]+(:\d{1,5})?(/[^\s?#]*)?", _no_credentials(value)
+    )
+    if not usable:
+        raise ValueError("it is not the address of a server; such as `https://hooks.example.com/v1`")
+    return value.rstrip("/")
+
+
+def _headers(value: Mapping[str, str]) -> Mapping[str, TextWithSecrets]:
+    for name, text in value.items():
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or name.lower() in OWN_HEADERS:
+            raise ValueError(f"{name!r} is no name of a header, or one that the platform sets itself")
+        if not re.fullmatch(r"[\x20-\x7e]*", text):
+            raise ValueError(f"the header {name} has a character that is not visible ASCII")
+        if holds_credentials(name) and not TextWithSecrets(text).references:
+            raise ValueError(
+                f"the header {name} holds a secret, which does not stand in the file; write `${{NAME}}`, an"
+                " environment variable"
+            )
+    return {name: TextWithSecrets(text) for name, text in value.items()}
+
+
+class WebhookConnection(Connection):
+    """An HTTP server; `write` names paths below its address, as pipelines write them."""
+
+    type: Annotated[Literal["webhook"], Field(description="what it is")]
+    url: Annotated[
+        str,
+        AfterValidator(_url),
+        Field(
+            max_length=2_000,
+            examples=["https://hooks.example.com/v1"],
+            description="address that paths are appended to",
+        ),
+    ]
+    headers: Annotated[
+        Mapping[str, str],
+        AfterValidator(_headers),
+        Field(
+            examples=[{"Authorization": "Bearer ${HOOKS_TOKEN}"}],
+            description="headers of each call; `${NAME}` in them is an environment variable",
+        ),
+    ] = {}
+    signing_secret: Annotated[
+        Secret | None,
+        Field(description="`${NAME}`, a `whsec_…` secret of Standard Webhooks; by default nothing is signed"),
+    ] = None
+    ca_file: Annotated[
+        str | None, Field(description="file of certificates that sign the server's", min_length=1)
+    ] = None
+    connect_timeout_seconds: Annotated[float, Field(gt=0, le=300, description="to open a connection")] = 10
+    timeout_seconds: Annotated[float, Field(gt=0, le=600, description="for the answer to one call")] = 30
+    concurrency: Annotated[int, Field(ge=1, le=64, description="most calls at a time, for each sink")] = 8
+
+    def secrets(self) -> tuple[Secret, ...]:
+        """Return the references to its secrets, those in headers too."""
+        in_headers = (each for text in self.headers.values() for each in TextWithSecrets(text).references)
+        return (*super().secrets(), *in_headers)
+
+
 class DuckdbConnection(Connection):
     """A DuckDB file; `write` names tables."""
 
@@ -223,7 +309,8 @@ AnyConnection = Annotated[
     | SearchConnection
     | FolderConnection
     | ObjectStoreConnection
-    | DuckdbConnection,
+    | DuckdbConnection
+    | WebhookConnection,
     Field(discriminator="type"),
 ]
 CONNECTION_TYPES: tuple[type[Connection], ...] = (
@@ -234,6 +321,7 @@ CONNECTION_TYPES: tuple[type[Connection], ...] = (
     FolderConnection,
     ObjectStoreConnection,
     DuckdbConnection,
+    WebhookConnection,
 )
 """All types of connections, for the generated page and for messages."""
 

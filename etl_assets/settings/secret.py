@@ -19,6 +19,9 @@ from etl_assets.errors import SettingsError
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+_HOLDS_CREDENTIALS = re.compile(r"authorization|cookie|token|secret|api-?key|password", re.IGNORECASE)
+
+
 class Secret(str):
     """The text `${NAME}`. A value written in its place is refused without being shown."""
 
@@ -63,3 +66,27 @@ class Secret(str):
         if not isinstance(value, str) or not _REFERENCE.fullmatch(value):
             raise ValueError("a secret does not stand in the file; write `${NAME}`, an environment variable")
         return cls(value)
+
+
+class TextWithSecrets(str):
+    """A text in which `${NAME}` stands for an environment variable: `Bearer ${TOKEN}`."""
+
+    __slots__ = ()
+
+    @property
+    def references(self) -> tuple[Secret, ...]:
+        """The references in it."""
+        return tuple(Secret(found[0]) for found in _REFERENCE.finditer(self))
+
+    def value(self, environ: Mapping[str, str] | None = None) -> str:
+        """Return the text with the values of the variables.
+
+        Raises:
+            SettingsError: a variable is not set.
+        """
+        return _REFERENCE.sub(lambda found: Secret(found[0]).value(environ), self)
+
+
+def holds_credentials(header: str) -> bool:
+    """Return whether a header of HTTP holds credentials, by its name."""
+    return _HOLDS_CREDENTIALS.search(header) is not None

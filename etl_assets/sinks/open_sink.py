@@ -22,6 +22,7 @@ OPENERS: Mapping[str, str] = {
     "object_store": "etl_assets.sinks.files.open:open_files",
     "kafka": "etl_assets.sinks.kafka.open:open_kafka",
     "search": "etl_assets.sinks.search.open:open_search",
+    "webhook": "etl_assets.sinks.webhook.open:open_webhook",
 }
 """For each type of sink, module and function that opens it: `open(spec, connection, settings, pipeline)`."""
 

@@ -6,10 +6,10 @@ the targets themselves (one folder each), and which rows are delivered when (`st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,8 @@ class Guarantee(StrEnum):
         changes nothing.
     BY_KEY: each key as its newest delivery has it. A delivery may be repeated, and an older one that arrives
         late has no effect: the target compares versions for each key.
-    AT_LEAST_ONCE: each row once or, after a kill, more often.
+    AT_LEAST_ONCE: each row once or, after a kill, more often. Such a sink gets `Delivery.progress`, and a
+        delivery that was interrupted is continued as it was planned.
     """
 
     EXACTLY_ONCE = "exactly_once"
@@ -48,6 +49,38 @@ class SinkPosition:
     tombstones: int = -1
 
 
+class DeliveryProgress(Protocol):
+    """What a sink has done of a delivery, kept in every failure domain until the delivery is recorded.
+
+    One process at a time may go on with a delivery. Another one takes over once this one is certainly gone,
+    is fenced, or has saved nothing for a while.
+    """
+
+    def load(self) -> Mapping[str, Any] | None:
+        """Return what was saved last, also by another process; None at the beginning."""
+        ...
+
+    def save(self, progress: Mapping[str, Any]) -> None:
+        """Save the progress, as values that JSON has, and renew the claim on the delivery.
+
+        Raises:
+            EffectTakenOver: another process has taken the delivery over.
+        """
+        ...
+
+    def is_due(self) -> bool:
+        """Return whether it is time to save, so that no other process takes over."""
+        ...
+
+    def is_current(self) -> bool:
+        """Return whether no other process can have taken over yet. Safe to use from several threads."""
+        ...
+
+
+def _none_known(rows: pa.RecordBatch) -> Sequence[bool]:
+    return [False] * rows.num_rows
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """One step of a target from one position to the next.
@@ -62,6 +95,10 @@ class Delivery:
         deleted: Yields the keys of deleted rows, with the key columns. None of them is among the rows.
         reject: Takes rows that the target does not accept, durably, before the delivery counts. The rows that
             are left out are delivered.
+        number: Rises with each delivery of the sink, and stays when one is continued.
+        was_there: Returns for some rows which of their keys had a row at `before`.
+        progress: What was done of it, for a sink whose guarantee is `at_least_once`. Rows and deleted keys
+            then come in the same order each time.
     """
 
     before: SinkPosition | None
@@ -70,6 +107,9 @@ class Delivery:
     rows: Callable[[], Iterator[pa.RecordBatch]]
     deleted: Callable[[], Iterator[pa.RecordBatch]]
     reject: Callable[[list[Rejection]], None]
+    number: int = 0
+    was_there: Callable[[pa.RecordBatch], Sequence[bool]] = _none_known
+    progress: DeliveryProgress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +138,14 @@ class Delivered:
         unchanged: Rows that the target had already, or newer.
         deleted: Rows that were removed.
         rejected: Rows that it did not accept.
+        notes: What the target could not do, for people.
     """
 
     written: int = 0
     unchanged: int = 0
     deleted: int = 0
     rejected: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class Sink(Protocol):

@@ -34,7 +34,7 @@ _PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class FolderEntry:
     """An entry of a folder, as it was listed.
 
     `appeared_ns` is the time of its last change or of its renaming: a file may be moved in with an old time
@@ -73,7 +73,12 @@ class Folders:
     format: RecordFormat = JSON_LINES
     pattern: str | None = None
     by_day: bool = True
-    scan: Mapping[dt.date, tuple[_Entry, ...]] | None = field(default=None, repr=False, compare=False)
+    scan: Mapping[dt.date, tuple[FolderEntry, ...]] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def place(self) -> str:
+        """The folder for people."""
+        return str(self.path)
 
     @property
     def file_names(self) -> str:
@@ -256,7 +261,7 @@ class Folders:
         for _ in self.format.read(Block(path=path, start=0, end=None), _PIECE_BYTES):
             pass
 
-    def _file(self, day: dt.date, entry: _Entry) -> SourceFile:
+    def _file(self, day: dt.date, entry: FolderEntry) -> SourceFile:
         return SourceFile(
             day=day, source=self.source, name=entry.name, size=entry.size, mtime_ns=entry.mtime_ns
         )
@@ -277,20 +282,20 @@ class Folders:
             finished = finished.removesuffix(suffix)
         return _is_open(name) and fnmatchcase(finished, self.pattern)
 
-    def _by_day(self) -> Mapping[dt.date, tuple[_Entry, ...]]:
+    def _by_day(self) -> Mapping[dt.date, tuple[FolderEntry, ...]]:
         return self._files_by_day() if self.scan is None else self.scan
 
-    def _files_by_day(self) -> Mapping[dt.date, tuple[_Entry, ...]]:
+    def _files_by_day(self) -> Mapping[dt.date, tuple[FolderEntry, ...]]:
         """Return the entries of a folder without days, by the day of their last change."""
-        found: defaultdict[dt.date, list[_Entry]] = defaultdict(list)
+        found: defaultdict[dt.date, list[FolderEntry]] = defaultdict(list)
         for entry in self._concerning(self.path):
             found[entry.day].append(entry)
         return {day: tuple(entries) for day, entries in found.items()}
 
-    def _entries_of_day(self, day: dt.date) -> list[_Entry]:
+    def _entries_of_day(self, day: dt.date) -> list[FolderEntry]:
         return self._concerning(self._folder_of(day))
 
-    def _concerning(self, folder: Path) -> list[_Entry]:
+    def _concerning(self, folder: Path) -> list[FolderEntry]:
         """Return the entries of a folder that concern this source, by name."""
         found = []
         for entry in _entries(folder):
@@ -301,7 +306,7 @@ class Folders:
             except FileNotFoundError:
                 continue  # renamed or removed since the listing; the next listing has the new state
             found.append(
-                _Entry(
+                FolderEntry(
                     name=entry.name,
                     is_file=stat.S_ISREG(status.st_mode),
                     size=status.st_size,

@@ -110,7 +110,7 @@ class Watched:
 
     @property
     def _place(self) -> str:
-        return "the landing folder" if self.folder.source == LANDING else shown(str(self.folder.path))
+        return "the landing folder" if self.folder.source == LANDING else shown(self.folder.place)
 
     @property
     def _elsewhere(self) -> str:

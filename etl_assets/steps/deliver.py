@@ -2,6 +2,7 @@
 
 Neither Spark nor a JVM. If the process dies before the target's commit, the next step delivers the same rows.
 If it dies between the target's commit and the record, the next step finds the target ahead and records it.
+A target without commits gets the delivery that was begun to its end, as it was planned (`delivery_plan.py`).
 
 Belongs here: the order of the parts. Does not belong here: reading rows (`delivery_rows.py`), the record
 (`delivery_record.py`), and the target's protocol (`sinks/`).
@@ -14,21 +15,27 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from etl_assets.contracts.columns import TableContract
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import base_of
 from etl_assets.sinks.decision import DeliveryExtent, Head, extent_of
-from etl_assets.sinks.sink import Delivered, Delivery, Sink, SinkPosition
+from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, Sink, SinkPosition
+from etl_assets.steps.delivery_plan import PlannedDelivery, claimed, delivery_log, finish
 from etl_assets.steps.delivery_record import (
     DeliveryRecord,
     commit_record,
     commit_rejections,
+    last_recorded,
     recorded_position,
 )
 from etl_assets.steps.delivery_rows import DeliveryRows, has_truncate, rows_taken_out
 from etl_assets.steps.step import READ, ReadMode, StepContext, StepReport
+
+if TYPE_CHECKING:
+    from etl_assets.effects.delivery_log import DeliveryLog
 
 WRITTEN, UNCHANGED, DELETED, REJECTED = "written", "unchanged", "deleted", "rejected"
 
@@ -56,18 +63,29 @@ class Deliver:
     open_sink: Callable[[], Sink]
 
     def run(self, days: Sequence[dt.date]) -> StepReport:
-        """Bring the target to the table's newest version, in one delivery."""
+        """Bring the target to the table's newest version.
+
+        That is one delivery, or two if the first one is a delivery that an earlier step began.
+        """
         record = self.context.table(self.deliveries.name)
+        whole = self.mode is ReadMode.WHOLE
         with self.context.turn(record.name):
             seen = record.version()
+            report = StepReport(table=record.name, version=seen)
             rows = self._rows()
             if rows is None:
-                return StepReport(table=record.name, version=seen)
+                return report
             recorded = recorded_position(record, self.table.name)
-            if recorded == rows.position and self.mode is ReadMode.INCREMENTAL:
-                return StepReport(table=record.name, version=seen)
+            if recorded == rows.position and not whole:
+                return report
             with closing(self.open_sink()) as sink:
-                return self._delivered(sink, rows, recorded, record, seen)
+                sink.prepare(self.table)
+                plan, one = self._delivered(sink, rows, recorded, record, seen, whole=whole)
+                report += one
+                if plan.is_continued and plan.after != rows.position:
+                    recorded = recorded_position(record, self.table.name)
+                    report += self._delivered(sink, rows, recorded, record, record.version(), whole=False)[1]
+            return report
 
     def _rows(self) -> DeliveryRows | None:
         """Return the table's rows as of now; None if there is no table."""
@@ -84,51 +102,43 @@ class Deliver:
         return None if version < 0 else (table, version)
 
     def _delivered(
-        self, sink: Sink, rows: DeliveryRows, recorded: SinkPosition | None, record: Table, seen: int
-    ) -> StepReport:
+        self,
+        sink: Sink,
+        rows: DeliveryRows,
+        recorded: SinkPosition | None,
+        record: Table,
+        seen: int,
+        *,
+        whole: bool,
+    ) -> tuple[PlannedDelivery, StepReport]:
         began, started = self.context.clock(), time.monotonic()
-        sink.prepare(self.table)
         before = sink.position() if sink.keeps_position else recorded
+        # 1. Decide. A target that is at the head while the record is not: its writer died between the two.
         head = Head(
             position=rows.position,
             rows_taken_out=rows_taken_out(rows, before),
             has_truncate=has_truncate(rows, before),
         )
-        # 1. Decide. A target that is at the head while the record is not: its writer died between the two.
-        extent = extent_of(before, head, asked_whole=self.mode is ReadMode.WHOLE)
+        extent = extent_of(before, head, asked_whole=whole)
         base = base_of(record, seen, wait_seconds=self.context.lock_wait_seconds)
         notes: tuple[str, ...] = ()
         done: Delivered | None = None
-        after = rows.position
+        plan = PlannedDelivery(
+            before=before, after=rows.position, whole=extent is DeliveryExtent.WHOLE, number=base + 1
+        )
         if extent is DeliveryExtent.NOTHING:
             notes = ("the target had everything already; the figures of its delivery are not known",)
         else:
             # 2. Deliver; rejected rows are stored before the target commits.
-            whole = extent is DeliveryExtent.WHOLE
-            found = rows.since(None if whole else before)
-            after = found.position
-            done = sink.deliver(
-                Delivery(
-                    before=before,
-                    after=after,
-                    whole=whole,
-                    rows=found.rows,
-                    deleted=found.deleted,
-                    reject=lambda rejections: commit_rejections(
-                        self.context, self.rejects, self.deliveries.name, rejections
-                    ),
-                )
-            )
-            if not sink.applies_deletes and (whole or found.has_deleted):
-                notes = (f"rows that are gone from {self.table.name} stay in {sink.target}: it removes none",)
+            plan, done, notes = self._carry_out(sink, rows, plan, record)
         # 3. Record it.
         version = commit_record(
             self.context,
             record,
             DeliveryRecord(
                 before=before,
-                after=after,
-                whole=None if done is None else extent is DeliveryExtent.WHOLE,
+                after=plan.after,
+                whole=None if done is None else plan.whole,
                 done=done,
                 guarantee=sink.guarantee.value,
                 domain=self.context.domain.name,
@@ -138,9 +148,44 @@ class Deliver:
             table=self.table.name,
             base=base,
         )
-        return StepReport(
+        report = StepReport(
             table=record.name, version=version, counts={None: _figures(done)}, commits=1, notes=notes
         )
+        return plan, report
+
+    def _carry_out(
+        self, sink: Sink, rows: DeliveryRows, plan: PlannedDelivery, record: Table
+    ) -> tuple[PlannedDelivery, Delivered, tuple[str, ...]]:
+        """Deliver, and return the plan that was carried out, its figures and notes."""
+        log: DeliveryLog | None = None
+        done: Delivered | None = None
+        if sink.guarantee is Guarantee.AT_LEAST_ONCE:
+            log = delivery_log(self.context, self.deliveries.name)
+            plan, done = claimed(log, rows, plan, recorded=last_recorded(record))
+            rows = rows.at(plan.after) if plan.is_continued else rows
+        found = rows.since(None if plan.whole else plan.before)
+        plan = replace(plan, after=found.position)
+        if done is None:
+            done = sink.deliver(
+                Delivery(
+                    before=plan.before,
+                    after=plan.after,
+                    whole=plan.whole,
+                    rows=found.rows,
+                    deleted=found.deleted,
+                    reject=lambda rejections: commit_rejections(
+                        self.context, self.rejects, self.deliveries.name, rejections
+                    ),
+                    number=plan.number,
+                    was_there=rows.was_there(plan.before),
+                    progress=log,
+                )
+            )
+            finish(log, done, table=self.deliveries.name)
+        notes = done.notes
+        if not sink.applies_deletes and (plan.whole or found.has_deleted):
+            notes += (f"rows that are gone from {self.table.name} stay in {sink.target}: it removes none",)
+        return plan, done, notes
 
 
 def _figures(done: Delivered | None) -> Counter[str]:

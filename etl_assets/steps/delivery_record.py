@@ -62,6 +62,13 @@ def recorded_position(record: Table, table: str) -> SinkPosition | None:
     return SinkPosition(table_id=row["table_id"], version=row["to_version"], tombstones=row["tombstones"])
 
 
+def last_recorded(record: Table) -> int:
+    """Return the number of the last recorded delivery: the version that wrote it; -1 if there is none."""
+    snapshot = record.snapshot()
+    newest = None if snapshot is None else snapshot.maximum("_batch_id")
+    return -1 if newest is None else newest
+
+
 def commit_record(context: StepContext, record: Table, made: DeliveryRecord, *, table: str, base: int) -> int:
     """Append a delivery, with the cursor on the table, and return the version."""
     contract = record.contract

@@ -76,6 +76,15 @@ class DeliveryRows:
         """The table at the version."""
         return _snapshot(self.table)
 
+    def at(self, position: SinkPosition) -> DeliveryRows:
+        """Return the rows as they were at an earlier position."""
+        tombstones = None if self.tombstones is None else (self.tombstones[0], position.tombstones)
+        if position.tombstones < 0:
+            tombstones = None
+        return DeliveryRows(
+            contract=self.contract, table=(self.table[0], position.version), tombstones=tombstones
+        )
+
     def since(self, before: SinkPosition | None) -> RowsSince:
         """Return what came after a position; None for every row."""
         version = -1 if before is None else before.version
@@ -91,6 +100,46 @@ class DeliveryRows:
             deleted=lambda: iter(()) if keys is None else iter(keys.to_batches(ROWS_AT_ONCE)),
             has_deleted=keys is not None and keys.num_rows > 0,
         )
+
+    def is_readable(self) -> bool:
+        """Return whether the version is still there: its log, and its files as far as they are known."""
+        from deltalake.exceptions import DeltaError
+
+        for table, version in filter(None, (self.table, self.tombstones)):
+            try:
+                snapshot = table.snapshot(version)
+            except (DeltaError, FileNotFoundError):
+                return False
+            if snapshot is None or not all((table.path / each).exists() for each in snapshot.files()):
+                return False
+        return True
+
+    def was_there(self, before: SinkPosition | None) -> Callable[[pa.RecordBatch], list[bool]]:
+        """Return what tells which keys of some rows had a row at a position.
+
+        If that version cannot be read any more, or is another table's, all of them had: a target that has a
+        row takes it as changed.
+        """
+        if before is None:
+            return lambda batch: [False] * batch.num_rows
+        if before.table_id != self.position.table_id:
+            return lambda batch: [True] * batch.num_rows
+        old = DeliveryRows(contract=self.contract, table=(self.table[0], before.version), tombstones=None)
+        keys = list(self.contract.merge_key)
+        readable: list[bool] = []
+
+        def there(batch: pa.RecordBatch) -> list[bool]:
+            import pyarrow.dataset as ds
+
+            if not readable:
+                readable.append(old.is_readable())
+            if not readable[0]:
+                return [True] * batch.num_rows
+            among = ds.field(keys[0]).isin(batch.column(keys[0]).unique())
+            known = {key for found in _batches(old.snapshot, keys, among) for key in _tuples(found, keys)}
+            return [key in known for key in _tuples(batch, keys)]
+
+        return there
 
     def _rows(self, version: int) -> Iterator[pa.RecordBatch]:
         import pyarrow.dataset as ds
@@ -178,18 +227,25 @@ def _schema(snapshot: Snapshot, columns: list[str]) -> pa.Schema:
 
 
 def _batches(snapshot: Snapshot, columns: list[str], wanted: Any) -> Iterator[pa.RecordBatch]:
-    """Yield rows; little is read ahead, so that memory does not grow with their number."""
-    scanner = snapshot.dataset().scanner(
-        columns=columns,
-        filter=wanted,
-        batch_size=ROWS_AT_ONCE,
-        batch_readahead=1,
-        fragment_readahead=1,
-        use_threads=False,
-    )
-    for batch in scanner.to_batches():
-        if batch.num_rows:
-            yield batch
+    """Yield rows, of one version always in the same order.
+
+    Little is read ahead, so that memory does not grow with their number.
+    """
+    dataset = snapshot.dataset()
+    # A log lists files in another order than the checkpoint that replaces it.
+    for fragment in sorted(dataset.get_fragments(filter=wanted), key=lambda each: each.path):
+        scanner = fragment.scanner(
+            schema=dataset.schema,
+            columns=columns,
+            filter=wanted,
+            batch_size=ROWS_AT_ONCE,
+            batch_readahead=1,
+            fragment_readahead=1,
+            use_threads=False,
+        )
+        for batch in scanner.to_batches():
+            if batch.num_rows:
+                yield batch
 
 
 def _tuples(rows: Any, columns: list[str]) -> list[tuple[Any, ...]]:

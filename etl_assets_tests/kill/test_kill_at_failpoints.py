@@ -163,7 +163,7 @@ def _tables(pipeline: Pipeline, names: Sequence[str] = tuple(t.name for t in ALL
 
 def named(text: str) -> set[str]:
     """Names and values of failpoints in the text of tests."""
-    return set(re.findall(r"[A-Z][A-Z_]+|(?:sink|search)\.[a-z_]+", text))
+    return set(re.findall(r"[A-Z][A-Z_]+|(?:sink|search|webhook)\.[a-z_]+", text))
 
 
 def _name(value: Any) -> str:
@@ -171,7 +171,7 @@ def _name(value: Any) -> str:
 
 
 def test_every_failpoint_is_covered():
-    of_sinks = [point for point in Failpoint if point.startswith(("sink.", "search."))]
+    of_sinks = [point for point in Failpoint if point.startswith(("sink.", "search.", "webhook."))]
     tests_of_sinks = "".join(file.read_text("utf-8") for file in SINKS.glob("test_*.py"))
     assert [point for point in of_sinks if not {point.name, point.value} & named(tests_of_sinks)] == []
     used = [*of_sinks, *(point for _, points in BETWEEN_WRITES for point in points)]

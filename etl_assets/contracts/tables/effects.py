@@ -36,7 +36,12 @@ EFFECTS = TableContract(
         label("owner_domain", "Failure domain of the process that reserved it."),
         Column("owner_epoch", "STRING", "Fence epoch it was reserved under; empty with one domain."),
         label("owner_process", "Machine, process id and start time of the process that reserved it."),
-        Column("result", "STRING", "What came of it, as JSON.", nullable=True),
+        Column(
+            "result",
+            "STRING",
+            "What came of it, as JSON; of a delivery that is under way, what is done of it.",
+            nullable=True,
+        ),
         Column(
             "reserved_at", "TIMESTAMP", "When it was reserved, by the owner's clock (UTC). Only for people."
         ),

@@ -15,8 +15,15 @@ from etl_assets.pipelines.sink_specs.files import FolderSinkSpec, ObjectStoreSin
 from etl_assets.pipelines.sink_specs.kafka import KafkaSinkSpec
 from etl_assets.pipelines.sink_specs.postgres import PostgresSinkSpec
 from etl_assets.pipelines.sink_specs.search import SearchSinkSpec
+from etl_assets.pipelines.sink_specs.webhook import WebhookSinkSpec
 
 SinkSpec = Annotated[
-    PostgresSinkSpec | DuckdbSinkSpec | FolderSinkSpec | ObjectStoreSinkSpec | KafkaSinkSpec | SearchSinkSpec,
+    PostgresSinkSpec
+    | DuckdbSinkSpec
+    | FolderSinkSpec
+    | ObjectStoreSinkSpec
+    | KafkaSinkSpec
+    | SearchSinkSpec
+    | WebhookSinkSpec,
     Field(discriminator="type"),
 ]

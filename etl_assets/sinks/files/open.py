@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from etl_assets.settings.connections import FolderConnection, ObjectStoreConnection
 from etl_assets.sinks.files.sink import FilesSink
@@ -38,44 +38,7 @@ def open_files(spec: BaseSinkSpec, connection: Connection, settings: Settings, p
 
 
 def _object_store(connection: ObjectStoreConnection) -> Store:
-    from datetime import timedelta
+    from etl_assets.mirroring.stores.object_store import ObjectStore
+    from etl_assets.sources.objects.backend import backend_of, is_azure
 
-    from obstore.exceptions import BaseError
-    from obstore.store import from_url
-
-    from etl_assets.errors import SettingsError
-    from etl_assets.mirroring.stores.object_store import CONNECT_TIMEOUT, READ_TIMEOUT, ObjectStore
-
-    is_azure = connection.root.startswith("az://")
-    names = (
-        ("azure_storage_endpoint", "", "azure_storage_account_name", "azure_storage_account_key")
-        if is_azure
-        else ("aws_endpoint", "aws_region", "aws_access_key_id", "aws_secret_access_key")
-    )
-    values = (
-        connection.endpoint,
-        connection.region,
-        connection.access_key_id and connection.access_key_id.value(),
-        connection.secret_access_key and connection.secret_access_key.value(),
-    )
-    given: Any = {name: value for name, value in zip(names, values, strict=True) if name and value}
-    options: Any = {
-        "connect_timeout": CONNECT_TIMEOUT,
-        "read_timeout": READ_TIMEOUT,
-        "timeout": timedelta(minutes=10),
-        "allow_http": (connection.endpoint or "http:").startswith("http:"),
-    }
-    try:
-        backend = from_url(
-            connection.root.rstrip("/"),
-            config={} if connection.root.startswith("gs://") else given,
-            client_options=options,
-        )
-    except (BaseError, ValueError):
-        # The library's words may hold a credential.
-        raise SettingsError(
-            f"the object store {connection.root} cannot be opened",
-            fix="correct root, endpoint and region of the connection",
-            field="root",
-        ) from None
-    return ObjectStore(backend, name=connection.root, copies=not is_azure)
+    return ObjectStore(backend_of(connection), name=connection.root, copies=not is_azure(connection))

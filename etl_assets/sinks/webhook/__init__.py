@@ -1,0 +1,1 @@
+"""The webhook sink: one HTTP call for each row."""

@@ -1,0 +1,1 @@
+"""Files of an object store as a source."""
