@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 import dagster as dg
@@ -15,6 +17,9 @@ from etl_assets.worker.lease import running_worker
 
 FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=48), warn_window=timedelta(hours=26))
 """Events arrive every day: a day without any is worth a look, two days are an alarm."""
+
+_DELIVERED_WITHIN = timedelta(days=2)
+"""The days for which rejected rows of a delivery are looked for: today, and yesterday for one at midnight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +43,9 @@ class NoWorkerRuns(dg.AutomationCondition):
         return dg.AutomationResult(context, context.candidate_subset if free else context.get_empty_subset())
 
 
-def after_inputs(home: Path, reference: Sequence[str]) -> dg.AutomationCondition:
+def after_inputs(
+    home: Path, reference: Sequence[str], deliveries: Sequence[str] = ()
+) -> dg.AutomationCondition:
     """Materialize a day after any input of that day was updated, unless a worker does it.
 
     Unlike `AutomationCondition.eager`, this is not limited to the latest day. Reference data is left out: a
@@ -47,14 +54,20 @@ def after_inputs(home: Path, reference: Sequence[str]) -> dg.AutomationCondition
     Args:
         home: The home folder.
         reference: Names of the assets with reference data.
+        deliveries: Names of the deliveries whose rejected rows the asset reads, which are not among its
+            inputs for Dagster. A row is rejected on the day of its delivery.
     """
     condition, ignored = dg.AutomationCondition, dg.AssetSelection.assets(*reference)
+    due = condition.any_deps_updated().ignore(ignored).since_last_handled() & ~(
+        condition.any_deps_missing().ignore(ignored)
+    )
+    if deliveries:
+        delivered = reduce(
+            or_, (condition.asset_matches(name, condition.newly_updated()) for name in deliveries)
+        )
+        due |= (delivered & condition.in_latest_time_window(_DELIVERED_WITHIN)).since_last_handled()
     return (
-        condition.any_deps_updated().ignore(ignored).since_last_handled()
-        & ~condition.any_deps_missing().ignore(ignored)
-        & ~condition.any_deps_in_progress()
-        & ~condition.in_progress()
-        & NoWorkerRuns(home=str(home))
+        due & ~condition.any_deps_in_progress() & ~condition.in_progress() & NoWorkerRuns(home=str(home))
     ).with_label("after inputs, any day")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -23,7 +23,8 @@ from etl_assets.pipelines.catalog import Catalog
 from etl_assets.resources.failures import failed_partitions
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.settings import Settings
-from etl_assets.steps.step import ReadMode
+from etl_assets.steps.changes import read_changes
+from etl_assets.steps.step import ReadMode, platform_table
 
 
 def materialize_days(
@@ -41,7 +42,8 @@ def materialize_days(
     If a step fails for some days of a run, Dagster skips the later steps for all its days. So the run's other
     days run again without the failed ones: finished steps find nothing to do, and these days reach the end of
     the path. Likewise the other pipelines run again without the one that failed, where there are any: each
-    reaches its end, and so do the tables that are made from several pipelines.
+    reaches its end, and so do the tables that are made from several pipelines. A delivery that failed ends
+    nothing else: later runs leave it out, and the next command tries it again.
 
     Args:
         settings: The platform file.
@@ -57,7 +59,8 @@ def materialize_days(
     Raises:
         RunFailed: a run failed. All other pipelines are done, but for those that look values up in its
             tables. If it failed for some of its days, all other days are done; if not, the runs before it
-            are. `alerts.jsonl` has a line for each failed run.
+            are. If only deliveries failed, everything else is done. `alerts.jsonl` has a line for each failed
+            run.
         InputError: some days have not come yet, and have no partition: Dagster would leave them out without a
             word. The other days are done.
     """
@@ -75,8 +78,14 @@ def materialize_days(
         small_bytes=settings.runs.small_run_bytes if max_days is None else 0,
     )
     results, failures = [], []
-    waiting = [(first, last, names) for first, last in cut(days)]
-    while waiting:
+    waiting = [_Range(*span, names) for span in cut(days)]
+    collected = not any(stage.delivers and stage.name in names for stage in catalog.stages)
+    while waiting or not collected:
+        if not waiting:
+            # A target rejects rows on the day of their delivery, whichever days they are of.
+            rejected, collected = _rejected_by_targets(settings, names, today), True
+            waiting = [_Range(*span, (name,)) for name, found in rejected for span in cut(found)]
+            continue
         first, last, chosen = waiting.pop(0)
         run_id = str(uuid.uuid4())
         with event_databases_open(instance, run_id):
@@ -93,21 +102,11 @@ def materialize_days(
             continue
         failures.append((result, first, last))
         _write_alert(settings, result, first, last)
-        failed, others = _failed_days(result), _of_other_pipelines(catalog, chosen, _failed_steps(result))
-        if failed:
-            left = cut(day for day in days if first <= day <= last and day not in failed)
-            again = [(*span, chosen) for span in left]
-            if others:
-                again += [(*span, others) for span in cut(day for day in failed if first <= day <= last)]
-        elif others:
-            again = [(first, last, others)]
-            # It would fail again: what it has not read of the other days waits for the next command.
-            waiting = [(*span, tuple(n for n in of_span if n in others)) for *span, of_span in waiting]
-        else:
-            break
-        waiting[:0] = again
+        of_range = [day for day in days if first <= day <= last]
+        waiting = _left_after(result, _Range(first, last, chosen), waiting, cut, of_range, catalog)
     if failures:
-        raise _failed(failures, [each for result in results for each in _materializations(instance, result)])
+        made = [each for result in results for each in _materializations(instance, result)]
+        raise _failed(failures, made, catalog)
     if ahead:
         raise InputError(
             f"{ahead[0]}{f' to {ahead[-1]}' if len(ahead) > 1 else ''} cannot be materialized: partitions end"
@@ -116,6 +115,61 @@ def materialize_days(
             value=str(ahead[0]),
         )
     return results
+
+
+class _Range(NamedTuple):
+    """Days to run, with the assets."""
+
+    first: dt.date
+    last: dt.date
+    names: tuple[str, ...]
+
+
+def _left_after(
+    result: dg.ExecuteInProcessResult,
+    done: _Range,
+    waiting: Sequence[_Range],
+    cut: Callable[[Iterable[dt.date]], Iterable[tuple[dt.date, dt.date]]],
+    days: Collection[dt.date],
+    catalog: Catalog,
+) -> list[_Range]:
+    """Return what is to run after a run has failed: what it kept from running, then the ranges after it.
+
+    Args:
+        result: The run.
+        done: Its days, with its assets.
+        waiting: The ranges after it.
+        cut: Cuts days into ranges.
+        days: Those of the range that were asked for.
+        catalog: The catalog.
+    """
+    steps = _failed_steps(result)
+    # 1. No asset depends on a delivery, so nothing was kept from running by one that failed.
+    sinks = {name for name in steps if _only_sinks([name], catalog)}
+    left = [
+        _Range(each.first, each.last, names) for each in waiting if (names := _without(each.names, sinks))
+    ]
+    if steps and steps == sinks:
+        return left
+    chosen, failed = _without(done.names, sinks), _failed_days(result, steps - sinks)
+    others = _of_other_pipelines(catalog, chosen, steps - sinks)
+    # 2. The other days, and the other pipelines on the days that failed.
+    if failed:
+        again = [_Range(*span, chosen) for span in cut(day for day in days if day not in failed)]
+        if others:
+            again += [_Range(*span, others) for span in cut(day for day in days if day in failed)]
+        return [*again, *left]
+    # 3. It would fail again: what it has not read of the other days waits for the next command.
+    if others:
+        rest = [_Range(each.first, each.last, _among(each.names, others)) for each in left]
+        return [_Range(done.first, done.last, others), *rest]
+    return []
+
+
+def _only_sinks(steps: Collection[str], catalog: Catalog) -> bool:
+    """Return whether all of some steps deliver to a sink."""
+    stages = [catalog.stage_of(name) for name in steps]
+    return bool(stages) and all(stage is not None and stage.delivers for stage in stages)
 
 
 def _job(definitions: dg.Definitions, names: Sequence[str]) -> dg.JobDefinition:
@@ -158,9 +212,43 @@ def _of_other_pipelines(catalog: Catalog, names: Sequence[str], failed: Collecti
     return tuple(going_on) if any(each.path for each in going_on.values()) else ()
 
 
-def _failed_days(result: dg.ExecuteInProcessResult) -> set[dt.date]:
-    """Return the days for which a run failed; empty if it failed for another reason."""
-    failures: list[Any] = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+def _rejected_by_targets(
+    settings: Settings, names: Sequence[str], since: dt.date
+) -> list[tuple[str, list[dt.date]]]:
+    """Return which of some assets lack rows that targets rejected since a day, with the days."""
+    domain = settings.placement().reader()
+    days = sorted({since, dt.datetime.now(dt.UTC).date()})
+    found = []
+    for stage in domain.catalog.stages:
+        rejects = {
+            each for each in stage.inputs for by in [domain.catalog.stage_of(each)] if by and by.delivers
+        }
+        if stage.name in names and rejects:
+            made = platform_table(stage.name, domain)
+            news = (
+                read_changes(platform_table(name, domain), made, days, ReadMode.INCREMENTAL).days
+                for name in rejects
+            )
+            if concerned := sorted({day for of_table in news for day in of_table}):
+                found.append((stage.name, concerned))
+    return found
+
+
+def _among(names: Sequence[str], others: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in others)
+
+
+def _without(names: Sequence[str], left_out: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in left_out)
+
+
+def _failed_days(result: dg.ExecuteInProcessResult, steps: Collection[str]) -> set[dt.date]:
+    """Return the days for which some steps of a run failed; empty if one failed for another reason."""
+    failures: list[Any] = [
+        event.step_failure_data
+        for event in result.all_events
+        if event.is_step_failure and event.step_key in steps
+    ]
     named = [failed_partitions(failure.user_failure_data) for failure in failures]
     return {dt.date.fromisoformat(key) for keys in named for key in keys} if all(named) else set()
 
@@ -192,15 +280,25 @@ def _write_alert(
 def _failed(
     failures: Sequence[tuple[dg.ExecuteInProcessResult, dt.date, dt.date]],
     materializations: Sequence[dg.AssetMaterialization],
+    catalog: Catalog,
 ) -> RunFailed:
-    result = failures[0][0]
+    steps = {step for failed, *_ in failures for step in _failed_steps(failed)}
+    # Name the run whose failure needs more than its target back.
+    others = [failed for failed, *_ in failures if not _only_sinks(_failed_steps(failed), catalog)]
+    result = (others or [failures[0][0]])[0]
+    look = f"open the run in the Dagster UI (`etl-assets dev`, /runs/{result.run_id})"
     return RunFailed(
         "; ".join(
             f"the run {failed.run_id} over {first} to {last} failed:"
             f" {'; '.join(_causes(failed)) or 'see its log'}"
             for failed, first, last in failures
         ),
-        fix=f"open the run in the Dagster UI (`etl-assets dev`, /runs/{result.run_id})",
+        fix=(
+            f"everything else is done; bring back what {', '.join(sorted(steps))} delivers to, then"
+            f" `etl-assets run` delivers all that it lacks; or {look}"
+            if not others
+            else look
+        ),
         run_id=result.run_id,
         materializations=materializations,
     )

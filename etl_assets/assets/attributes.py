@@ -15,6 +15,8 @@ from etl_assets.partitions import daily_partitions
 from etl_assets.settings import Settings
 
 IO_MANAGER = "delta"
+_PRIORITY = "dagster/priority"
+"""The tag by which a run orders steps that can run: the highest first, 0 without the tag."""
 
 
 def attributes(
@@ -25,6 +27,7 @@ def attributes(
     daily: bool = True,
     automated: bool = True,
     owners: Sequence[str] = (),
+    deliveries: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the arguments of `@dg.asset` for a table.
 
@@ -35,6 +38,8 @@ def attributes(
         daily: Whether the asset has one partition per day of arrival; otherwise it has none.
         owners: Its owners; by default the platform file's.
         automated: Whether it is materialized after its inputs; otherwise by a sensor or by hand.
+        deliveries: Names of the deliveries that it reads rejected rows of: a run executes it after them, and
+            whether they fail or not.
     """
     catalog = settings.catalog()
     # A mirrored table's path changes with its leader, so each run reports where it was.
@@ -57,6 +62,9 @@ def attributes(
         ),
         # One writing run per table: the instance gives a pool one slot.
         "pool": contract.name,
+        "op_tags": {_PRIORITY: "-1"} if deliveries else {},
         "io_manager_key": IO_MANAGER,
-        "automation_condition": after_inputs(settings.home, catalog.reference) if automated else None,
+        "automation_condition": (
+            after_inputs(settings.home, catalog.reference, deliveries) if automated else None
+        ),
     }

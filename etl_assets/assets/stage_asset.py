@@ -20,7 +20,10 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
 
     An asset that reads tables is materialized after its inputs. One that reads a source is materialized by a
     sensor or by hand.
+
+    No asset depends on a delivery: a target that is down would keep it from running.
     """
+    writers = _writers(stage, settings.catalog())
 
     @dg.asset(
         **attributes(
@@ -30,8 +33,9 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
             daily=stage.table.is_daily,
             automated=bool(stage.inputs),
             owners=stage.owners,
+            deliveries=tuple(each.name for each in writers if each.delivers),
         ),
-        deps=_dependencies(stage, settings.catalog()),
+        deps=[each.name for each in writers if not each.delivers],
     )
     def asset(context: dg.AssetExecutionContext, platform: PlatformResource) -> Any:
         return stage.build_step(
@@ -45,7 +49,7 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
     return asset
 
 
-def _dependencies(stage: Stage, catalog: Catalog) -> list[str]:
-    """Return the names of the assets that write the stage's inputs and lookups, each once."""
-    writers = (catalog.stage_of(name) for name in (*stage.inputs, *stage.lookups))
-    return list(dict.fromkeys(writer.name for writer in writers if writer is not None))
+def _writers(stage: Stage, catalog: Catalog) -> tuple[Stage, ...]:
+    """Return the stages that write the stage's inputs and lookups, each once."""
+    found = (catalog.stage_of(name) for name in (*stage.inputs, *stage.lookups))
+    return tuple({each.name: each for each in found if each is not None}.values())

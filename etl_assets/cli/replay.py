@@ -122,7 +122,7 @@ def _read_record(file: Path, most_bytes: int) -> bytes:
 def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLetter]:
     """Return the open dead letters that can be replayed unchanged. The others are named on stderr."""
     from etl_assets.observability.dead_letters import read_dead_letters
-    from etl_assets.observability.submit_replays import is_of_removed_pipeline
+    from etl_assets.observability.submit_replays import is_of_removed_pipeline, is_of_sink
 
     left: list[DeadLetter] = []
     for letter in read_dead_letters(domain, **wanted.values()):
@@ -130,6 +130,10 @@ def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLette
             say(f"{short(letter)} is left out: its record was cut off, replay it with --record FILE")
         elif is_of_removed_pipeline(letter, domain.catalog):
             say(f"{short(letter)} is left out: no pipeline of this installation has the stage {letter.stage}")
+        elif is_of_sink(letter, domain.catalog):
+            say(
+                f"{short(letter)} is left out: it is a row that a target rejected; materialize {letter.stage}"
+            )
         else:
             left.append(letter)
     return sorted(left, key=lambda each: each.failed_at)

@@ -141,6 +141,23 @@ def is_of_removed_pipeline(letter: DeadLetter, catalog: Catalog) -> bool:
     return _stage_of(letter, catalog) is None
 
 
+def is_of_sink(letter: DeadLetter, catalog: Catalog) -> bool:
+    """Return whether a target rejected a dead letter: its record is a row of a table, and no source's."""
+    stage = _stage_of(letter, catalog)
+    return stage is not None and stage.delivers
+
+
+def _check_not_of_sink(letter: DeadLetter, catalog: Catalog) -> None:
+    if is_of_sink(letter, catalog):
+        raise InputError(
+            f"the dead letter {letter.dead_letter_id[:12]} is a row that the target of {letter.stage}"
+            " rejected, and the pipeline's source would take it for a new record",
+            fix=f"correct the target, materialize {letter.stage} in the Dagster UI, which delivers every row,"
+            " and discard the dead letter; or give a corrected record of the source by --record FILE",
+            dead_letter_id=letter.dead_letter_id,
+        )
+
+
 def _stage_of(letter: DeadLetter, catalog: Catalog) -> Stage | None:
     return next((each for each in catalog.stages if each.name_in_rejects == letter.stage), None)
 
@@ -181,6 +198,8 @@ def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: by
     targets = [target_of(letter, domain.catalog) for letter in letters]
     for letter, target in zip(letters, targets, strict=True):
         check_letter(letter, target, corrected=correction is not None)
+        if correction is None:
+            _check_not_of_sink(letter, domain.catalog)
     handed_in = [
         HandedIn(
             letter=each, attempt=attempt, is_new=not _was_judged(domain, each, attempt, target), target=target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,8 @@ import dagster as dg
 import pytest
 
 from etl_assets import runs
-from etl_assets.build import platform_resources
-from etl_assets.errors import EtlAssetsError, ExpectationFailed, RunFailed, SourceUnreadable
+from etl_assets.build import build_definitions, platform_resources
+from etl_assets.errors import EtlAssetsError, ExpectationFailed, RunFailed, SinkUnavailable, SourceUnreadable
 from etl_assets.partitions import daily_partitions
 from etl_assets.settings import Settings
 from etl_assets.steps.step import ReadMode, StepReport
@@ -24,9 +25,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run 
 
 DAYS = [dt.date(2026, 1, day) for day in (1, 2, 5)]
 """Two runs: there is a gap."""
+SINK = "good_to_postgres"
 INPUTS = {
     "raw_events": (), "normalized_orders": ("raw_events",), "good_source": (), "good": ("good_source",),
     "bad_source": (), "bad": ("bad_source",), "near": ("good_source", "bad"),
+    SINK: ("good",),
     "dead_letters": ("normalized_orders", "good", "bad", "near"),
 }  # fmt: skip
 """Assets named as tables of the catalog, so that their pipelines are known."""
@@ -79,9 +82,22 @@ def settings(tmp_path: Path) -> Settings:
             "columns": {"id": "string"},
             "transforms": looked_up if name == "near" else [],
             "table": {"keys": ["id"]},
+            "sinks": [{"type": "postgres", "connection": "warehouse", "table": "marts.good"}]
+            if name == "good"
+            else [],
         }
         (folder / f"{name}.yaml").write_text(json.dumps(content), "utf-8")
-    found = Settings(home=tmp_path / "home", start_date=DAYS[0])
+    warehouse = {
+        "type": "postgres",
+        "host": "127.0.0.1",
+        "database": "shop",
+        "user": "etl",
+        "password": "${WAREHOUSE_PASSWORD}",
+        "write": ["marts.*"],
+    }
+    found = Settings.model_validate(
+        {"home": tmp_path / "home", "start_date": DAYS[0], "connections": {"warehouse": warehouse}}
+    )
     assert {"bad", "good", "near"} <= set(found.catalog().names)
     return found
 
@@ -98,7 +114,7 @@ def test_the_others_reach_their_end_on_all_days(settings, monkeypatch):
 
     steps = Steps(errors={"bad": fails})
     # A table without days fails as a whole.
-    monkeypatch.setattr(runs, "_failed_days", lambda result: set())
+    monkeypatch.setattr(runs, "_failed_days", lambda *_: set())
     with pytest.raises(RunFailed, match="1 row does not meet the rule"):
         materialize(steps, settings, monkeypatch)
     for name in ("normalized_orders", "good", "dead_letters"):
@@ -115,3 +131,83 @@ def test_what_several_pipelines_make_is_made_of_a_day_that_one_of_them_cannot_re
         materialize(steps, settings, monkeypatch)
     assert steps.done["dead_letters"] == steps.done["good"] == set(DAYS)
     assert steps.done["bad"] == steps.done["near"] == set(DAYS) - {DAYS[1]}
+
+
+def test_a_delivery_that_fails_ends_nothing_else(settings, monkeypatch):
+    tried = []
+
+    def fails(days: Sequence[dt.date]) -> EtlAssetsError:
+        tried.append(list(days))
+        return SinkUnavailable("postgres://127.0.0.1/shop does not answer", fix="start it")
+
+    steps = Steps(errors={SINK: fails})
+    with pytest.raises(
+        RunFailed, match=f"{SINK}: SinkUnavailable: postgres://127.0.0.1/shop does not answer"
+    ) as raised:
+        materialize(steps, settings, monkeypatch)
+    for name in INPUTS.keys() - {SINK}:
+        assert steps.done[name] == set(DAYS), name
+    assert "etl-assets run" in str(raised.value.fix), "the next step"
+    assert SINK in str(raised.value.fix)
+    assert len(tried) == 1, "a target that is down is not waited for in every range of days"
+
+
+def test_a_delivery_and_a_source_that_fail_leave_each_other_out(settings, monkeypatch):
+    def broken(days: Sequence[dt.date]) -> EtlAssetsError | None:
+        return SourceUnreadable("a file is broken", fix="write it again") if DAYS[1] in days else None
+
+    def down(days: Sequence[dt.date]) -> EtlAssetsError:
+        return SinkUnavailable("the target does not answer", fix="start it")
+
+    steps = Steps(errors={"bad_source": broken, SINK: down})
+    with pytest.raises(RunFailed, match="a file is broken") as raised:
+        materialize(steps, settings, monkeypatch)
+    assert steps.done["dead_letters"] == steps.done["good"] == set(DAYS)
+    assert steps.done["bad"] == steps.done["near"] == set(DAYS) - {DAYS[1]}
+    assert "everything else is done" not in str(raised.value.fix)
+
+
+def test_a_run_without_the_command_collects_dead_letters_after_deliveries_and_without_those_that_failed(
+    settings,
+):
+    definitions = build_definitions(settings)
+    graph = definitions.resolve_asset_graph()
+    dead_letters = graph.get(dg.AssetKey("dead_letters"))
+    assert dg.AssetKey("good") in dead_letters.parent_keys
+    assert dg.AssetKey(SINK) not in dead_letters.parent_keys
+    job = dg.define_asset_job("all", selection=dg.AssetSelection.all())
+    plan = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job])).resolve_job_def("all")
+    deliveries, collection = (
+        int(plan.get_node_named(name).tags.get("dagster/priority", 0)) for name in (SINK, "dead_letters")
+    )
+    assert collection < deliveries, "it runs when nothing else is left to run"
+
+
+def test_a_delivery_asks_for_the_dead_letters_of_its_days_alone_and_a_missing_one_holds_none_up(settings):
+    now = dt.datetime(2026, 1, 20, 12, tzinfo=dt.UTC)
+    definitions, cursor = build_definitions(settings), None
+
+    def asked() -> set[str]:
+        nonlocal cursor
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            result = dg.evaluate_automation_conditions(
+                defs=definitions, instance=instance, cursor=cursor, evaluation_time=now
+            )
+        cursor = result.cursor
+        (found,) = [each for each in result.results if each.key == dg.AssetKey("dead_letters")]
+        return set(found.true_subset.expensively_compute_partition_keys())
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        graph = definitions.resolve_asset_graph()
+        for key in graph.get(dg.AssetKey("dead_letters")).parent_keys:
+            for day in (
+                ("2026-01-03", "2026-01-18", "2026-01-19") if graph.get(key).partitions_def else (None,)
+            ):
+                instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=day))
+        asked()
+        instance.report_runless_asset_event(dg.AssetMaterialization("raw_events", partition="2026-01-03"))
+        assert asked() == {"2026-01-03"}, "nothing was ever delivered to the sink"
+        instance.report_runless_asset_event(dg.AssetMaterialization(SINK))
+        assert asked() == {"2026-01-19", "2026-01-20"}, "today has no rows in the tables"
+        assert asked() == set()

@@ -1,0 +1,138 @@
+"""Rows that targets reject, from a delivery to the commands about dead letters, beside a sink that is down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import yaml
+
+from etl_assets.stack.postgres import PostgresServer
+from etl_assets_tests.commands.home import BIN, SPARK
+from etl_assets_tests.reference.webhook_receiver import receiver
+
+PIPELINE = """
+name: films
+source: {type: files, path: "landing/*.csv", id: [film_id, title], settle_seconds: 0}
+columns: {film_id: bigint, title: string}
+table: {keys: [film_id]}
+sinks:
+  - {type: postgres, connection: down, table: dead.films, name: nowhere}
+  - {type: postgres, connection: warehouse, table: dead.films}
+  - {type: webhook, connection: hooks, path: "films/{film_id}"}
+"""
+
+
+@pytest.fixture
+def hooks() -> Iterator[Any]:
+    with receiver() as server:
+        yield server
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, postgres_server: PostgresServer, hooks: Any
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "landing").mkdir()
+    warehouse = {
+        "type": "postgres",
+        "host": "127.0.0.1",
+        "port": postgres_server.port,
+        "database": "postgres",
+        "user": postgres_server.user,
+        "password": "${WAREHOUSE_PASSWORD}",
+        "write": ["dead.*"],
+    }
+    connections = {
+        "warehouse": warehouse,
+        "down": {**warehouse, "port": 9, "connect_timeout_seconds": 2},
+        "hooks": {"type": "webhook", "url": hooks.url, "write": ["films/*"]},
+    }
+    settings = {
+        "pipelines": {"built_in": []},
+        "spark": SPARK,
+        "connections": connections,
+        "runs": {"max_retries": 0},
+    }
+    (tmp_path / "platform.yaml").write_text(yaml.safe_dump(settings))
+    (tmp_path / "pipelines" / "films.yaml").write_text(PIPELINE)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            "ETL_ASSETS_HOME": str(tmp_path),
+            "WAREHOUSE_PASSWORD": postgres_server.password,
+        }
+        return subprocess.run(
+            [BIN / "etl-assets", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+
+    return run
+
+
+def test_rejected_rows_are_dead_letters_by_sink_while_another_sink_is_down(
+    command: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+    postgres_server: PostgresServer,
+    hooks: Any,
+):
+    def stored() -> list[int]:
+        with psycopg.connect(postgres_server.url) as session:
+            return [row[0] for row in session.execute("SELECT film_id FROM dead.films ORDER BY 1").fetchall()]
+
+    def listed(*arguments: str) -> list[dict[str, Any]]:
+        done = command("dead-letters", "list", "--json", *arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    # 1. A database administrator has made the table, with a rule; a receiver refuses one row.
+    with psycopg.connect(postgres_server.url, autocommit=True) as session:
+        session.execute("CREATE SCHEMA dead")
+        session.execute(
+            "CREATE TABLE dead.films (film_id bigint PRIMARY KEY, title text CHECK (title <> 'forbidden'))"
+        )
+    hooks.mode(refused={"4": 422})
+    (tmp_path / "landing" / "a.csv").write_text("film_id,title\n1,Alien\n2,Brazil\n3,forbidden\n4,Dune\n")
+    # 2. One run, with a sink that is down: it fails, and names the sink and the next step.
+    done = command("run")
+    assert done.returncode != 0
+    assert "films_to_nowhere: " in done.stderr
+    assert "127.0.0.1:9" in done.stderr, "the target"
+    assert "bring back what films_to_nowhere delivers to, then `etl-assets run`" in done.stderr
+    assert stored() == [1, 2, 4]
+    assert set(hooks.state()["rows"]) == {"1", "2", "3"}
+    # 3. Both rows are dead letters already, with row, reason and attempts.
+    letters = {letter["stage"]: letter for letter in listed()}
+    assert letters.keys() == {"films_to_postgres", "films_to_webhook"}
+    for stage, film, words in (
+        ("films_to_postgres", {"film_id": 3, "title": "forbidden"}, "check constraint"),
+        ("films_to_webhook", {"film_id": 4, "title": "Dune"}, "422"),
+    ):
+        shown = command("dead-letters", "show", letters[stage]["dead_letter_id"], "--json")
+        letter = json.loads(shown.stdout)
+        assert film.items() <= json.loads(letter["record"]).items()
+        assert (letter["reason"], letter["attempts"], letter["state"]) == ("RefusedByTarget", 1, "open")
+        assert words in letter["error"]
+    # 4. Found by sink, reason and day.
+    day = letters["films_to_postgres"]["partition_date"]
+    (found,) = listed("--stage", "films_to_postgres", "--reason", "RefusedByTarget", "--day", day)
+    assert found["dead_letter_id"] == letters["films_to_postgres"]["dead_letter_id"]
+    assert listed("--stage", "films_to_postgres", "--day", "2020-01-01") == []
+    assert listed("--stage", "films_to_webhook", "--reason", "MissingField") == []
+    # 5. The row is no record of the source, and is not given to it.
+    for arguments in ([found["dead_letter_id"][:12]], ["--all-open", "--stage", "films_to_postgres"]):
+        refused = command("dead-letters", "replay", *arguments)
+        assert "materialize films_to_postgres" in refused.stderr
+    assert len(listed()) == 2
