@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from etl_assets.pipelines.pipeline import Pipeline
 
 NAMES = ("orders",)
@@ -20,6 +22,17 @@ COMMANDS = {
 """Import paths of the commands that built-in pipelines contribute, also where an installation leaves them
 out.
 """
+
+
+def demo_over_servers(ui: Sequence[str]) -> int:
+    """Run the demo over real servers and open the UI on it, with options of `etl-assets dev`.
+
+    Returns:
+        The exit code.
+    """
+    from etl_assets.orders.stack_demo.command import EVENTS, run_full_stack
+
+    return run_full_stack(events=EVENTS, as_json=False, ui=ui)
 
 
 def built_in_pipelines() -> tuple[Pipeline, ...]:

@@ -39,12 +39,12 @@ def dev(host: str, port: int, engine: bool, log_level: str, stack: str | None) -
     from etl_assets.cli.only_one import expect_free, hold_home
 
     if stack is not None:
-        from etl_assets.stack_demo.command import EVENTS, run_full_stack
+        from etl_assets.built_in import demo_over_servers
 
         expect_free(host, port)
         options = ["--host", host, "--port", str(port), "--log-level", log_level]
         options.append("--engine" if engine else "--no-engine")
-        sys.exit(run_full_stack(events=EVENTS, as_json=False, ui=options))
+        sys.exit(demo_over_servers(options))
     from etl_assets.deployment import WORKSPACE
     from etl_assets.instance import prepare_instance
     from etl_assets.settings import expect_landing_folder, load_settings

@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.pipelines.file_path import FileFormat, FilePath
-from etl_assets.pipelines.source_specs import KAFKA, SQL, KafkaSource, SqlLoad, SqlSource, TombstonePolicy
-from etl_assets.pipelines.spec import FilesSource, HttpSource
+from etl_assets.pipelines.source_specs import (
+    KAFKA,
+    SQL,
+    HttpSource,
+    KafkaSource,
+    SqlLoad,
+    SqlSource,
+    TombstonePolicy,
+)
+from etl_assets.pipelines.spec import FilesSource
 
 if TYPE_CHECKING:
     from etl_assets.ingest.file_source import FileSource, Ranges

@@ -75,6 +75,30 @@ def _metadata(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+class HttpSource(Spec):
+    """Records that clients send to `etl-assets serve`.
+
+    A request is answered once its records are durable, and a record counts once however often it is sent, if
+    it has an id.
+    """
+
+    type: Literal["http"]
+    id: Annotated[
+        tuple[str, ...],
+        AfterValidator(id_fields),
+        Field(
+            description=(
+                "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
+                " and otherwise a dead letter. Without them every record that was sent is one, and only an"
+                " `Idempotency-Key` keeps a repeated request from counting twice."
+            ),
+        ),
+    ] = ()
+    max_record_bytes: Annotated[
+        int, Field(ge=1_024, le=16_777_216, description="longer records are refused")
+    ] = 1_048_576
+
+
 class KafkaSource(Spec):
     """Records from a Kafka topic, whose values are JSON objects or Avro records.
 

@@ -24,7 +24,7 @@ from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 from etl_assets.pipelines.partition_by import PartitionByOrName
 from etl_assets.pipelines.sink_specs import SinkSpec
-from etl_assets.pipelines.source_specs import KafkaSource, SqlLoad, SqlSource, id_fields
+from etl_assets.pipelines.source_specs import HttpSource, KafkaSource, SqlLoad, SqlSource, id_fields
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
 from etl_assets.pipelines.transform_specs import Transform
 
@@ -152,30 +152,6 @@ class FilesSource(Spec):
         if self.file_format is FileFormat.PARQUET and self.path.lower().endswith(".gz"):
             raise ValueError("Parquet files are not decompressed; let path end with .parquet")
         return self
-
-
-class HttpSource(Spec):
-    """Records that clients send to `etl-assets serve`.
-
-    A request is answered once its records are durable, and a record counts once however often it is sent, if
-    it has an id.
-    """
-
-    type: Literal["http"]
-    id: Annotated[
-        tuple[str, ...],
-        AfterValidator(id_fields),
-        Field(
-            description=(
-                "Fields that identify a record. A record with a known id is a duplicate if it is the same,"
-                " and otherwise a dead letter. Without them every record that was sent is one, and only an"
-                " `Idempotency-Key` keeps a repeated request from counting twice."
-            ),
-        ),
-    ] = ()
-    max_record_bytes: Annotated[
-        int, Field(ge=1_024, le=16_777_216, description="longer records are refused")
-    ] = 1_048_576
 
 
 class ColumnSpec(Spec):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
-from etl_assets.pipelines.spec import HttpSource
+from etl_assets.pipelines.source_specs import HttpSource
 from etl_assets.serve.group_commit import GroupCommit
 from etl_assets.serve.idempotency import Keys
 from etl_assets.serve.journal import Journal

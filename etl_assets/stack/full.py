@@ -1,7 +1,7 @@
 """The whole stack on one folder: PostgreSQL, an S3-compatible store, Kafka and OpenSearch.
 
 Belongs here: ports, order, who may start them, the list of what runs. Does not belong here: a server's own
-settings, and databases, topics or buckets in them (`stack_demo/`).
+settings, and databases, topics or buckets in them (`orders/stack_demo/`).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from etl_assets.orders.stack_demo.order_events import event_lines
 from etl_assets.stack.postgres import find_binaries
-from etl_assets.stack_demo.order_events import event_lines
 from etl_assets_tests.reference.kafka_tools import console_producer, performance_producer
 
 TOPIC = "orders"

@@ -26,6 +26,10 @@ import psycopg
 import pytest
 import yaml
 
+from etl_assets.orders.stack_demo import feed, targets
+from etl_assets.orders.stack_demo.comparison import PipelineTables, compare
+from etl_assets.orders.stack_demo.contents import PASSWORD, Contents
+from etl_assets.orders.stack_demo.installation import write_example
 from etl_assets.serve.tokens import Tokens
 from etl_assets.settings import load_settings
 from etl_assets.stack.kafka import KafkaServer
@@ -33,10 +37,6 @@ from etl_assets.stack.managed import ManagedServer
 from etl_assets.stack.opensearch import OpenSearchServer
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets.stack.server import free_port
-from etl_assets.stack_demo import feed, targets
-from etl_assets.stack_demo.comparison import PipelineTables, compare
-from etl_assets.stack_demo.contents import PASSWORD, Contents
-from etl_assets.stack_demo.installation import write_example
 from etl_assets_tests.commands.home import SETTINGS, Home, Running
 from etl_assets_tests.e2e.feeders import Feeders, is_good
 from etl_assets_tests.sinks.test_kafka_sink import messages

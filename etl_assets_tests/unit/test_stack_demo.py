@@ -16,15 +16,15 @@ from click.testing import CliRunner
 from etl_assets.cli.doctor import doctor
 from etl_assets.errors import DevRunning
 from etl_assets.orders.cli.demo import demo
+from etl_assets.orders.stack_demo.comparison import PipelineFigures, _differences
+from etl_assets.orders.stack_demo.feed import FILES, HTTP, KAFKA, Lot, send_files, sent_files, sent_http
+from etl_assets.orders.stack_demo.installation import pipeline_names, stack_home, write_example
+from etl_assets.orders.stack_demo.report import as_json, verdict
 from etl_assets.processes import is_there
 from etl_assets.settings import load_settings
 from etl_assets.stack import full
 from etl_assets.stack.full import PORTS, FullStack, choose_ports, place_of_cluster
 from etl_assets.stack.running import end_left_over, read_running, running_server, write_running
-from etl_assets.stack_demo.comparison import PipelineFigures, _differences
-from etl_assets.stack_demo.feed import FILES, HTTP, KAFKA, Lot, send_files, sent_files, sent_http
-from etl_assets.stack_demo.installation import pipeline_names, stack_home, write_example
-from etl_assets.stack_demo.report import as_json, verdict
 
 TODAY = dt.date(2026, 2, 3)
 OTHER_PORTS = {name: port + 1_000 for name, port in PORTS.items()}

@@ -89,7 +89,7 @@ def _full_stack(context: click.Context, events: int, *, as_json: bool) -> int:
     """Run the demo over real servers, which has an installation of its own. Returns the exit code."""
     from click.core import ParameterSource
 
-    from etl_assets.stack_demo.command import EVENTS, run_full_stack
+    from etl_assets.orders.stack_demo.command import EVENTS, run_full_stack
 
     given = {
         name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE

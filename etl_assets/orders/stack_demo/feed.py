@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 
 from etl_assets.errors import ServerNotStarted
+from etl_assets.orders.stack_demo.contents import TOPIC
+from etl_assets.orders.stack_demo.order_events import event_lines
 from etl_assets.stack.server import HOST
-from etl_assets.stack_demo.contents import TOPIC
-from etl_assets.stack_demo.order_events import event_lines
 
 FILES, KAFKA, HTTP = "file_orders", "kafka_orders", "http_orders"
 _EVENTS_PER_REQUEST = 1_000

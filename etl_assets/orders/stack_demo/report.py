@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import click
 
-from etl_assets.stack_demo.comparison import PipelineFigures
+from etl_assets.orders.stack_demo.comparison import PipelineFigures
 
 _COLUMNS = 130
 """The table is not cut off in a narrower terminal or a log."""

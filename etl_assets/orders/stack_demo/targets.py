@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from etl_assets.orders.stack_demo.contents import BUCKET, S3_KEY, S3_SECRET, Contents
 from etl_assets.stack.full import FullStack
 from etl_assets.stack.s3 import REGION
 from etl_assets.stack.server import HOST
-from etl_assets.stack_demo.contents import BUCKET, S3_KEY, S3_SECRET, Contents
 
 _SECONDS = 60
 _DOCUMENTS_PER_PAGE = 5_000

@@ -25,15 +25,15 @@ import yaml
 from etl_assets import environment
 from etl_assets.delta.log.durability import write_durably
 from etl_assets.engine.parent import die_with
+from etl_assets.orders.stack_demo import feed, report
+from etl_assets.orders.stack_demo.comparison import PipelineFigures, PipelineTables, compare
+from etl_assets.orders.stack_demo.contents import Contents
+from etl_assets.orders.stack_demo.feed import Lot
+from etl_assets.orders.stack_demo.ingest_server import IngestServer
+from etl_assets.orders.stack_demo.installation import pipeline_names, stack_home, write_example
+from etl_assets.orders.stack_demo.targets import Targets
 from etl_assets.stack.full import FullStack
 from etl_assets.stack.running import SERVERS
-from etl_assets.stack_demo import feed, report
-from etl_assets.stack_demo.comparison import PipelineFigures, PipelineTables, compare
-from etl_assets.stack_demo.contents import Contents
-from etl_assets.stack_demo.feed import Lot
-from etl_assets.stack_demo.ingest_server import IngestServer
-from etl_assets.stack_demo.installation import pipeline_names, stack_home, write_example
-from etl_assets.stack_demo.targets import Targets
 
 EVENTS = 30_000
 _LOTS = "lots.json"

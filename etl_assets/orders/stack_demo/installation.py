@@ -85,7 +85,7 @@ def _ports_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _texts(*folders: str) -> Iterator[tuple[str, str]]:
-    place: Traversable = files("etl_assets.stack_demo.example")
+    place: Traversable = files("etl_assets.orders.stack_demo.example")
     for each in folders:
         place = place / each
     for file in sorted(place.iterdir(), key=lambda each: each.name):
