@@ -1,4 +1,4 @@
-"""Rows that targets reject: from a delivery to the commands about dead letters, beside a sink that is down."""
+"""Rows that a target rejects: from a delivery to the dead letters, beside a sink that is down."""
 
 from __future__ import annotations
 
