@@ -72,18 +72,18 @@ def declared_pipeline(page: Page, url: str, day: str) -> None:
 
 
 def full_stack(page: Page, url: str, day: str) -> None:
-    """The pipelines of `etl-assets dev --stack full`, each in its group, with their sinks."""
-    page.set_viewport_size({"width": 1800, "height": 1100})
+    """The pipelines of `etl-assets dev --stack full`; the group of one of them is open, with its sinks."""
+    page.set_viewport_size({"width": WIDTH, "height": WIDTH})
     page.goto(f"{url}/asset-groups", wait_until="domcontentloaded")
     page.get_by_text("kafka_orders").first.wait_for()
     page.get_by_text("Hide navigation").click()
     page.get_by_label("panel_show_right").last.click()
     page.wait_for_timeout(_FADES_MS)
-    page.keyboard.press("Alt+e")
-    page.get_by_text("kafka_orders_to_postgres").first.wait_for()
-    page.wait_for_timeout(_FADES_MS)
+    page.get_by_text("kafka_orders", exact=True).last.click()
+    page.get_by_text("kafka_orders_to_kafka").first.wait_for()
+    # The group stays open, and the graph is fitted into the page again.
     page.reload(wait_until="domcontentloaded")
-    page.get_by_text("kafka_orders_to_postgres").first.wait_for()
+    page.get_by_text("kafka_orders_to_kafka").first.wait_for()
     page.wait_for_timeout(_FADES_MS)
 
 
