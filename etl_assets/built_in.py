@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from etl_assets.pipelines.connection_rights import ConnectionRights
     from etl_assets.pipelines.pipeline import Pipeline
 
 NAMES = ("orders",)
@@ -35,8 +36,13 @@ def demo_over_servers(ui: Sequence[str]) -> int:
     return run_full_stack(events=EVENTS, as_json=False, ui=ui)
 
 
-def built_in_pipelines() -> tuple[Pipeline, ...]:
-    """Return the built-in pipelines, in the order of `NAMES`."""
+def built_in_pipelines(connections: Sequence[ConnectionRights] = ()) -> tuple[Pipeline, ...]:
+    """Return the built-in pipelines, in the order of `NAMES`.
+
+    Args:
+        connections: The connections of the platform file; some give a built-in pipeline a sink.
+    """
+    from etl_assets.orders.delivery import with_delivery
     from etl_assets.orders.pipeline import ORDERS
 
-    return (ORDERS,)
+    return (with_delivery(ORDERS, connections),)

@@ -86,11 +86,11 @@ def installed(
         found = (
             _installed(folder, tuple(listed), tuple(seen), built_in, connections)
             if seen
-            else Installed(catalog=built_in_catalog(built_in))
+            else Installed(catalog=_built_in_catalog(built_in, connections or ()))
         )
     except OSError as error:
         unlisted.append(not_listed(folder, error))
-        found = Installed(catalog=built_in_catalog(built_in))
+        found = Installed(catalog=_built_in_catalog(built_in, connections or ()))
     return replace(found, unlisted="; ".join(unlisted)) if unlisted else found
 
 
@@ -120,9 +120,9 @@ def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
     return contract_of
 
 
-@functools.cache
-def _built_in_catalog(names: tuple[str, ...]) -> Catalog:
-    return _catalog(names)
+@functools.lru_cache(maxsize=8)
+def _built_in_catalog(names: tuple[str, ...], connections: tuple[ConnectionRights, ...] = ()) -> Catalog:
+    return _catalog(names, connections)
 
 
 @functools.lru_cache(maxsize=8)
@@ -133,7 +133,7 @@ def _installed(
     built_in: tuple[str, ...],
     connections: tuple[ConnectionRights, ...] | None,
 ) -> Installed:
-    base = built_in_catalog(built_in)
+    base = _built_in_catalog(built_in, connections or ())
     read = (read_pipeline_files(each) if each == folder else read_components(each) for each in listed)
     files = checked([file for of_folder in read for file in of_folder], base, connections)
     contract_of = contract_in(contracts_of(files, base))
@@ -142,9 +142,11 @@ def _installed(
         for file in files
         if file.spec is not None
     ]
-    return Installed(catalog=_catalog(built_in, *declared), files=files)
+    return Installed(catalog=_catalog(built_in, connections or (), *declared), files=files)
 
 
-def _catalog(built_in: tuple[str, ...], *declared: Pipeline) -> Catalog:
-    pipelines = (*(each for each in built_in_pipelines() if each.name in built_in), *declared)
+def _catalog(
+    built_in: tuple[str, ...], connections: tuple[ConnectionRights, ...], *declared: Pipeline
+) -> Catalog:
+    pipelines = (*(each for each in built_in_pipelines(connections) if each.name in built_in), *declared)
     return Catalog(pipelines=(*pipelines, dead_letters_pipeline(pipelines)), system_tables=SYSTEM_TABLES)

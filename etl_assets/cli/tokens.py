@@ -22,13 +22,16 @@ def tokens() -> None:
 @click.option("--pipeline", "pipelines", multiple=True, metavar="NAME", help="Only this one; repeatable.")
 @click.option("--tenant", default="default", show_default=True, help="The tenant that it belongs to.")
 @click.option("--days", type=click.IntRange(1, 36_500), help="How long it is valid; by default for ever.")
+@click.option("--read", is_flag=True, help="It may read rows of its tenant, and send nothing.")
 @JSON
-def add(client: str, pipelines: tuple[str, ...], tenant: str, days: int | None, as_json: bool) -> None:
+def add(
+    client: str, pipelines: tuple[str, ...], tenant: str, days: int | None, read: bool, as_json: bool
+) -> None:
     """Add a token for CLIENT, and show it: this once, as only its hash is stored.
 
     A client may have several at a time, and its Idempotency-Keys hold for all of them.
     """
-    from etl_assets.serve.tokens import EVERY, Tokens
+    from etl_assets.serve.tokens import EVERY, Scope, Tokens
     from etl_assets.settings import load_settings
 
     now = dt.datetime.now(dt.UTC)
@@ -37,6 +40,7 @@ def add(client: str, pipelines: tuple[str, ...], tenant: str, days: int | None, 
         now=now,
         tenant=tenant,
         pipelines=pipelines or (EVERY,),
+        scope=Scope.READ if read else Scope.INGEST,
         expires_at=None if days is None else now + dt.timedelta(days=days),
     )
     if as_json:

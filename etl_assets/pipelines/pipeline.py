@@ -12,6 +12,8 @@ from etl_assets.pipelines.stage import OpenSource, Stage
 if TYPE_CHECKING:
     import datetime as dt
 
+    from fastapi import APIRouter
+
     from etl_assets.observability.history import History
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
@@ -22,6 +24,10 @@ FindHistory = Callable[["Settings", str], "History | None"]
 """Returns the history of a record by its id; None if no table of the pipeline has the id."""
 MakeInput = Callable[["Settings", "dt.date", int], None]
 """Writes files into the source, for a day; another number makes other records."""
+
+
+MakeRouter = Callable[["Settings"], "APIRouter"]
+"""Returns routes of the HTTP server. A router's lifespan opens and closes what its routes need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,7 @@ class Pipeline:
         made_up_input: Writes input for a rehearsal. None: the pipeline is not rehearsed.
         reprocess_from: Name of the table that a reprocess begins with if none is named. Empty: one has to be
             named.
+        router: Makes the read-only routes that the HTTP server has for the pipeline. None: it has none.
     """
 
     name: str
@@ -56,6 +63,7 @@ class Pipeline:
     history: FindHistory | None = None
     made_up_input: MakeInput | None = None
     reprocess_from: str = ""
+    router: MakeRouter | None = None
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -39,6 +39,9 @@ def build_app(service: Service) -> FastAPI:
     answer_problems(app)
     app.include_router(events.router)
     app.include_router(health.router)
+    for pipeline in service.settings.catalog().pipelines:
+        if pipeline.router is not None:
+            app.include_router(pipeline.router(service.settings))
     app.add_middleware(_FewRequests, service=service)
     app.openapi = lambda: _described(app)
     return app

@@ -32,6 +32,7 @@ class Scope(StrEnum):
     """What a token allows."""
 
     INGEST = "ingest"
+    READ = "read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ class Tokens:
         now: dt.datetime,
         tenant: str = DEFAULT_TENANT,
         pipelines: Sequence[str] = (EVERY,),
+        scope: Scope = Scope.INGEST,
         expires_at: dt.datetime | None = None,
     ) -> tuple[Token, str]:
         """Add a token, and return it with its secret, which is stored nowhere."""
@@ -116,6 +118,7 @@ class Tokens:
             hash=_hash(secret),
             tenant=tenant,
             pipelines=tuple(pipelines),
+            scopes=(scope.value,),
             created_at=now.isoformat(timespec="seconds"),
             expires_at=None if expires_at is None else expires_at.isoformat(timespec="seconds"),
         )

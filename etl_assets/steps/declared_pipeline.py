@@ -14,6 +14,7 @@ from etl_assets.pipelines.pipeline import FindHistory, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.undo_policy import UndoPolicy
+from etl_assets.steps.delivery_stage import delivery_stage
 from etl_assets.steps.invariants import has_dense_offsets
 
 if TYPE_CHECKING:
@@ -67,40 +68,17 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
                 owners=spec.owners,
             ),
         ),
-        derived=tuple(_delivery(tables, index) for index in range(len(spec.sinks))),
-    )
-
-
-def _delivery(tables: DeclaredTables, index: int) -> Stage:
-    """Return the stage that delivers the table to one of its sinks."""
-    deliveries, sink = tables.deliveries[index], tables.spec.sinks[index]
-    fix = f"restore {tables.table.name}, or reprocess it: the target follows with the next delivery"
-
-    def build(arguments: StepArguments) -> Step:
-        from etl_assets.sinks.open_sink import open_sink
-        from etl_assets.steps.deliver import Deliver
-
-        return Deliver(
-            context=arguments.context,
-            mode=arguments.mode,
-            table=tables.table,
-            tombstones=tables.tombstones,
-            deliveries=deliveries,
-            rejects=tables.rejects_of(deliveries),
-            open_sink=lambda: open_sink(sink, arguments.settings, pipeline=tables.spec.name),
-        )
-
-    return Stage(
-        table=deliveries,
-        build_step=build,
-        group=tables.spec.name,
-        placement=PlacementClass.SINK,
-        inputs=(tables.table.name,),
-        rejects=tables.rejects_of(deliveries),
-        undo=UndoPolicy(refusal="its rows are what was delivered", fix=fix),
-        undo_of_rejects=UndoPolicy(refusal="its rows are what a target did not accept", fix=fix),
-        owners=tables.spec.owners,
-        delivers=True,
+        derived=tuple(
+            delivery_stage(
+                sink,
+                pipeline=spec.name,
+                group=spec.name,
+                table=tables.table,
+                tombstones=tables.tombstones,
+                owners=spec.owners,
+            )
+            for sink in spec.sinks
+        ),
     )
 
 

@@ -18,6 +18,7 @@ import httpx
 import yaml
 
 PIPELINE = "ratings"
+JSON_EVENT = {"id": 1, "film": "Metropolis"}
 LINES = {"content-type": "application/x-ndjson"}
 
 

@@ -1,0 +1,101 @@
+"""The status of an order over HTTP: from landing files, by a run and a delivery to a real PostgreSQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+
+import httpx
+import pytest
+
+from etl_assets.serve.tokens import Scope, Tokens
+from etl_assets.stack.postgres import PostgresServer
+from etl_assets_tests.commands.home import BIN, SPARK
+from etl_assets_tests.serve.server_process import JSON_EVENT, serving, write_installation
+
+NOW = dt.datetime.now(dt.UTC)
+DAY = (NOW - dt.timedelta(days=1)).date()
+PAYLOADS = {
+    "OrderCreated": {"customer_id": "c", "amount": "12.50", "currency": "EUR"},
+    "PaymentProcessed": {"amount": "12.50", "currency": "EUR"},
+    "ItemShipped": {},
+}
+
+
+@pytest.mark.spark
+def test_an_order_is_current_after_the_run_of_its_event_and_outlives_a_restart(tmp_path, monkeypatch):
+    with PostgresServer(durable=False) as server:
+        connection = {
+            "type": "postgres", "host": "127.0.0.1", "port": server.port, "database": "postgres",
+            "user": server.user, "password": "${ORDERS_PASSWORD}", "write": ["orders.*"],
+        }  # fmt: skip
+        monkeypatch.setenv("ORDERS_PASSWORD", server.password)
+        write_installation(
+            tmp_path,
+            pipelines={"built_in": ["orders"]},
+            start_date=str(DAY),
+            landing={"settle_seconds": 0},
+            spark=SPARK,
+            connections={"orders": connection},
+        )
+        tokens = Tokens(tmp_path)
+        _, acme = tokens.add("shop", now=NOW, tenant="acme", scope=Scope.READ)
+        _, other = tokens.add("other", now=NOW, tenant="other", scope=Scope.READ)
+        _, sender = tokens.add("sender", now=NOW, tenant="acme")
+
+        def land_and_run(event_type: str, hour: int) -> None:
+            event = {
+                "event_id": event_type, "tenant_id": "acme", "aggregate_id": "o/1", "event_type": event_type,
+                "payload": PAYLOADS[event_type], "timestamp": f"{DAY}T{hour:02d}:00:00Z", "schema_version": 1,
+            }  # fmt: skip
+            file = tmp_path / "landing" / str(DAY) / f"{event_type}.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(event) + "\n")
+            subprocess.run(
+                [BIN / "etl-assets", "run"],
+                env={**os.environ, "ETL_ASSETS_HOME": str(tmp_path)},
+                timeout=280,
+                check=True,
+            )
+
+        with serving(tmp_path, sender) as process:
+
+            def get(secret: str = acme, path: str = "acme/o%2F1", **headers: str) -> httpx.Response:
+                headers["authorization"] = f"Bearer {secret}"
+                url = f"{process.url}/v1/orders/{path}"
+                return httpx.get(url, headers=headers, timeout=30, trust_env=False)
+
+            assert get().status_code == 503  # nothing was delivered: the table is not there
+            land_and_run("OrderCreated", 10)
+            first = get()
+            assert first.status_code == 200, first.text
+            assert first.json()["order"]["order_status"] == "created"
+            assert get(**{"if-none-match": first.headers["etag"]}).status_code == 304
+
+            land_and_run("ItemShipped", 12)
+            shipped = get(**{"if-none-match": first.headers["etag"]}).json()
+            assert shipped["order"]["order_status"] == "shipped"
+            assert shipped["delivered"]["version"] > first.json()["delivered"]["version"]
+
+            land_and_run("PaymentProcessed", 11)  # late: it fills its columns, and the status stays
+            order = get().json()["order"]
+            assert (order["order_status"], order["paid_total"]) == ("shipped", "12.50")
+
+            assert [get(each).status_code for each in ("eta_guess", other, sender)] == [401, 403, 403]
+            unknown = get(path="acme/'%20OR%201=1%00")
+            assert unknown.status_code == get(path="acme/o'1").status_code == 404
+            assert unknown.headers["content-type"] == "application/problem+json"
+            described = httpx.get(f"{process.url}/openapi.json", trust_env=False).json()
+            assert "/v1/orders/{tenant}/{id}" in described["paths"]
+
+            server.kill()
+            away = get()
+            assert (away.status_code, away.headers["retry-after"]) == (503, "5")
+            assert "orders.order_status_view" in away.json()["detail"]
+            with process.client() as client:
+                assert client.post(process.events, json=JSON_EVENT).status_code == 202
+            server.start()
+            assert get().json()["order"] == order
+            assert process.terminate() == 0
