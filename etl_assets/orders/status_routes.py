@@ -64,7 +64,7 @@ _DESCRIPTION: dict[str, Any] = {
                                 "type": "object",
                                 "required": list(_SHOWN),
                                 "properties": {
-                                    column.name: {"description": column.meaning}
+                                    column.name: {"description": column.description}
                                     for column in ORDER_STATUS_VIEW.columns
                                     if column.name in _SHOWN
                                 },

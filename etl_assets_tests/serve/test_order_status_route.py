@@ -25,7 +25,9 @@ PAYLOADS = {
 
 
 @pytest.mark.spark
-def test_an_order_is_current_after_the_run_of_its_event_and_outlives_a_restart(tmp_path, monkeypatch):
+def test_an_order_is_current_after_the_run_of_its_event_and_outlives_a_restart(  # noqa: PLR0915 - a story
+    tmp_path, monkeypatch
+):
     with PostgresServer(durable=False) as server:
         connection = {
             "type": "postgres", "host": "127.0.0.1", "port": server.port, "database": "postgres",

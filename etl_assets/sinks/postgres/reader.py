@@ -59,7 +59,7 @@ class PostgresReader:
         if self._waiting >= _MAX_WAITING:
             raise self._unavailable("too many reads wait for it")
         self._waiting += 1
-        used: list[psycopg.Connection[dict[str, Any]]] = []
+        used: list[psycopg.Connection] = []
         reading = self._threads.submit(self._read, query, values, used)
         # Counted until the thread is free, which may be later than the answer to the client.
         loop = asyncio.get_running_loop()
@@ -82,14 +82,14 @@ class PostgresReader:
         self,
         query: Composed,
         values: Sequence[object],
-        used: list[psycopg.Connection[dict[str, Any]]],
+        used: list[psycopg.Connection],
     ) -> Mapping[str, Any] | None:
         with named(self._target):
             session = getattr(self._of_thread, "session", None)
             if session is not None:
                 used.append(session)
                 try:
-                    return session.execute(query, values).fetchone()
+                    return session.cursor(row_factory=dict_row).execute(query, values).fetchone()
                 except psycopg.OperationalError:
                     if not session.broken:
                         raise  # such as the statement timeout
@@ -98,9 +98,9 @@ class PostgresReader:
                         session.close()
             session = self._of_thread.session = self._open()
             used.append(session)
-            return session.execute(query, values).fetchone()
+            return session.cursor(row_factory=dict_row).execute(query, values).fetchone()
 
-    def _open(self) -> psycopg.Connection[dict[str, Any]]:
+    def _open(self) -> psycopg.Connection:
         where = self._connection
         return psycopg.connect(
             host=where.host,
@@ -117,7 +117,6 @@ class PostgresReader:
             options=f"-c statement_timeout={1_000 * _STATEMENT_SECONDS} -c default_transaction_read_only=on"
             " -c timezone=UTC -c datestyle=ISO -c search_path=pg_catalog",
             autocommit=True,
-            row_factory=dict_row,
         )
 
     def _unavailable(self, why: str) -> SinkUnavailable:
