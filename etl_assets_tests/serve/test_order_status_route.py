@@ -24,6 +24,7 @@ PAYLOADS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_an_order_is_current_after_the_run_of_its_event_and_outlives_a_restart(  # noqa: PLR0915 - a story
     tmp_path, monkeypatch
@@ -101,3 +102,25 @@ def test_an_order_is_current_after_the_run_of_its_event_and_outlives_a_restart( 
             server.start()
             assert get().json()["order"] == order
             assert process.terminate() == 0
+
+
+def test_rights_come_first_and_a_server_that_is_away_is_named_while_events_are_stored(tmp_path):
+    connection = {
+        "type": "postgres", "host": "127.0.0.1", "port": 1, "database": "shop", "write": ["orders.*"],
+    }  # fmt: skip
+    write_installation(
+        tmp_path, pipelines={"built_in": ["orders"]}, start_date=str(DAY), connections={"orders": connection}
+    )
+    tokens = Tokens(tmp_path)
+    _, acme = tokens.add("shop", now=NOW, tenant="acme", scope=Scope.READ)
+    _, other = tokens.add("other", now=NOW, tenant="other", scope=Scope.READ)
+    _, sender = tokens.add("sender", now=NOW, tenant="acme")
+    with serving(tmp_path, sender) as process, process.client() as client:
+        url = f"{process.url}/v1/orders/acme/1"
+        answers = [
+            client.get(url, headers={"authorization": f"Bearer {each}"})
+            for each in ("eta_guess", other, sender, acme)
+        ]
+        assert [each.status_code for each in answers] == [401, 403, 403, 503]
+        assert "order_status_view does not answer" in answers[-1].json()["detail"]
+        assert client.post(process.events, json=JSON_EVENT).status_code == 202
