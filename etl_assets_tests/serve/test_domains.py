@@ -22,7 +22,8 @@ def home(tmp_path, monkeypatch):
     write_installation(
         tmp_path,
         domains=[{"name": f"local/{name}", "root": name} for name in NAMES],
-        serve={"write_timeout_seconds": 3},
+        # A domain that is gone is refused at once: the time is only for a disk that other tests keep busy.
+        serve={"write_timeout_seconds": 20},
     )
     monkeypatch.setenv("ETL_ASSETS_HOME", str(tmp_path))
     return tmp_path
