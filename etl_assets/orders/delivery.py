@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from etl_assets.errors import RuntimeMissing
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.pipeline import Pipeline
@@ -38,6 +39,14 @@ def with_delivery(pipeline: Pipeline, connections: Sequence[ConnectionRights]) -
 
 
 def _router(settings: Settings) -> APIRouter:
-    from etl_assets.orders.status_routes import status_router
+    try:
+        from etl_assets.orders.status_routes import status_router
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise RuntimeMissing(
+            f"the connection {STATUS_SINK.connection!r} needs the package psycopg, which is not installed",
+            fix="pip install 'etl-assets[postgres]'",
+        ) from error
 
     return status_router(settings)
