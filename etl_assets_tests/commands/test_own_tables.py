@@ -53,6 +53,7 @@ def restored_to(home: Home, name: str, version: int) -> None:
     assert "done: " in home.call("tables", "restore", name, "--to-version", str(version), "--yes").err
 
 
+@pytest.mark.full
 def test_an_installation_of_own_assets_alone_with_one_domain(tmp_path, materialize):
     home = Home(path=tmp_path / "home").begin()
     materialize(home, "2026-01-01", 1)

@@ -151,6 +151,7 @@ def test_errors_of_a_connect_server_mean_what_they_mean_in_this_process(connect:
     }
 
 
+@pytest.mark.full
 def test_a_worker_that_is_lost_in_the_middle_of_a_bulk_run_costs_no_event_and_doubles_none(tmp_path: Path):
     root, landing = tmp_path / "data", tmp_path / "landing"
     pipeline = Pipeline(root=root, landing=landing, session=not_here)

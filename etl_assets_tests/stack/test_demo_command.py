@@ -44,6 +44,8 @@ class Demo:
                 stdout=out,
                 stderr=log,
                 start_new_session=True,
+                # A shell that runs the tests in its background has them ignore Ctrl-C, and so all they start.
+                preexec_fn=_with_ctrl_c,
             )
 
     @property
@@ -81,6 +83,10 @@ class Demo:
             check=False,
         )
         return [each["detail"] for each in json.loads(done.stdout) if each["check"] == "servers"]
+
+
+def _with_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture

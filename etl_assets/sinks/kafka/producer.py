@@ -187,11 +187,7 @@ class KafkaProducer:
             "error_cb": self._heard,
         }
         client = Producer({**self._options, **own}, logger=silent_logger())
-        try:
-            client.init_transactions(_ANSWER_SECONDS)
-        except KafkaException:
-            self._heard.listen(client)
-            raise
+        self._heard.ask(client.init_transactions, _ANSWER_SECONDS, client)
         # A record for a topic that is missing would be an error after half a minute.
         if (
             error := client.list_topics(self.topic, timeout=_ANSWER_SECONDS).topics[self.topic].error

@@ -7,6 +7,7 @@ and sinks.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _FRESH_SECONDS = 60.0
 _POLLS = 10
+_TURN_SECONDS = 5.0
 _PASSING = ("transport failure", "disconnected", "timed out", "connection reset", "eof")
 """Words of a report that a broker went away in the middle of a handshake."""
 
@@ -40,6 +42,33 @@ class Heard:
         for client in clients:
             for _ in range(_POLLS if client is not None else 0):
                 client.poll(0.01)
+
+    def ask(self, call: Callable[[float], object], seconds: float, client: Any) -> None:
+        """Make a call that takes a timeout and may be repeated, in short turns.
+
+        It ends at once when the client reports what an operator must change: to the call itself that is a
+        timeout like any other.
+
+        Args:
+            call: The call, given its timeout in seconds.
+            seconds: How long to wait in all.
+            client: The client that the call is made to.
+
+        Raises:
+            KafkaException: of the last turn.
+        """
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                call(max(0.1, min(_TURN_SECONDS, deadline - time.monotonic())))
+            except KafkaException as error:
+                self.listen(client)
+                if self.refusal or not error.args[0].retriable() or time.monotonic() >= deadline:
+                    raise
+            else:
+                return
 
     @property
     def refusal(self) -> tuple[str, str] | None:
