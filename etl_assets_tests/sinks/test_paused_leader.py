@@ -160,8 +160,12 @@ class Machines:
     ("target", "failpoint", "films"),
     [
         pytest.param("postgres", "sink.before_delivery", 20, id="postgres before its transaction"),
-        pytest.param("kafka", "sink.before_target_commit", 20, id="kafka before its commit"),
-        pytest.param("search", "sink.before_delivery", 20, id="search before its request"),
+        pytest.param(
+            "kafka", "sink.before_target_commit", 20, id="kafka before its commit", marks=pytest.mark.full
+        ),
+        pytest.param(
+            "search", "sink.before_delivery", 20, id="search before its request", marks=pytest.mark.full
+        ),
         pytest.param(
             "postgres", "sink.before_target_commit", 20, id="postgres in it", marks=pytest.mark.full
         ),
