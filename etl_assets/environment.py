@@ -89,7 +89,8 @@ SPARK_MASTER = Variable(
 )
 FAILPOINT = Variable(
     name="ETL_ASSETS_FAILPOINT",
-    meaning="Tests only: the name of a failpoint at which the process kills itself with SIGKILL.",
+    meaning="Tests only: the name of a failpoint at which the process kills itself with SIGKILL. After"
+    " `pause:` it stops itself with SIGSTOP.",
     default="unset: no failpoint",
 )
 

@@ -1,9 +1,12 @@
-"""Failpoints: named places around every write at which a test can kill the process.
+"""Failpoints: named places around every write at which a test can kill or pause the process.
 
 A failpoint does nothing unless `ETL_ASSETS_FAILPOINT` names it. Then the process ends by SIGKILL, as if by
 the kernel's out-of-memory killer or the loss of the machine: no `finally`, no `atexit`, no flushed buffers.
 The driver JVM of a process killed at a failpoint is idle and follows within seconds; at
 `killed_while_writing` it is killed with the process.
+
+After `pause:` the process stops itself by SIGSTOP instead, as in a suspended virtual machine, until it gets
+SIGCONT. It does so once: what it repeats after that passes the failpoint.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ from pathlib import Path
 
 from etl_assets.environment import FAILPOINT
 
+_PAUSE = "pause:"
+_paused_at: set[tuple[str, str]] = set()
+"""Failpoints and tables at which this process was paused."""
+
 
 class Failpoint(StrEnum):
     """All failpoints, in the order of one run of the data path, then of maintenance."""
@@ -30,6 +37,7 @@ class Failpoint(StrEnum):
     TABLE_DURING_COMMIT = "table.during_commit"
     TABLE_AFTER_COMMIT = "table.after_commit"
     TABLE_AFTER_SYNC = "table.after_sync"
+    SINK_BEFORE_DELIVERY = "sink.before_delivery"
     SINK_BEFORE_TARGET_COMMIT = "sink.before_target_commit"
     SINK_AFTER_TARGET_COMMIT = "sink.after_target_commit"
     LEDGER_BEFORE_WRITE = "ledger.before_write"
@@ -45,12 +53,16 @@ class Failpoint(StrEnum):
 
 
 def failpoint(name: Failpoint, *, table: str = "") -> None:
-    """Kill this process if a test requested it here.
+    """Kill or pause this process if a test requested it here.
 
-    The variable holds `name` or `name@table`; the latter applies to that table only.
+    The variable holds `name` or `name@table`, either of them after `pause:` to pause; one with a table
+    applies to that table only.
     """
     if _wanted(name, table):
         os.kill(os.getpid(), signal.SIGKILL)
+    if (name, table) not in _paused_at and _wanted(name, table, action=_PAUSE):
+        _paused_at.add((name, table))
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @contextmanager
@@ -77,8 +89,8 @@ def killed_while_writing(
     _kill_with_driver(driver_pid)
 
 
-def _wanted(name: Failpoint, table: str) -> bool:
-    return FAILPOINT.read() in (name.value, f"{name.value}@{table}")
+def _wanted(name: Failpoint, table: str, *, action: str = "") -> bool:
+    return FAILPOINT.read() in (f"{action}{name.value}", f"{action}{name.value}@{table}")
 
 
 def _kill_with_driver(driver_pid: int | None) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from etl_assets.contracts.columns import TableContract
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import base_of
+from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sinks.decision import DeliveryExtent, Head, extent_of
 from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, Sink, SinkPosition
 from etl_assets.steps.delivery_plan import PlannedDelivery, claimed, delivery_log, finish
@@ -166,6 +167,7 @@ class Deliver:
         found = rows.since(None if plan.whole else plan.before)
         plan = replace(plan, after=found.position)
         if done is None:
+            failpoint(Failpoint.SINK_BEFORE_DELIVERY, table=self.deliveries.name)
             done = sink.deliver(
                 Delivery(
                     before=plan.before,
