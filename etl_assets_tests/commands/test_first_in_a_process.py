@@ -2,7 +2,7 @@
 behind a kill.
 
 A process that has a Spark session already, as most tests have, cannot find what only works with one.
-`MATRIX=full` adds combinations that take longer than the gate has time for.
+`MATRIX=full` adds combinations, and the marker `full` tests, that the gate has no time for.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ def test_a_run_killed_behind_each_table_is_finished_by_the_next_one(homes, compl
     nothing_is_left(home)
 
 
+@pytest.mark.full
 def test_a_run_killed_behind_raw_events_is_finished_by_a_run(homes, before_normalize, complete):
     home = homes(before_normalize)
     succeeded(home.call("run"), "left undone: ", "normalized_orders")
@@ -140,6 +141,7 @@ def until(reached: Callable[[], bool], what: str, running: Running, seconds: flo
         time.sleep(1)
 
 
+@pytest.mark.full
 def test_each_asset_is_materialized_alone_in_a_process_of_its_own(homes):
     """By Dagster's own command, each the first and only step of its process."""
     whole = land(homes().begin(**START), days=1)
@@ -242,6 +244,7 @@ def test_a_dead_letter_of_normalize_that_is_refused_again_stays_open(homes, comp
     nothing_is_left(home)
 
 
+@pytest.mark.full
 def test_a_dead_letter_of_ingest_is_replayed(homes, complete):
     home = homes(complete)
     wanted = letter(home, stage="ingest", reason="MalformedJson")
@@ -325,6 +328,7 @@ def test_three_domains_finish_what_a_kill_left_and_stay_whole(homes, table):
     nothing_is_left(home)
 
 
+@pytest.mark.full
 def test_events_that_came_while_nobody_might_transform_are_taken_up_once_that_domain_is_back(homes, complete):
     """Ingest goes on in the domains that may; the next step of the path is the first of its process
     afterwards.
