@@ -27,6 +27,7 @@ def attributes(
     daily: bool = True,
     automated: bool = True,
     owners: Sequence[str] = (),
+    kinds: Sequence[str] = (),
     deliveries: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the arguments of `@dg.asset` for a table.
@@ -37,6 +38,7 @@ def attributes(
         group: Group in the asset graph.
         daily: Whether the asset has one partition per day of arrival; otherwise it has none.
         owners: Its owners; by default the platform file's.
+        kinds: Its kinds, which the asset graph shows with icons.
         automated: Whether it is materialized after its inputs; otherwise by a sensor or by hand.
         deliveries: Names of the deliveries that it reads rejected rows of: a run executes it after them, and
             whether they fail or not.
@@ -49,7 +51,7 @@ def attributes(
         "description": contract.description,
         "metadata": definition_metadata(contract, catalog, path),
         "owners": list(owners or settings.owners),
-        "kinds": {"pyspark", "deltalake"},
+        "kinds": set(kinds),
         "group_name": group,
         "partitions_def": daily_partitions(settings.start_date) if daily else None,
         "backfill_policy": dg.BackfillPolicy.multi_run(settings.runs.max_days_per_run) if daily else None,

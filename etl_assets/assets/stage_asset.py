@@ -33,6 +33,7 @@ def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
             daily=stage.table.is_daily,
             automated=bool(stage.inputs),
             owners=stage.owners,
+            kinds=stage.kinds,
             deliveries=tuple(each.name for each in writers if each.delivers),
         ),
         deps=[each.name for each in writers if not each.delivers],

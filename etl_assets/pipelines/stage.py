@@ -47,6 +47,7 @@ class Stage:
         takes_replays: Whether a record that it rejected is replayed to it, with its input row. Otherwise the
             record is replayed to the source of its pipeline, as a new one.
         owners: Owners of its asset. Empty: the platform file's.
+        kinds: The kinds of its asset in Dagster's asset graph.
         figures: Names of figures that its step reports, beside those of every step.
         reads_landing: Whether its source is the landing folder of the platform file.
         delivers: Whether it delivers rows of its inputs to a sink. Its table has a row for each delivery: an
@@ -68,6 +69,7 @@ class Stage:
     label: str = ""
     takes_replays: bool = False
     owners: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ("pyspark", "deltalake")
     figures: tuple[str, ...] = ()
     reads_landing: bool = False
     delivers: bool = False

@@ -69,5 +69,6 @@ def delivery_stage(
         undo=UndoPolicy(refusal="its rows are what was delivered", fix=fix),
         undo_of_rejects=UndoPolicy(refusal="its rows are what a target did not accept", fix=fix),
         owners=tuple(owners),
+        kinds=(sink.kind, "deltalake"),
         delivers=True,
     )

@@ -211,3 +211,13 @@ def test_a_delivery_asks_for_the_dead_letters_of_its_days_alone_and_a_missing_on
         instance.report_runless_asset_event(dg.AssetMaterialization(SINK))
         assert asked() == {"2026-01-19", "2026-01-20"}, "today has no rows in the tables"
         assert asked() == set()
+
+
+def test_a_delivery_is_shown_with_the_kind_of_its_target(settings):
+    found = {
+        each.key.to_user_string(): set(next(iter(each.specs)).kinds)
+        for each in build_definitions(settings).assets or ()
+        if isinstance(each, dg.AssetsDefinition)
+    }
+    assert found[SINK] == {"postgres", "deltalake"}
+    assert found["good"] == {"pyspark", "deltalake"}

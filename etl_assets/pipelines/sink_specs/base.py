@@ -18,6 +18,8 @@ class BaseSinkSpec(Spec):
 
     connection_type: ClassVar[str]
     """The type of the connections that it takes."""
+    kind: ClassVar[str]
+    """The kind of its deliveries in Dagster's asset graph, which shows an icon for those that it knows."""
 
     type: Annotated[str, Field(description="type of the sink")]
     name: Annotated[

@@ -13,6 +13,7 @@ class DuckdbSinkSpec(BaseSinkSpec):
     """A table in a DuckDB file, exactly once: rows and position are committed in one transaction."""
 
     connection_type: ClassVar[str] = "duckdb"
+    kind: ClassVar[str] = "duckdb"
     type: Literal["duckdb"]
     table: Annotated[
         str,

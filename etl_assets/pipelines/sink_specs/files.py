@@ -12,6 +12,7 @@ from etl_assets.pipelines.sink_specs.base import BaseSinkSpec
 class FilesSinkSpec(BaseSinkSpec):
     """What both have."""
 
+    kind: ClassVar[str] = "parquet"
     target: Annotated[
         str,
         Field(

@@ -21,6 +21,7 @@ class KafkaSinkSpec(BaseSinkSpec):
     """A topic, exactly once for consumers with `isolation.level=read_committed`."""
 
     connection_type: ClassVar[str] = "kafka"
+    kind: ClassVar[str] = "kafka"
     type: Literal["kafka"]
     topic: Annotated[
         str,

@@ -26,6 +26,7 @@ class PostgresSinkSpec(BaseSinkSpec):
     """
 
     connection_type: ClassVar[str] = "postgres"
+    kind: ClassVar[str] = "postgres"
     type: Literal["postgres"]
     table: Annotated[
         str,

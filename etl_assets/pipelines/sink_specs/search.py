@@ -17,6 +17,7 @@ class SearchSinkSpec(BaseSinkSpec):
     """
 
     connection_type: ClassVar[str] = "search"
+    kind: ClassVar[str] = "opensearch"
     type: Literal["search"]
     index: Annotated[
         str,

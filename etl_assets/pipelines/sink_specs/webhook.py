@@ -51,6 +51,7 @@ class WebhookSinkSpec(BaseSinkSpec):
     """
 
     connection_type: ClassVar[str] = "webhook"
+    kind: ClassVar[str] = "webhook"
     type: Literal["webhook"]
     path: Annotated[
         str,
