@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HANDED_IN = "handed in"
 TAKEN_BACK = "taken back"
+DELIVERED = "delivered"
 _IN_ONE_INSTANT = (
     HANDED_IN,
     Outcome.ACCEPTED,
@@ -32,6 +33,7 @@ _IN_ONE_INSTANT = (
     Outcome.REJECTED,
     Outcome.NORMALIZED,
     Outcome.COMMITTED,
+    DELIVERED,
     TAKEN_BACK,
 )
 
@@ -71,14 +73,15 @@ class HistoryEntry:
         at: Time by the platform's clock (UTC); None if it is no longer known.
         stage: Name of the stage.
         outcome: One of `contracts.reasons.Outcome`; `handed in` for a replay of a dead letter; `taken back`
-            for an undo of the record's day.
-        position: Input of the stage: the source position at ingest, else the offset in its input table.
+            for an undo of the record's day; `delivered` for a delivery to a sink.
+        position: Input of the stage: the source position at ingest, the version of the row's table at a sink,
+            else the offset in its input table.
         table: Table that holds the entry; None for a submitted replay.
         offset: Offset of the resulting row in `table`; of the accepted record for a duplicate or conflict.
         file: Source file; None if the stage reads a table.
         line: Line in that file, from 1.
         reason: Reason of a rejection.
-        error: Details of a rejection; for an undo, the request.
+        error: Details of a rejection; for an undo, the request; for a delivery, the version it had.
         attempt: 1 plus the number of replays.
         domain: Failure domain in which the stage ran.
         audited: Whether the pipeline's audit has the entry by now; None for entries that it never holds.

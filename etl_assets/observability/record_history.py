@@ -22,6 +22,7 @@ from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.log.entries import entry_path
 from etl_assets.ingest.json_records import MAX_ID_CHARACTERS
 from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters
+from etl_assets.observability.delivery_history import SinkHistory, sink_entries
 from etl_assets.observability.history import (
     HistoryEntry,
     SourceFolders,
@@ -60,7 +61,7 @@ class RecordHistory:
         line: Line in that file.
         rows: Rows of the pipeline's table that are from it now.
         happenings: History entries, in order of time.
-        waiting_for: Stages that have yet to process it.
+        waiting_for: Stages that have yet to process it, and sinks that have yet to get its rows.
         dead_letters: Its dead letters, without their records.
     """
 
@@ -182,6 +183,8 @@ class _Search:
         told += [self._accepted(record) for record in records]
         told += [self._stored(row) for row in rows]
         told += self._handings_in(letters)
+        at_sinks = list(sink_entries(self._sinks(), rows, BATCH_ID))
+        told += [entry for _, entry in at_sinks if entry is not None]
         last = records[-1] if records else None
         entry = None if last is None else self._accepted(last)
         return RecordHistory(
@@ -194,9 +197,23 @@ class _Search:
             line=None if entry is None else entry.line,
             rows=tuple(rows),
             happenings=tuple(sorted(told, key=lambda each: each.order(_LATEST))),
-            waiting_for=self._waiting_for(records),
+            waiting_for=(
+                *self._waiting_for(records),
+                *dict.fromkeys(name for name, entry in at_sinks if entry is None),
+            ),
             dead_letters=tuple(letters),
         )
+
+    def _sinks(self) -> list[SinkHistory]:
+        return [
+            SinkHistory(
+                domain=self._domain,
+                table=self._tables.table,
+                deliveries=each,
+                rejects=self._tables.rejects_of(each),
+            )
+            for each in self._tables.deliveries
+        ]
 
     def _records(self) -> list[dict[str, Any]]:
         """Return the accepted records: the record itself, and corrections of it, by offset."""

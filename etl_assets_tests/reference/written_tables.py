@@ -17,12 +17,14 @@ NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY = NOON.date()
 _SCALARS = {
     "STRING": pa.string(),
+    "BOOLEAN": pa.bool_(),
     "INT": pa.int32(),
     "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
 }
-_FILLED = {"STRING": "x", "INT": 1, "BIGINT": 1, "DATE": DAY, "TIMESTAMP": NOON}
+_FILLED = {"STRING": "x", "INT": 1, "BIGINT": 1, "DOUBLE": 1.0, "DATE": DAY, "TIMESTAMP": NOON}
 
 
 def write_table(

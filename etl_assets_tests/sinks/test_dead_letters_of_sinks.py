@@ -136,3 +136,15 @@ def test_rejected_rows_are_dead_letters_by_sink_while_another_sink_is_down(
         refused = command("dead-letters", "replay", *arguments)
         assert "materialize films_to_postgres" in refused.stderr
     assert len(listed()) == 2
+    # 6. The history of a row has what each sink made of it.
+    for film, title, outcomes in (
+        (1, "Alien", {"films_to_postgres": "delivered", "films_to_webhook": "delivered"}),
+        (3, "forbidden", {"films_to_postgres": "rejected", "films_to_webhook": "delivered"}),
+        (4, "Dune", {"films_to_postgres": "delivered", "films_to_webhook": "rejected"}),
+    ):
+        history = json.loads(command("trace", json.dumps([str(film), title]), "--json").stdout)
+        at_sinks = {each["stage"]: each for each in history["happenings"] if "_to_" in each["stage"]}
+        assert {stage: each["outcome"] for stage, each in at_sinks.items()} == outcomes
+        assert history["waiting_for"] == ["films_to_nowhere"]
+        for stage, each in at_sinks.items():
+            assert (each["reason"] == "RefusedByTarget") == (outcomes[stage] == "rejected")

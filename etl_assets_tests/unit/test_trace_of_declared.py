@@ -189,6 +189,56 @@ def test_an_id_that_two_pipelines_have_is_shown_for_both_and_as_json_for_one(dom
     assert history("7", "--pipeline", "orders")["event_id"] == "7"
 
 
+@pytest.fixture
+def sink(domain, tmp_path):
+    """A sink of the pipeline, to which nothing was delivered yet."""
+    (tmp_path / "platform.yaml").write_text("connections: {marts: {type: duckdb, path: m.db, write: ['*']}}")
+    sinks = "sinks: [{type: duckdb, connection: marts, table: films}]\n"
+    (tmp_path / "pipelines" / "film_ratings.yaml").write_text(RATINGS + sinks)
+    domain = load_settings().placement().domains[0]
+    write_table(domain, "film_ratings_source", [accepted(str(each), each) for each in range(3)])
+    loaded(domain, *({"id": each, "stars": 4, "_offset": each, "_batch_id": each} for each in range(3)))
+    return domain
+
+
+def delivered(domain, to_version: int, **columns: Any) -> None:
+    began = {"began_at": NOON, "seconds": 2.0, "rejected": 0}
+    write_table(
+        domain,
+        "film_ratings_to_duckdb",
+        [{"to_version": to_version, "_batch_id": to_version, **began, **columns}],
+    )
+
+
+def at_sink(record_id: str) -> tuple[list[tuple[str, str, str | None]], list[str]]:
+    answer = history(record_id)
+    found = [each for each in answer["happenings"] if each["stage"] == "film_ratings_to_duckdb"]
+    return [(each["outcome"], each["position"], each["error"]) for each in found], answer["waiting_for"]
+
+
+def test_the_first_delivery_since_a_row_was_written_is_the_one_that_had_it(sink):
+    assert at_sink("1") == ([], ["film_ratings_to_duckdb"])
+    delivered(sink, 0)
+    assert at_sink("0")[0] == [("delivered", "0", "with version 0 of film_ratings")]
+    assert at_sink("1") == ([], ["film_ratings_to_duckdb"])
+    delivered(sink, 2)
+    delivered(sink, 3)
+    assert at_sink("1") == ([("delivered", "1", "with version 2 of film_ratings")], [])
+    assert "delivered" in called("2").stdout
+
+
+@pytest.mark.parametrize(
+    "rejected_rows", [1, None]
+)  # None: the process that delivered died before it was known
+def test_a_row_that_a_target_refused_is_told_with_its_reason(sink, rejected_rows):
+    delivered(sink, 2, rejected=rejected_rows)
+    refused = rejected("film_ratings_to_duckdb", reason="RefusedByTarget", error="too many stars")
+    refused |= {"source_position": f'{DAY}/{{"id": 1}}', "partition_date": DAY}
+    write_table(sink, "film_ratings_to_duckdb_rejects", [refused])
+    assert at_sink("1") == ([("rejected", "1", "too many stars")], [])
+    assert at_sink("0")[0] == [("delivered", "0", "with version 2 of film_ratings")]
+
+
 @pytest.mark.parametrize("arguments", [["nobody"], ["7", "--pipeline", "film_rating"]])
 def test_what_no_pipeline_has_is_an_error(domain, arguments):
     write_table(domain, "film_ratings_source", [accepted("7", 0)])
