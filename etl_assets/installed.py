@@ -51,13 +51,16 @@ class Installed:
         return tuple(file for file in self.files if file.spec is None)
 
 
-def built_in_catalog(names: tuple[str, ...] = NAMES) -> Catalog:
+def built_in_catalog(
+    names: tuple[str, ...] = NAMES, connections: tuple[ConnectionRights, ...] = ()
+) -> Catalog:
     """Return the catalog of an installation without pipeline files.
 
     Args:
         names: The built-in pipelines that it runs.
+        connections: The connections of the platform file; some give a built-in pipeline a sink.
     """
-    return _built_in_catalog(names)
+    return _built_in_catalog(names, connections)
 
 
 def installed(
@@ -121,7 +124,7 @@ def contract_in(contracts: Mapping[str, TableContract]) -> ContractOf:
 
 
 @functools.lru_cache(maxsize=8)
-def _built_in_catalog(names: tuple[str, ...], connections: tuple[ConnectionRights, ...] = ()) -> Catalog:
+def _built_in_catalog(names: tuple[str, ...], connections: tuple[ConnectionRights, ...]) -> Catalog:
     return _catalog(names, connections)
 
 

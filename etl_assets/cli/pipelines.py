@@ -51,7 +51,7 @@ def new(name: str, sample: Path | None, as_json: bool) -> None:
     from etl_assets.settings import load_settings
 
     settings = load_settings()
-    home, base = settings.home, built_in_catalog(settings.pipelines.built_in)
+    home, base = settings.home, built_in_catalog(settings.pipelines.built_in, settings.connection_rights)
     folder = pipelines_folder(home)
     content = starting_file(name, None if sample is None else read_sample(sample), home).encode()
     path = folder / f"{name if os.sep not in name else 'NAME'}.yaml"
@@ -209,7 +209,7 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     files = [file for file in files if file.label not in replaced] + added
     # As an installation reads them: first its own by their names, then those of projects.
     files.sort(key=lambda file: (file.document is not None, "" if file.document is not None else file.label))
-    return [*checked(files, built_in_catalog(settings.pipelines.built_in))]
+    return [*checked(files, built_in_catalog(settings.pipelines.built_in, settings.connection_rights))]
 
 
 def _read(settings: Settings) -> list[PipelineFile]:

@@ -180,11 +180,15 @@ class Settings(Section):
 
     def installed(self) -> Installed:
         """Return the pipelines of the installation, and the files that declare some."""
-        rights = tuple(
+        return installed(self.home, self.pipelines.built_in, self.defs_folders, self.connection_rights)
+
+    @property
+    def connection_rights(self) -> tuple[ConnectionRights, ...]:
+        """What each connection allows."""
+        return tuple(
             ConnectionRights(name=name, type=each.type, write=each.write, allows=each.allows)
             for name, each in self.connections.items()
         )
-        return installed(self.home, self.pipelines.built_in, self.defs_folders, rights)
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""

@@ -121,6 +121,7 @@ def test_the_tables_are_the_same_on_another_engine(local: Pipeline, tmp_path: Pa
     assert tables(there) == expected
 
 
+@pytest.mark.full
 def test_the_driver_of_a_cluster_maps_the_archive_of_classes(tmp_path: Path):
     archive = archive_file(find_java(), delta_jars())
     if not archive.is_file():
