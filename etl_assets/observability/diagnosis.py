@@ -112,5 +112,7 @@ def _installation(settings: Settings) -> list[Finding]:
     findings += answer(installation.STORES, lambda: installation.check_stores(settings.placement()))
     findings += answer(installation.REPLICAS, lambda: installation.check_replicas(settings.placement()))
     findings += answer(installation.UNFINISHED, lambda: installation.check_unfinished(settings))
+    now = dt.datetime.now(dt.UTC)
+    findings += answer(installation.DELIVERIES, lambda: installation.check_deliveries(settings, now))
     findings += answer(installation.ENGINE, lambda: installation.check_engine(settings.home))
     return findings + answer(installation.INSTANCE, lambda: installation.check_instance(settings))

@@ -1,0 +1,91 @@
+"""How far each sink is behind its table: commits, rows and seconds. No Spark.
+
+Belongs here: the figures. Does not belong here: whether there is something to deliver at all (`pending.py`),
+and the lag of replicas (`lag.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl_assets.delta.log.cursor import read_cursors
+from etl_assets.delta.log.entries import entry_path
+from etl_assets.observability.pending import undelivered
+from etl_assets.steps.step import platform_table
+
+if TYPE_CHECKING:
+    from etl_assets.delta.table import Table
+    from etl_assets.placement.domains import FailureDomain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryLag:
+    """A sink that lacks commits of its table.
+
+    Attributes:
+        deliveries: The table of deliveries.
+        table: The table that the sink follows.
+        commits: Commits that the sink lacks; all of them if it has none.
+        rows: New and changed rows among them. Deletes, undos and compactions have none.
+        seconds: Age of the oldest of these commits; None if the log no longer has it.
+    """
+
+    deliveries: str
+    table: str
+    commits: int
+    rows: int
+    seconds: float | None
+
+    def __str__(self) -> str:
+        age = "" if self.seconds is None else f", the oldest for {dt.timedelta(seconds=round(self.seconds))}"
+        return (
+            f"{self.deliveries} is {self.commits:,} commits and {self.rows:,} rows behind {self.table}{age}"
+        )
+
+
+def delivery_lags(domain: FailureDomain, now: dt.datetime) -> Iterator[DeliveryLag]:
+    """Yield the lag of each sink that lacks something.
+
+    Args:
+        domain: Failure domain of the tables.
+        now: The time, which the age of a commit is counted to.
+    """
+    for name in undelivered(domain):
+        stage = domain.catalog.stage(name)
+        table = platform_table(stage.inputs[0], domain)
+        delivered = read_cursors(platform_table(name, domain), table.name, [None])[None]
+        version = table.version()
+        if delivered > version:
+            delivered = -1  # the table was taken back, or made again: everything is delivered
+        yield DeliveryLag(
+            deliveries=name,
+            table=table.name,
+            commits=version - delivered,
+            rows=_rows_after(table, delivered),
+            seconds=_age(table, delivered + 1, now),
+        )
+
+
+def _rows_after(table: Table, version: int) -> int:
+    """Return the number of rows that later versions wrote. Files that statistics exclude stay closed."""
+    import pyarrow.dataset as ds
+
+    snapshot = table.snapshot()
+    assert table.contract is not None  # a stage reads it
+    column = table.contract.batch_column
+    if snapshot is None:
+        return 0
+    if version < 0 or column is None:
+        return snapshot.row_count()
+    return snapshot.dataset().count_rows(filter=ds.field(column) > version)
+
+
+def _age(table: Table, version: int, now: dt.datetime) -> float | None:
+    try:
+        at = entry_path(table.path, version).stat().st_mtime
+    except FileNotFoundError:
+        return None
+    return max(0.0, now.timestamp() - at)
