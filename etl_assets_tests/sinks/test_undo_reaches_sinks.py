@@ -15,6 +15,7 @@ import polars as pl
 import psycopg
 import pytest
 import yaml
+from psycopg import sql
 
 from etl_assets.sinks.files.reader import read_manifest
 from etl_assets_tests.commands.home import BIN, SPARK
@@ -102,7 +103,9 @@ class Installation:
     def stored(self) -> list[dict[int, str]]:
         """Return what PostgreSQL, the topic as compacted, the index and the files have."""
         with psycopg.connect(self.postgres.url) as session:
-            rows = dict(session.execute(f"SELECT film_id, title FROM undone.films{self.suffix}").fetchall())
+            table = sql.Identifier("undone", f"films{self.suffix}")
+            query = sql.SQL("SELECT film_id, title FROM {}").format(table)
+            rows = dict(session.execute(query).fetchall())
         newest = {each.key(): each.value() for each in self.sent()}
         values = [json.loads(value) for value in newest.values() if value is not None]
         files = list(read_manifest(str(self.home / "exports/undone/films")).files)
@@ -130,6 +133,7 @@ class Installation:
 
 @pytest.mark.kill
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # seven processes, or ten, most of which start Spark
 @pytest.mark.parametrize(
     "long", [False, pytest.param(True, marks=pytest.mark.full)], ids=["restore", "and-reprocess"]
 )
