@@ -45,8 +45,10 @@ def withdraw(settings: Settings, undone: Collection[str]) -> None:
     from etl_assets.runs import materialize_days
     from etl_assets.steps.step import ReadMode
 
+    if not (sinks := settings.catalog().sinks_of(undone)):
+        return
     behind = days_behind(settings.placement().reader(), settings.start_date)
-    names = [each.name for each in settings.catalog().sinks_of(undone) if each.name in behind]
+    names = [each.name for each in sinks if each.name in behind]
     if not names:
         return
     say(f"delivered now: {', '.join(names)}")
