@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -18,15 +19,19 @@ import yaml
 from psycopg import sql
 
 from etl_assets.sinks.files.reader import read_manifest
+from etl_assets.sources.http.journal_file import JournalName, JournalRequest, file_content, journal_path
 from etl_assets_tests.commands.home import BIN, SPARK
 from etl_assets_tests.reference.webhook_receiver import ReceiverProcess, receiver
 from etl_assets_tests.sinks.test_kafka_sink import messages
 
 PIPELINE = """
 name: films
-source: {type: files, path: "landing/*.csv", id: [film_id, title], settle_seconds: 0}
-columns: {film_id: bigint, title: string, traceparent: string}
-table: {keys: [film_id], trace_context: traceparent}
+source: {type: http, id: [film_id, title], include: [headers.traceparent]}
+columns:
+  film_id: bigint
+  title: string
+  trace: {type: string, from: http.headers.traceparent}
+table: {keys: [film_id], trace_context: trace}
 sinks:
   - {type: postgres, connection: warehouse, table: undone.films@}
   - {type: kafka, connection: events, topic: undone-films@, create: {partitions: 2}}
@@ -52,9 +57,9 @@ class Installation:
     def __init__(
         self, home: Path, postgres: Any, kafka: Any, search: Any, hooks: ReceiverProcess, suffix: str
     ) -> None:
-        self.suffix = suffix
+        self.suffix, self.requests = suffix, 0
         self.home, self.postgres, self.kafka, self.search, self.hooks = home, postgres, kafka, search, hooks
-        for folder in ("pipelines", "landing", "exports"):
+        for folder in ("pipelines", "exports"):
             (home / folder).mkdir()
         connections = {
             "warehouse": {
@@ -78,10 +83,15 @@ class Installation:
     def declare(self, pipeline: str) -> None:
         (self.home / "pipelines" / "films.yaml").write_text(pipeline.replace("@", self.suffix))
 
-    def land(self, name: str, rows: dict[int, str], traceparent: str) -> None:
-        rows_ = (f"{key},{title},{traceparent}" for key, title in rows.items())
-        lines = ["film_id,title,traceparent", *rows_, ""]
-        (self.home / "landing" / name).write_text("\n".join(lines))
+    def send(self, rows: dict[int, str], traceparent: str | None) -> None:
+        """Make a request durable, as the server does."""
+        self.requests += 1
+        name = JournalName(at=dt.datetime.now(dt.UTC), server="0" * 8, number=self.requests, keyed=False)
+        records = [json.dumps({"film_id": key, "title": title}).encode() for key, title in rows.items()]
+        file = journal_path(self.home / "data", "films") / name.day.isoformat() / str(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(file_content([JournalRequest(records=records, traceparent=traceparent)]))
+        os.utime(file, ns=(name.mtime_ns, name.mtime_ns))
 
     def call(self, *arguments: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
         environment = {
@@ -143,9 +153,9 @@ def test_rows_that_are_taken_out_are_withdrawn_from_each_sink_or_the_sink_is_nam
     there = Installation(
         tmp_path, postgres_server, kafka_server, opensearch_server, hooks, "2" if long else ""
     )
-    there.land("a.csv", FIRST, "no trace context")
+    there.send(FIRST, None)
     assert there.call("run").returncode == 0
-    there.land("b.csv", {2: "Brasil", 3: "Casino"}, TRACE)
+    there.send({2: "Brasil", 3: "Casino"}, TRACE)
     assert there.call("run").returncode == 0
     assert there.stored() == [SECOND] * 4
     assert there.called() == SECOND
@@ -196,6 +206,6 @@ def _expect_traces(there: Installation) -> None:
 
     found = there.call("trace", "--trace-id", TRACE.split("-")[1])
     assert found.returncode == 0, found.stderr
-    assert '["2","Brasil"]' in found.stdout
-    assert '["3","Casino"]' in found.stdout
+    assert '[2,"Brasil"]' in found.stdout
+    assert '[3,"Casino"]' in found.stdout
     assert "Alien" not in found.stdout
