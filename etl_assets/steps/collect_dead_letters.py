@@ -94,12 +94,9 @@ class CollectDeadLetters:
         incoming = _union(refused, stored.drop("batch_id").limit(0))
         replayed = _union(
             [
-                *(
-                    self._accepted(readings, stage, whole)
-                    for stage in self._stages
-                    if stage.source is not None
-                ),
-                *(self._delivered(readings, stage, whole) for stage in self._stages if stage.delivers),
+                (self._delivered if stage.delivers else self._accepted)(readings, stage, whole)
+                for stage in self._stages
+                if stage.delivers or stage.source is not None
             ],
             frame_of(spark, [], "dead_letter_id STRING, attempts INT, is_final BOOLEAN"),
         )

@@ -34,12 +34,14 @@ class PastDelivery:
     Attributes:
         after: The version of the table that the target had afterwards.
         before: The version that it had before; None if it had none.
-        rejected: How many rows it did not accept; None if that is not known.
+        whole: Whether it had every row; None if that is not known.
+        rejected: How many rows the target did not accept; None if that is not known.
         began_at: When it began.
     """
 
     after: int
     before: int | None
+    whole: bool | None
     rejected: int | None
     began_at: dt.datetime
 
@@ -49,12 +51,13 @@ def past_deliveries(record: Table, table_id: str) -> list[PastDelivery]:
     snapshot = record.snapshot() if record.version() >= 0 else None
     if snapshot is None:
         return []
-    columns = ["_batch_id", "table_id", "to_version", "from_version", "rejected", "began_at"]
+    columns = ["_batch_id", "table_id", "to_version", "from_version", "whole", "rejected", "began_at"]
     rows = snapshot.dataset().to_table(columns=columns).to_pylist()
     return [
         PastDelivery(
             after=row["to_version"],
             before=row["from_version"],
+            whole=row["whole"],
             rejected=row["rejected"],
             began_at=row["began_at"],
         )
@@ -66,16 +69,20 @@ def past_deliveries(record: Table, table_id: str) -> list[PastDelivery]:
 def delivered_with(version: int, past: Sequence[PastDelivery]) -> int | None:
     """Return the version of the delivery that had a row, if the target certainly accepted it; None if not.
 
-    It did if neither the first delivery since the row was written nor a later one rejected any row.
+    The first delivery since the row was written had it, and each later one of every row. The target accepted
+    it if neither the last of these nor a delivery after that rejected any row.
 
     Args:
         version: The version of the table that wrote the row.
         past: The deliveries, in their order.
     """
-    first = next((place for place, each in enumerate(past) if each.after >= version), None)
-    if first is None or any(each.rejected != 0 for each in past[first:]):
+    since = [place for place, each in enumerate(past) if each.after >= version]
+    if not since:
         return None
-    return past[first].after
+    had_it = max([since[0], *(place for place in since if past[place].whole)])
+    if any(each.rejected != 0 for each in past[had_it:]):
+        return None
+    return past[had_it].after
 
 
 @dataclass(frozen=True, kw_only=True)
