@@ -6,7 +6,6 @@ Belongs here: options, and the display of dead letters. Does not belong here: fi
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import sys
 from collections.abc import Sequence
@@ -15,12 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from etl_assets.cli.dead_letter_options import (
-    DAY,
     JSON,
-    REASON,
-    STAGE,
+    Narrowing,
     counted,
-    letter_filter,
+    narrowing,
     say,
     settings_and_domain,
     short,
@@ -67,27 +64,21 @@ dead_letters.add_command(replay)
     show_default=True,
     help="Where they are in their life.",
 )
-@click.option("--stage", type=STAGE, help="Only those that this stage refused.")
-@click.option("--reason", type=REASON, metavar="REASON", help="Only those refused for this reason.")
-@click.option("--day", type=DAY, metavar="YYYY-MM-DD", help="Only those that arrived on this day.")
+@narrowing("Only those ")
 @click.option(
     "--limit", type=click.IntRange(0), default=50, show_default=True, help="The newest ones; 0 for all."
 )
 @JSON
-def list_command(
-    state: str, stage: str | None, reason: str | None, day: dt.datetime | None, limit: int, as_json: bool
-) -> None:
+def list_command(state: str, narrowing: Narrowing, limit: int, as_json: bool) -> None:
     """List dead letters, the newest first."""
     from etl_assets.observability.dead_letters import list_letters
 
-    wanted = letter_filter(None if state == "all" else DeadLetterState(state), stage, reason, day)
+    wanted = narrowing.filter(None if state == "all" else DeadLetterState(state))
     letters, total = list_letters(settings_and_domain()[1], wanted, limit=limit or None)
     if as_json:
         click.echo(json.dumps([letter.as_json() for letter in letters]))
     elif not letters:
-        click.echo(
-            "no such dead letters" if wanted.values().keys() - {"state"} else f"no {state} dead letters"
-        )
+        click.echo("no such dead letters" if narrowing else f"no {state} dead letters")
     else:
         _show_list(letters, states=state == "all")
     if len(letters) < total:

@@ -9,10 +9,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.errors import SourceRefused, SourceUnavailable, SourceUnreadable
 from etl_assets.ingest.pending_plan import pending_plan
 from etl_assets.observability.dead_letters import read_dead_letters
+from etl_assets.sinks.replay_requests import newest_request
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.positions import read_positions
 from etl_assets.sources.replays import replay_attempts
@@ -357,7 +359,7 @@ def _behind_as_a_whole(table: Table, source: Table) -> tuple[dt.date, ...]:
 
 
 def undelivered(domain: FailureDomain) -> tuple[str, ...]:
-    """Return the tables of deliveries whose input has moved on since the last one."""
+    """Return the tables of deliveries whose input has moved on since the last one, or with replays to do."""
     return tuple(
         stage.name
         for stage in domain.catalog.stages
@@ -367,9 +369,18 @@ def undelivered(domain: FailureDomain) -> tuple[str, ...]:
 
 
 def _has_undelivered(deliveries: Table, table: Table) -> bool:
-    """Return whether a table has moved on since its last delivery, as one commit of several days."""
+    """Return whether a table has moved on since its last delivery, or a key of it was requested again."""
     version = table.version()
-    return version >= 0 and read_cursors(deliveries, table.name, [None])[None] != version
+    if version < 0:
+        return False
+    return read_cursors(deliveries, table.name, [None])[None] != version or has_requests(deliveries)
+
+
+def has_requests(deliveries: Table) -> bool:
+    """Return whether dead letters of a sink were handed in that no delivery has taken up."""
+    settled = read_cursors(deliveries, REPLAYS.name, [None])[None]
+    replays = platform_table(REPLAYS.name, deliveries.domain)
+    return newest_request(replays, deliveries.name, settled) > settled
 
 
 def _days_of(table: Table) -> Iterable[dt.date]:
