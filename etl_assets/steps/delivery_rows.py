@@ -103,7 +103,7 @@ class DeliveryRows:
         return RowsSince(
             position=position,
             rows=lambda: self._rows(version),
-            deleted=lambda: iter(()) if keys is None else iter(keys.tobatches_of(ROWS_AT_ONCE)),
+            deleted=lambda: iter(()) if keys is None else iter(keys.to_batches(ROWS_AT_ONCE)),
             has_deleted=keys is not None and keys.num_rows > 0,
         )
 
@@ -168,7 +168,7 @@ class DeliveryRows:
         ]
         keys = list(self.contract.merge_key)
         wanted = (ds.field(_BATCH) > version) & ~ds.field(IS_TRUNCATE)
-        dead = pa.Table.frombatches_of(
+        dead = pa.Table.from_batches(
             [*batches_of(found, [*keys, *order], wanted)], schema=schema_of(found, [*keys, *order])
         )
         if not dead.num_rows:
