@@ -14,6 +14,7 @@ from etl_assets.contracts.reasons import DeadLetterReason, DeadLetterState
 
 if TYPE_CHECKING:
     from etl_assets.observability.dead_letters import DeadLetter, DeadLetterFilter
+    from etl_assets.pipelines.catalog import Catalog
     from etl_assets.pipelines.stage import Stage
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
@@ -148,6 +149,11 @@ def narrowing(prefix: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         return reduce(lambda made, option: option(made), reversed(options), narrowed)
 
     return decorate
+
+
+def sink_stages(catalog: Catalog) -> frozenset[str]:
+    """Return the names of the stages that deliver to sinks."""
+    return frozenset(stage.name for stage in catalog.stages if stage.delivers)
 
 
 def short(letter: DeadLetter) -> str:

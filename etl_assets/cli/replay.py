@@ -25,6 +25,7 @@ from etl_assets.cli.dead_letter_options import (
     say,
     settings_and_domain,
     short,
+    sink_stages,
 )
 from etl_assets.contracts.reasons import DeadLetterState
 
@@ -122,7 +123,7 @@ def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLette
     from etl_assets.observability.submit_replays import is_of_removed_pipeline
 
     left: list[DeadLetter] = []
-    of_sinks = {stage.name for stage in domain.catalog.stages if stage.delivers}
+    of_sinks = sink_stages(domain.catalog)
     for letter in read_dead_letters(domain, **wanted.values()):
         if not wanted.has_time(letter.failed_at):
             continue

@@ -37,11 +37,14 @@ from etl_assets.delta.write.writing import storage_named, writing
 from etl_assets.errors import CommitConflict, InputError
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.processes import user_and_host
 
 INGEST, NORMALIZE = "ingest", "normalize"
 _FILE_NAME = re.compile(r"(?P<id>[0-9a-f]{64})\.(?P<attempt>[0-9]+)\.jsonl")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ATTEMPTS = 3
+REQUESTED_BY = "requested_by"
+"""Name of the commit fact that says who handed replays in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +188,8 @@ def _commit(table: Table, replays: Sequence[Replay], now: dt.datetime) -> None:
     ]
     if new:
         version = max(base, 0) + 1
-        commit_rows(table, [_row(each, table, now, version) for each in new], base_version=base)
+        rows = [_row(each, table, now, version) for each in new]
+        commit_rows(table, rows, base_version=base, facts={REQUESTED_BY: user_and_host()})
 
 
 def _row(replay: Replay, table: Table, now: dt.datetime, version: int) -> Mapping[str, Any]:
