@@ -1,6 +1,6 @@
 """How far each sink is behind its table: commits, rows and seconds. No Spark.
 
-Belongs here: the figures. Does not belong here: whether there is something to deliver at all (`pending.py`),
+Belongs here: the figures. Does not belong here: whether there is something to deliver at all (`undelivered.py`),
 and the lag of replicas (`lag.py`).
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.log.entries import entry_path
-from etl_assets.observability.pending import has_requests, undelivered
+from etl_assets.observability.undelivered import has_requests, replays_of, undelivered
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def delivery_lags(domain: FailureDomain, now: dt.datetime) -> Iterator[DeliveryL
             commits=version - delivered,
             rows=_rows_after(table, delivered),
             seconds=_age(table, delivered + 1, now),
-            has_replays=has_requests(platform_table(name, domain)),
+            has_replays=has_requests(platform_table(name, domain), replays_of(domain)),
         )
 
 

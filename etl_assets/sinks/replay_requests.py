@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ from etl_assets.sources.replays import source_position
 
 if TYPE_CHECKING:
     from etl_assets.contracts.columns import TableContract
-    from etl_assets.delta.table import Table
+    from etl_assets.delta.snapshot import Snapshot
 
+logger = logging.getLogger("etl_assets")
 _COLUMNS = ["dead_letter_id", "attempt", "content", "partition_date", "batch_id"]
 
 
@@ -60,18 +62,26 @@ def content_of_request(keys: Mapping[str, Any], rejected_at: dt.datetime, by: st
     return json.dumps(content, default=str).encode()
 
 
-def newest_request(replays: Table, stage: str, after: int) -> int:
-    """Return the number of a sink's newest request after a number; that number if there is none."""
+def newest_request(replays: Snapshot | None, stage: str, after: int) -> int:
+    """Return the number of a sink's newest request after a number; that number if there is none.
+
+    Args:
+        replays: The table of replays; None if there is none.
+        stage: Name of the table of the sink's deliveries.
+        after: The number that is done.
+    """
     return max((row["batch_id"] for row in _rows(replays, stage, after, ["batch_id"])), default=after)
 
 
 def requests_after(
-    replays: Table, stage: str, contract: TableContract, number: int, *, up_to: int
+    replays: Snapshot | None, stage: str, contract: TableContract, number: int, *, up_to: int
 ) -> tuple[ReplayRequest, ...]:
     """Return the requests of a sink after a number, each attempt once.
 
+    One that does not have the table's keys of today is left out: its dead letter stays as it is.
+
     Args:
-        replays: The table of replays.
+        replays: The table of replays; None if there is none.
         stage: Name of the table of the sink's deliveries.
         contract: The table that the sink follows.
         number: The number that is done.
@@ -80,7 +90,10 @@ def requests_after(
     found = [each for each in _rows(replays, stage, number, _COLUMNS) if each["batch_id"] <= up_to]
     by_attempt: dict[tuple[str, int], ReplayRequest] = {}
     for row in sorted(found, key=lambda each: each["batch_id"]):
-        by_attempt.setdefault((row["dead_letter_id"], row["attempt"]), _request(row, contract))
+        try:
+            by_attempt.setdefault((row["dead_letter_id"], row["attempt"]), _request(row, contract))
+        except ValueError as error:
+            logger.warning("the replay of %s to %s: %s", row["dead_letter_id"][:12], stage, error)
     return tuple(by_attempt.values())
 
 
@@ -96,11 +109,12 @@ def _request(row: Mapping[str, Any], contract: TableContract) -> ReplayRequest:
     )
 
 
-def _rows(replays: Table, stage: str, after: int, columns: list[str]) -> Iterable[Mapping[str, Any]]:
+def _rows(
+    replays: Snapshot | None, stage: str, after: int, columns: list[str]
+) -> Iterable[Mapping[str, Any]]:
     import pyarrow.dataset as ds
 
-    snapshot = replays.snapshot() if replays.version() >= 0 else None
-    if snapshot is None or (snapshot.maximum("batch_id") or 0) <= after:
+    if replays is None or (replays.maximum("batch_id") or 0) <= after:
         return ()
     wanted = (ds.field("stage") == stage) & (ds.field("batch_id") > after)
-    return snapshot.dataset().to_table(columns=columns, filter=wanted).to_pylist()
+    return replays.dataset().to_table(columns=columns, filter=wanted).to_pylist()

@@ -100,11 +100,11 @@ class Deliver:
         if table is None:
             return None
         settled = -1 if recorded is None else recorded.replays
-        newest = newest_request(self.context.table(REPLAYS.name), self.deliveries.name, settled)
+        newest = newest_request(self.context.table(REPLAYS.name).snapshot(), self.deliveries.name, settled)
         return DeliveryRows(contract=self.table, table=table, tombstones=tombstones, replays=newest)
 
     def _requests(self, after: int, up_to: int) -> tuple[ReplayRequest, ...]:
-        replays = self.context.table(REPLAYS.name)
+        replays = self.context.table(REPLAYS.name).snapshot()
         return requests_after(replays, self.deliveries.name, self.table, after, up_to=up_to)
 
     def _pinned(self, name: str) -> tuple[Table, int] | None:

@@ -116,7 +116,10 @@ class DeliveryRejects:
     def _requested(self, rejection: Rejection) -> Sequence[ReplayRequest]:
         if not self.requests:
             return ()
-        return self._by_keys.get(key_values(parse_row(rejection.keys), self.table), ())
+        try:
+            return self._by_keys.get(key_values(parse_row(rejection.keys), self.table), ())
+        except ValueError:  # keys that cannot be read are of no request
+            return ()
 
     @cached_property
     def _by_keys(self) -> Mapping[tuple[Any, ...], Sequence[ReplayRequest]]:
