@@ -149,7 +149,7 @@ def _resolve(domain: FailureDomain, start: str) -> str:
     matches: list[str] = []
     if _ID_START.fullmatch(start):
         rows = find_rows(_table(domain), columns=("dead_letter_id",), prefix=("dead_letter_id", start))
-        matches = sorted(row["dead_letter_id"] for row in rows)
+        matches = sorted({row["dead_letter_id"] for row in rows})
     if len(matches) == 1:
         return matches[0]
     if not matches:

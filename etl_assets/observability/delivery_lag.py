@@ -1,7 +1,7 @@
 """How far each sink is behind its table: commits, rows and seconds. No Spark.
 
-Belongs here: the figures. Does not belong here: whether there is something to deliver at all (`undelivered.py`),
-and the lag of replicas (`lag.py`).
+Belongs here: the figures. Does not belong here: whether there is something to deliver at all
+(`undelivered.py`), and the lag of replicas (`lag.py`).
 """
 
 from __future__ import annotations
