@@ -102,7 +102,7 @@ class SinkHistory:
         return [each["exception_id"] for each in self._rejects(row) if not _is_replay(each)]
 
     def replays(self, row: Mapping[str, Any]) -> Iterator[HistoryEntry]:
-        """Yield when rows of the key were handed in again, and what became of that."""
+        """Yield when rows of the key were submitted again, and what became of that."""
         table = platform_table(REPLAYS_TABLE.name, self.domain)
         where = {"stage": [self.deliveries.name], "dead_letter_id": self.letters(row)}
         columns = ("dead_letter_id", "attempt", "content", "handed_in_at", "partition_date", "domain")

@@ -31,7 +31,7 @@ class DeliveryLag:
         commits: Commits that the sink lacks; all of them if it has none.
         rows: New and changed rows among them. Deletes, undos and compactions have none.
         seconds: Age of the oldest of these commits; None if the log no longer has it.
-        has_replays: Whether dead letters of it were handed in that no delivery has taken up.
+        has_replays: Whether dead letters of it were submitted again that no delivery has taken up.
     """
 
     deliveries: str

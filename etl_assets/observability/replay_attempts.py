@@ -1,4 +1,4 @@
-"""The attempts of a dead letter: who handed it in and when, and what became of it. No JVM.
+"""The attempts of a dead letter: who submitted it and when, and what became of it. No JVM.
 
 Belongs here: attempts, from the table `replays` and the tables of rejects. Does not belong here: the dead
 letters themselves (`dead_letters.py`), and the history of a record (`record_history.py`).
@@ -36,10 +36,10 @@ class ReplayAttempt:
 
     Attributes:
         attempt: Its number: 2 for the first replay.
-        stage: The stage that it was handed in to.
+        stage: The stage that it was submitted to.
         handed_in_at: When.
-        by: Who handed it in, and where; None if that is no longer known.
-        domain: Failure domain in which it was handed in.
+        by: Who submitted it, and where; None if that is no longer known.
+        domain: Failure domain in which it was submitted.
         outcome: One of `contracts.reasons.Outcome`; None if nothing has judged it.
         judged_at: When it was judged; None if that is not known.
         detail: Why it was rejected, or what became of it.

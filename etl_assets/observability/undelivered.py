@@ -32,7 +32,7 @@ def undelivered(domain: FailureDomain) -> tuple[str, ...]:
 
 
 def replays_of(domain: FailureDomain) -> Snapshot | None:
-    """Return the table of dead letters that were handed in; None if there is none."""
+    """Return the table of dead letters that were submitted again; None if there is none."""
     return platform_table(REPLAYS.name, domain).snapshot()
 
 
@@ -46,6 +46,6 @@ def has_undelivered(deliveries: Table, table: Table, replays: Snapshot | None) -
 
 
 def has_requests(deliveries: Table, replays: Snapshot | None) -> bool:
-    """Return whether dead letters of a sink were handed in that no delivery has taken up."""
+    """Return whether dead letters of a sink were submitted again that no delivery has taken up."""
     settled = -1 if replays is None else read_cursors(deliveries, REPLAYS.name, [None])[None]
     return newest_request(replays, deliveries.name, settled) > settled

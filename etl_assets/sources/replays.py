@@ -44,7 +44,7 @@ _FILE_NAME = re.compile(r"(?P<id>[0-9a-f]{64})\.(?P<attempt>[0-9]+)\.jsonl")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ATTEMPTS = 3
 REQUESTED_BY = "requested_by"
-"""Name of the commit fact that says who handed replays in."""
+"""Name of the commit fact that says who submitted replays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ def _commit(table: Table, replays: Sequence[Replay], now: dt.datetime) -> None:
     base = table.version()
     there = {(each.stage, each.file): each.content for each, _ in _handed_in(table)}
     sinks = _sinks(table)
-    # A second request of one attempt to a sink is the same, whoever makes it. A correction is not.
+    # A second request of one attempt to a sink is the same, by whatever process. A correction is not.
     new = [
         each
         for each in replays
