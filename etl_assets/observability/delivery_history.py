@@ -61,9 +61,25 @@ class SinkHistory:
             row: The row as the table has it, with its keys.
             version: The version of the table that wrote it.
         """
-        delivery = self._delivery(version)
-        if delivery is None:
-            return None
+        delivery = next((each for each in self.recorded() if each["to_version"] >= version), None)
+        return None if delivery is None else self.told(row, delivery, version)
+
+    def recorded(self) -> list[dict[str, Any]]:
+        """Return the deliveries of the table, the first one first, and none of a table before it."""
+        table, followed = (platform_table(each.name, self.domain) for each in (self.deliveries, self.table))
+        # A table that was created again has another id, and versions of its own.
+        snapshot = followed.snapshot()
+        of_table = {"table_id": [] if snapshot is None else [snapshot.table_id]}
+        return sorted(find_rows(table, columns=_COLUMNS, where=of_table), key=lambda each: each["_batch_id"])
+
+    def told(self, row: Mapping[str, Any], delivery: Mapping[str, Any], version: int) -> HistoryEntry:
+        """Return what a delivery made of a row.
+
+        Args:
+            row: The row as the table has it, with its keys.
+            delivery: The delivery, as `recorded` returns it.
+            version: The version of the table that the row is from.
+        """
         ended = delivery["began_at"] + dt.timedelta(seconds=delivery["seconds"])
         refused = self._refusal(row, delivery["began_at"], ended) if delivery["rejected"] != 0 else None
         if refused is not None:
@@ -77,12 +93,6 @@ class SinkHistory:
             error=f"with version {delivery['to_version']} of {self.table.name}",
             domain=delivery["domain"],
         )
-
-    def _delivery(self, version: int) -> dict[str, Any] | None:
-        """Return the first delivery with a version, of those that have it since it was written."""
-        table = platform_table(self.deliveries.name, self.domain)
-        found = (each for each in find_rows(table, columns=_COLUMNS) if each["to_version"] >= version)
-        return min(found, key=lambda each: each["_batch_id"], default=None)
 
     def _refusal(
         self, row: Mapping[str, Any], began: dt.datetime, ended: dt.datetime

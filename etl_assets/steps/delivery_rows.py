@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.log.entries import UNDO, commit_notes
@@ -152,7 +153,15 @@ class DeliveryRows:
 
         column = self.contract.batch_column
         wanted = None if version < 0 or column is None else ds.field(column) > version
-        yield from batches_of(self.snapshot, list(self.contract.names), wanted)
+        yield from self.rows_where(wanted)
+
+    def rows_where(self, wanted: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that meet a condition, with the contract's columns; None for every row."""
+        snapshot = self.snapshot
+        stored = {field["name"] for field in snapshot.fields()}
+        there = [name for name in self.contract.names if name in stored]
+        for batch in batches_of(snapshot, there, wanted):
+            yield batch if len(there) == len(self.contract.names) else _with_new_columns(batch, self.contract)
 
     def _deleted_after(self, version: int) -> tuple[pa.Table, int | None]:
         """Return the keys of deleted rows, and the tombstones' position if it has to stay."""
@@ -253,6 +262,18 @@ def batches_of(snapshot: Snapshot, columns: list[str], wanted: Any) -> Iterator[
         for batch in scanner.to_batches():
             if batch.num_rows:
                 yield batch
+
+
+def _with_new_columns(batch: pa.RecordBatch, contract: TableContract) -> pa.RecordBatch:
+    """Return rows with the columns that are declared and that no run has added to the table yet: null."""
+    import pyarrow as pa
+
+    schema = data_file_schema(contract)
+    columns = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def tuples_of(rows: Any, columns: list[str]) -> list[tuple[Any, ...]]:

@@ -25,7 +25,8 @@ def versions_of(rows: DeliveryRows, keys: Collection[Keys]) -> dict[Keys, int]:
     """
     column, names = rows.contract.batch_column, list(rows.contract.merge_key)
     found: dict[Keys, int] = {}
-    for batch in _batches(rows, [*names, *([] if column is None else [column])], keys):
+    columns = [*names, *([] if column is None else [column])]
+    for batch in batches_of(rows.snapshot, columns, _among(rows, keys)) if keys else ():
         unknown = [rows.table[1] + 1] * batch.num_rows
         written = unknown if column is None else batch.column(column).to_pylist()
         found.update(zip(tuples_of(batch, names), written, strict=True))
@@ -36,7 +37,7 @@ def rows_of(rows: DeliveryRows, keys: Collection[Keys]) -> Iterator[pa.RecordBat
     """Yield the rows of some keys."""
     import pyarrow as pa
 
-    for batch in _batches(rows, list(rows.contract.names), keys):
+    for batch in rows.rows_where(_among(rows, keys)) if keys else ():
         there = [key in keys for key in tuples_of(batch, list(rows.contract.merge_key))]
         if (found := batch.filter(pa.array(there, pa.bool_()))).num_rows:
             yield found
@@ -51,11 +52,9 @@ def keys_table(rows: DeliveryRows, keys: Collection[Keys]) -> pa.Table:
     return pa.Table.from_pylist(values, schema=schema_of(rows.snapshot, names))
 
 
-def _batches(rows: DeliveryRows, columns: list[str], keys: Collection[Keys]) -> Iterator[pa.RecordBatch]:
-    """Yield rows, among them all that have one of some keys."""
+def _among(rows: DeliveryRows, keys: Collection[Keys]) -> Any:
+    """Return a condition that rows of some keys meet, and few others: on the first column of the key."""
     import pyarrow.dataset as ds
 
-    if keys:
-        name = rows.contract.merge_key[0]
-        among = ds.field(name).isin(keys_table(rows, keys).column(name).combine_chunks().unique())
-        yield from batches_of(rows.snapshot, columns, among)
+    name = rows.contract.merge_key[0]
+    return ds.field(name).isin(keys_table(rows, keys).column(name).combine_chunks().unique())
