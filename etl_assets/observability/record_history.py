@@ -192,7 +192,10 @@ class _Search:
         told += [self._stored(row) for row in rows]
         told += self._handings_in(letters)
         at_sinks = list(sink_entries(self._sinks(), rows, BATCH_ID))
-        told += [entry for _, entry in at_sinks if entry is not None]
+        replayed, letters_of_sinks = self._replays_at_sinks(rows)
+        told += [entry for _, entry in at_sinks if entry is not None and entry not in replayed]
+        told += replayed
+        letters += letters_of_sinks
         last = records[-1] if records else None
         entry = None if last is None else self._accepted(last)
         origin = None if last is None else origin_of(self._tables.spec, last)
@@ -227,6 +230,15 @@ class _Search:
             )
             for each in self._tables.deliveries
         ]
+
+    def _replays_at_sinks(
+        self, rows: Sequence[dict[str, Any]]
+    ) -> tuple[list[HistoryEntry], list[DeadLetter]]:
+        """Return the replays of rows that targets rejected, and the dead letters of all rejected ones."""
+        pairs = [(sink, row) for sink in self._sinks() for row in rows]
+        ids = [each for sink, row in pairs for each in sink.letters(row)]
+        letters = read_dead_letters(self._domain, dead_letter_id=ids) if ids else []
+        return [entry for sink, row in pairs for entry in sink.replays(row)], letters
 
     def _records(self) -> list[dict[str, Any]]:
         """Return the accepted records: the record itself, and corrections of it, by offset."""

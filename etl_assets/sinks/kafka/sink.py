@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import DeadLetterReason
@@ -118,7 +117,7 @@ class KafkaSink:
             sending = _Sending(producer, self._topic_name, self._headers(delivery.after))
             figures = self._send(sending, contract, topic, delivery)
             failpoint(Failpoint.SINK_DURING_DELIVERY, table=contract.name)
-            value = json.dumps({**asdict(delivery.after), "topic_id": topic.topic_id}).encode()
+            value = json.dumps({**delivery.after.as_json(), "topic_id": topic.topic_id}).encode()
             positions = self._topic_name + topics.POSITIONS
             sending.send(self._id.encode(), value, topic=positions, partition=0)
             failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=contract.name)
