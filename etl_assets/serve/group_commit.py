@@ -35,6 +35,11 @@ class Receipt:
         """Source position of the first record."""
         return f"{self.file}:{self.line}"
 
+    @property
+    def positions(self) -> tuple[str, ...]:
+        """Source positions of all records, in order."""
+        return tuple(f"{self.file}:{self.line + number}" for number in range(self.events))
+
 
 class NotStored(Exception):
     """No majority stored the file of a request. Carries the file, and the receipt for when one has."""
