@@ -26,7 +26,7 @@ def build_app(service: Service) -> FastAPI:
         await service.prepare()
         removing = asyncio.create_task(keep_removing(service))
         yield
-        service.end()
+        service.is_ending = True
         removing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await removing

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -21,6 +21,7 @@ from etl_assets.serve.outcomes import NOTHING_READ, Outcomes, TableVersions
 
 logger = logging.getLogger("etl_assets.serve")
 POLL_SECONDS = 0.2
+_EVENTS_AT_ONCE = 50_000
 _GRACE_SECONDS = 5.0
 """How long a request waits for a look at the tables that is late, above its own time."""
 
@@ -72,12 +73,15 @@ class _Waiter:
 class CommitWatch:
     """The requests of all pipelines that wait for the commit of their events."""
 
+    is_ending: bool
+    """Whether no request waits any more."""
+
     def __init__(self, tables: Look, *, max_waiting: int) -> None:
         self._tables, self._max = tables, max_waiting
         self._waiting: dict[str, list[_Waiter]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._places = 0
-        self._is_ending = False
+        self.is_ending = False
 
     @contextmanager
     def place(self) -> Generator[None]:
@@ -117,7 +121,7 @@ class CommitWatch:
         Raises:
             NotCommitted: they are not committed in time, or the server ends.
         """
-        if self._is_ending:
+        if self.is_ending:
             raise NotCommitted("the server ends")
         loop = asyncio.get_running_loop()
         waiter = _Waiter(
@@ -141,7 +145,7 @@ class CommitWatch:
 
     def close(self) -> None:
         """Answer all that wait: their events are durable, and the process ends."""
-        self._is_ending = True
+        self.is_ending = True
         for waiting in self._waiting.values():
             for each in waiting:
                 _give_up(each, "the server ends")
@@ -177,11 +181,26 @@ class CommitWatch:
         since = TableVersions(
             rows=min(each.since.rows for each in due), rejects=min(each.since.rejects for each in due)
         )
-        found = await asyncio.to_thread(self._tables.read, pipeline, {each.receipt for each in due}, since)
-        for each in due:
-            each.looked_at = version
-            if (outcomes := found.get(each.receipt)) is not None and not each.done.done():
-                each.done.set_result(outcomes)
+        for some in _in_parts(due):
+            found = await asyncio.to_thread(
+                self._tables.read, pipeline, {each.receipt for each in some}, since
+            )
+            for each in some:
+                each.looked_at = version
+                if (outcomes := found.get(each.receipt)) is not None and not each.done.done():
+                    each.done.set_result(outcomes)
+
+
+def _in_parts(waiting: Collection[_Waiter]) -> Iterator[list[_Waiter]]:
+    """Yield requests with a bounded number of events at a time: their outcomes are in memory together."""
+    part, events = [], 0
+    for each in waiting:
+        if part and events + each.receipt.events > _EVENTS_AT_ONCE:
+            yield part
+            part, events = [], 0
+        part.append(each)
+        events += each.receipt.events
+    yield part
 
 
 def _give_up(waiter: _Waiter, reason: str) -> None:

@@ -92,7 +92,7 @@ async def _gone(request: Request) -> None:
 
 def _who_commits(service: Service) -> str:
     """Return what commits the events, or what to start; and how to ask for the outcomes."""
-    if service.is_ending:
+    if service.watch.is_ending:
         told = ""
     elif (worker := running_worker(service.settings.home)) is None:
         told = ": no worker runs; start `etl-assets worker`, or `etl-assets run`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -35,10 +35,9 @@ class Receipt:
         """Source position of the first record."""
         return f"{self.file}:{self.line}"
 
-    @property
-    def positions(self) -> tuple[str, ...]:
-        """Source positions of all records, in order."""
-        return tuple(f"{self.file}:{self.line + number}" for number in range(self.events))
+    def positions(self) -> Iterator[str]:
+        """Yield the source positions of all records, in order."""
+        return (f"{self.file}:{self.line + number}" for number in range(self.events))
 
 
 class NotStored(Exception):

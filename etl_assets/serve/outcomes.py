@@ -148,11 +148,10 @@ def _read(
             outcome = _accepted(row)
             found[outcome.position] = outcome
     # 3. A request is committed as a whole: each of its lines has an outcome.
-    positions = {each: each.positions for each in receipts}
     return {
-        each: tuple(found[position] for position in lines)
-        for each, lines in positions.items()
-        if all(position in found for position in lines)
+        each: tuple(found[position] for position in each.positions())
+        for each in receipts
+        if all(position in found for position in each.positions())
     }
 
 

@@ -70,7 +70,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests end, and return."""
-        self._service.end()
+        self._service.watch.close()
         await super().shutdown(sockets)
 
 

@@ -67,11 +67,6 @@ class Service:
         )
         self.watch = CommitWatch(OutcomeReader(self.settings.placement), max_waiting=serve.max_commit_waits)
 
-    def end(self) -> None:
-        """Accept nothing any more, and wait for no commit of a table."""
-        self.is_ending = True
-        self.watch.close()
-
     @classmethod
     def of(cls, request: Request) -> Service:
         """Return the service of a request's app."""

@@ -163,15 +163,18 @@ def test_rejects_of_a_batch_that_died_before_its_rows_are_no_outcome(home):
     with serving(home) as server:
         sender = Sender(server)
         assert sender.ask(events, key="k", timeout=0).status_code == 202
+        assert sender.ask(events[1], key="one", timeout=0).status_code == 202
         died = subprocess.run(
             [sys.executable, "-m", "etl_assets_tests.serve.ingest_process"],
             env={**os.environ, "ETL_ASSETS_FAILPOINT": Failpoint.EXCEPTIONS_AFTER_COMMIT.value},
             check=False,
         )
         assert died.returncode == -signal.SIGKILL
-        # Of the rejected event alone there is a row, and it does not count yet.
+        # The rejects are there, and do not count yet.
         assert sender.ask(events, key="k", timeout=0).status_code == 202
+        assert sender.ask(events[1], key="one", timeout=0).status_code == 202
         ingest()
+        assert sender.ask(events[1], key="one").status_code == 422
         assert short(sender.ask(events, key="k").json()["outcomes"]) == [("accepted", 0), ("rejected", None)]
 
 
