@@ -73,17 +73,19 @@ def test_what_a_full_disk_refuses_is_not_acknowledged_and_what_was_acknowledged_
         senders = [threading.Thread(target=send, args=(server,)) for _ in range(4)]
         for each in senders:
             each.start()
-        for _ in range(ROUNDS):
+        try:
+            for _ in range(ROUNDS):
+                _until_more(seen, 202)
+                filler = fill(small_disk)
+                _until_more(seen, 503)
+                with server.client() as client:
+                    assert client.get(f"{server.url}/health").status_code == 200
+                filler.unlink()
             _until_more(seen, 202)
-            filler = fill(small_disk)
-            _until_more(seen, 503)
-            with server.client() as client:
-                assert client.get(f"{server.url}/health").status_code == 200
-            filler.unlink()
-        _until_more(seen, 202)
-        end.set()
-        for each in senders:
-            each.join(60)
+        finally:
+            end.set()
+            for each in senders:
+                each.join(60)
         assert server.terminate() is not None
     assert set(seen) == {202, 503}
     assert all(each["domains"] == {"local": "No space left on device"} for each in refusals)
