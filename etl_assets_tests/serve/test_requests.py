@@ -7,7 +7,6 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
 
 import pytest
 import schemathesis
@@ -33,7 +32,7 @@ def server(tmp_path_factory):
     limits = {
         "max_body_bytes": 65_536,
         "max_events_per_request": 100,
-        "commit_timeout_seconds": 5,
+        "commit_timeout_seconds": 60,
     }
     write_installation(home, serve=limits)
     with serving(home) as started:
@@ -162,11 +161,12 @@ def test_a_repeated_request_gets_the_first_answer_and_other_content_is_refused(s
 
 
 def test_a_token_that_sends_too_much_is_told_when_to_come_back(tmp_path):
-    write_installation(tmp_path, serve={"events_per_second": 10})
+    write_installation(tmp_path, serve={"events_per_second": 1})
     with serving(tmp_path) as server, server.client() as client:
         assert client.post(server.events, content=b"{}\n" * 40, headers=LINES).status_code == 202
         refused = client.post(server.events, content=b"{}", headers=LINES)
-    assert (refused.status_code, refused.headers["retry-after"]) == (429, "4")
+    assert refused.status_code == 429
+    assert 20 < int(refused.headers["retry-after"]) <= 40
 
 
 def test_the_trace_context_is_kept_in_the_journal(server, client):
@@ -183,23 +183,34 @@ def test_no_request_that_the_description_allows_fails_and_no_answer_is_other_tha
     monkeypatch.setenv("ETL_ASSETS_HOME", str(server.home))
     schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
     operation = schema["/v1/pipelines/{name}/events"]["POST"]
-    seen, numbers = set(), count()
 
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(case=operation.as_strategy())
     def check(case):
         case.headers = {**(case.headers or {}), "Authorization": f"Bearer {server.token}"}
         case.path_parameters = {"name": "ratings"}
-        if next(numbers) % 2:  # most that are made up are too short
-            case.query.pop("timeout", None)
+        if case.query.get("ack") == "committed" and "timeout" not in case.query:
+            case.query["timeout"] = 2
+        conforms(case)
+
+    def conforms(case) -> int:
         answer = case.call()
-        seen.add((answer.status_code, case.query.get("ack", "durable")))
         case.validate_response(answer, checks=DESCRIBED)
-        assert answer.status_code < 500 or answer.status_code == 503, answer.content
+        assert answer.status_code in {200, 202, 400, 409, 413, 415, 422}, answer.content
+        return answer.status_code
 
     with ingesting():
         check()
-    assert {(202, "durable"), (200, "committed")} <= seen
+        # What is made up seldom waits for long enough.
+        made = {
+            "path_parameters": {"name": "ratings"},
+            "query": {"ack": "committed"},
+            "headers": {"Authorization": f"Bearer {server.token}"},
+            "media_type": "application/json",
+        }
+        assert conforms(operation.Case(**made, body=[{"id": 1}, {"id": 1}, {"id": "1", "a": 2}, {}])) == 200
+        assert conforms(operation.Case(**made, body={"id": 1, "film": "other"})) == 409
+        assert conforms(operation.Case(**made, body={"film": "no id"})) == 422
 
 
 @contextmanager
