@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from etl_assets.contracts.trace_context import TRACEPARENT, trace_id_of
 from etl_assets.serve.commit_watch import TooManyWait
 from etl_assets.serve.committed_answers import committed_answer
 from etl_assets.serve.events_description import DESCRIPTION, MAX_KEY_CHARACTERS, PROBLEMS, Ack
@@ -29,7 +30,6 @@ from etl_assets.serve.tokens import Scope, Token
 from etl_assets.sources.http.journal_file import JournalRequest
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 router = APIRouter()
 
@@ -165,12 +165,12 @@ def _asked(request: Request) -> _Asked:
             "bad-key",
             f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} visible ASCII characters",
         )
-    traceparent = request.headers.get("traceparent")
+    traceparent = request.headers.get(TRACEPARENT)
     return _Asked(
         ack=Ack(ack),
         wait_seconds=_wait_seconds(request),
         key=key,
-        traceparent=traceparent if traceparent and _TRACEPARENT.fullmatch(traceparent) else None,
+        traceparent=None if trace_id_of(traceparent) is None else traceparent,
     )
 
 
