@@ -7,6 +7,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import schemathesis
@@ -241,7 +242,7 @@ def test_no_request_that_the_description_allows_fails_and_no_answer_is_other_tha
     with ingesting():
         check()
         # What is made up seldom waits for long enough.
-        made = {
+        made: dict[str, Any] = {
             "path_parameters": {"name": "ratings"},
             "query": {"ack": "committed"},
             "headers": {"Authorization": f"Bearer {server.token}"},
