@@ -37,7 +37,7 @@ from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.load_rejects import commit_rejects
 from etl_assets.steps.new_keys import rows_of_new_keys
-from etl_assets.steps.plain_stage import PlainRows, plain_stage
+from etl_assets.steps.plain_stage import PlainRows, plain_stage, record_columns
 from etl_assets.steps.staged_load import FILTERED, Staged, stage_rows, staged_here
 from etl_assets.steps.step import (
     DELETED,
@@ -57,7 +57,7 @@ from etl_assets.transforms.change_kinds import partial_records
 from etl_assets.transforms.declared_transforms import LEFT_OUT, DeclaredTransforms
 from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
 from etl_assets.transforms.time_partition import with_time_partition
-from etl_assets.transforms.typed_records import RecordColumn, typed_records
+from etl_assets.transforms.typed_records import typed_records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -232,11 +232,8 @@ class _Load:
 
         spark, spec = self.context.spark, self.tables.spec
         transforms = DeclaredTransforms(spark=spark, tables=self.tables, read_table=self._read_table)
-        columns = [
-            RecordColumn(column=column, field=spec.columns[column.name].from_ or column.name)
-            for column in self.tables.parsed_columns
-        ]
-        records = self.source.read(spark, self.snapshot.version, self.after).select("offset", "record")
+        columns = record_columns(self.tables)
+        records = self.source.read(spark, self.snapshot.version, self.after)
         if offsets is not None:
             wanted = frame_of(spark, [(int(each),) for each in offsets], "offset BIGINT")
             records = records.join(F.broadcast(wanted), "offset", "left_semi")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 ROWS_PER_FILE = 500_000
 """About how many rows a staged file has; a file of the source is never divided."""
 _ROWS_AT_ONCE = 50_000
+_MAX_OTHERS = 50_000
+"""With more records that are not plain, Spark finds them in all records as fast as by their offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class PlainStage:
     folder: Path
 
     def run(self, source: Table, snapshot: Snapshot) -> PlainRows | None:
-        """Stage the plain records; None if Spark does the whole load, because there is much to read."""
+        """Stage the plain records; None if Spark does the whole load: it is large, or much is not plain."""
         import numpy as np
 
         if not snapshot.is_plain:
@@ -88,6 +90,8 @@ class PlainStage:
         tasks = list(_tasks([(source.path / file, rows or 0) for file, rows in found]))
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             staged = list(threads.map(self._stage, range(len(tasks)), tasks))
+        if sum(len(each.others) for each in staged) > _MAX_OTHERS:
+            return None
         bounds = [each.bounds for each in staged if each.bounds is not None]
         return PlainRows(
             files=tuple(file for each in staged for file in each.files),
@@ -158,13 +162,9 @@ def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Pa
         return None
     if spec.partition_by is not None and tables.table.column(spec.partition_by.name).type == "STRING":
         return None  # A text that lays out files must not be empty.
-    columns = [
-        RecordColumn(column=column, field=tables.spec.columns[column.name].from_ or column.name)
-        for column in tables.parsed_columns
-    ]
     required = {*spec.keys, *(tables.order[:1] if tables.tombstones is not None else ())} - {OFFSET}
     not_true = frozenset() if spec.apply_as_deletes is None else frozenset({DELETED_COLUMN})
-    records = PlainRecords.of(columns, frozenset(required), not_true)
+    records = PlainRecords.of(record_columns(tables), frozenset(required), not_true)
     if records is None:
         return None
     return PlainStage(
@@ -175,6 +175,14 @@ def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Pa
         after=after,
         folder=folder,
     )
+
+
+def record_columns(tables: DeclaredTables) -> list[RecordColumn]:
+    """Return the columns of the records of a pipeline, with their fields."""
+    return [
+        RecordColumn(column=column, field=tables.spec.columns[column.name].from_ or column.name)
+        for column in tables.parsed_columns
+    ]
 
 
 def staged_columns(tables: DeclaredTables) -> tuple[Column, ...]:
