@@ -52,6 +52,7 @@ class Stage:
         reads_landing: Whether its source is the landing folder of the platform file.
         delivers: Whether it delivers rows of its inputs to a sink. Its table has a row for each delivery: an
             undo leaves it as it is, and the next delivery brings the target to where the input is then.
+        withdraws: Whether that delivery also removes the rows that the undo took out.
     """
 
     table: TableContract
@@ -73,6 +74,7 @@ class Stage:
     figures: tuple[str, ...] = ()
     reads_landing: bool = False
     delivers: bool = False
+    withdraws: bool = True
 
     @property
     def name(self) -> str:

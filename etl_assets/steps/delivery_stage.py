@@ -71,4 +71,5 @@ def delivery_stage(
         owners=tuple(owners),
         kinds=(sink.kind, "deltalake"),
         delivers=True,
+        withdraws=sink.withdraws,
     )

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
 from etl_assets.errors import EtlAssetsError
-from etl_assets.observability.pending import days_behind, undelivered, watch_source
+from etl_assets.observability.pending import days_behind, watch_source
+from etl_assets.observability.undelivered import undelivered
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
