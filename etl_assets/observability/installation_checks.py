@@ -26,6 +26,7 @@ from etl_assets.observability.pending import find_unfinished
 from etl_assets.pipelines.pipeline_file import FIX_OF_NOT_LISTED
 from etl_assets.processes import started_at
 from etl_assets.settings import expect_landing_folder
+from etl_assets.sinks.circuit_breaker import read_circuits
 from etl_assets.sources.landing import Folders
 from etl_assets.stack.running import read_running, servers_folders
 from etl_assets.steps.step import platform_table
@@ -114,12 +115,14 @@ def check_deliveries(settings: Settings, now: dt.datetime) -> Iterator[Finding]:
     """Check that every sink has what its table has."""
     domain = settings.placement().reader()
     sinks = sum(stage.delivers for stage in domain.catalog.stages)
+    circuits = read_circuits(settings.home)
     behind = 0
     for lag in delivery_lags(domain, now):
         behind += 1
+        circuit = circuits.get(lag.deliveries)
         yield warn(
             DELIVERIES,
-            str(lag),
+            str(lag) if circuit is None else f"{lag}; {circuit.sentence(now.timestamp())}",
             "`etl-assets run` delivers it, or says why that fails; a run or a worker that is at work does it"
             " by itself",
         )

@@ -25,6 +25,8 @@ class AlertKind(StrEnum):
     ONE_LOSS_SAFE = "OneLossSafe"
     TABLE_TROUBLED = "TableTroubled"
     TABLE_WELL = "TableWell"
+    SINK_DOWN = "SinkDown"
+    SINK_BACK = "SinkBack"
 
 
 _LOOKED_AT_BYTES = 1 << 20

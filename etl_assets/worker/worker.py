@@ -1,10 +1,11 @@
 """The loop: find new files, carry them along their pipelines, update the derived tables, report to Dagster.
 
-Each of three threads has one task, so that none waits for another:
+Each thread has one task, so that none waits for another:
 
 - the main thread takes the records of each source along the path of its pipeline, one micro-batch after
   another;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
+- "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
 - "reports" reports to Dagster.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
@@ -21,58 +22,33 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
 from etl_assets.errors import EtlAssetsError
-from etl_assets.observability.pending import days_behind, undelivered, watch_source
+from etl_assets.observability.pending import days_behind, watch_source
 from etl_assets.resources.cancellation import interrupted
-from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
+from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sources.unread_days import WatchCursor
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import StepReport, logger
+from etl_assets.worker.deliveries import Deliveries
 from etl_assets.worker.feed import Feed
 from etl_assets.worker.lease import Lease, lease
 from etl_assets.worker.pauses import Backoffs, WorkItem
 from etl_assets.worker.reports import Reports
+from etl_assets.worker.session import Session
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
 
 MAX_DAYS_PER_LOOK = 1_000
 JOIN_SECONDS = 10.0
-"""How long to wait for each thread on leaving. The next process does interrupted steps again."""
-
-
-@dataclass(slots=True)
-class Session:
-    """A Spark session of one thread, created on first use and created again when it is lost."""
-
-    config: Mapping[str, str]
-    resource: SparkResource | None = None
-    made: SparkSession | None = None
-
-    def __call__(self) -> SparkSession:
-        if self.resource is None:
-            self.resource = SparkResource(spark_config=dict(self.config))
-        self.made = self.resource.spark_session
-        return self.made
-
-    def renew(self) -> None:
-        self.resource = self.made = None
-
-    def interrupt(self) -> None:
-        """Cancel the session's running jobs."""
-        if self.made is not None:
-            with suppress(Exception):  # this process leaves whether or not the jobs could be cancelled
-                self.made.interruptAll()
+"""How long to wait for the threads on leaving. The next process does interrupted steps again."""
 
 
 class Worker:
@@ -99,7 +75,11 @@ class Worker:
         config = spark_config(settings.spark)
         if "spark.remote" not in config:  # a Spark server has its own
             config = LONG_LIVED | config
-        self._sessions = {"path": Session(config), "derived": Session(config), "sinks": Session(config)}
+        self._config = config
+        self._sessions = {"path": Session(config), "derived": Session(config)}
+        self._deliveries = Deliveries(
+            settings, self._deliver_to, is_leaving=self._is_leaving, lost=self._end_with
+        )
         self._leaving = threading.Event()
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
@@ -121,7 +101,7 @@ class Worker:
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
-                    self._started("sinks", self._deliver, self._pace.batch_interval_seconds),
+                    self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._carry_on(held)
@@ -228,22 +208,10 @@ class Worker:
                 self._run(crew, table, [day for _, day in ready if day is not None])
                 crew.tidy(table)
 
-    def _deliver(self) -> None:
-        """Deliver what is new to each sink, soon after it is there.
-
-        A sink that is down backs off by itself, and neither the path nor another sink waits for it for longer
-        than its timeouts.
-        """
-        try:
-            placement = self._settings.placement()
-            behind = once_led(placement, lambda: undelivered(placement.reader()))
-        except (EtlAssetsError, OSError) as error:
-            logger.warning("what sinks lack cannot be told now: %s", error)
-            return
-        crew = self._crew("sinks") if behind else None
-        for table in behind:
-            if crew is not None and self._ready([(table, None)]):
-                self._run(crew, table, [])
+    def _deliver_to(self, table: str, repeat: bool) -> StepOutcome:
+        done = self._crew(table).run(table, [], repeat=repeat)
+        self._take(table, [], done)
+        return done
 
     def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
         """Return the days that each table is behind; store those on paths for the main thread."""
@@ -259,17 +227,22 @@ class Worker:
 
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
-        if done.report is not None:
-            self._heard(table, done.report)
-            kept = [day for day in days if day not in done.failed]
-            self._reports.add(table, kept, done.report, done.began)
-            if all(
-                table not in feed.path[:-1] for feed in self._feeds
-            ):  # a day has succeeded once it reaches the end of the path
-                self._succeeded([(self._entry(table), day) for day in (None, *kept)])
+        self._take(table, days, done)
         if done.failed and not self._is_leaving():
             self._failed(table, days, done.failed)
         return done
+
+    def _take(self, table: str, days: Sequence[dt.date], done: StepOutcome) -> None:
+        """Pass on the report of what a step did."""
+        if done.report is None:
+            return
+        self._heard(table, done.report)
+        kept = [day for day in days if day not in done.failed]
+        self._reports.add(table, kept, done.report, done.began)
+        if all(
+            table not in feed.path[:-1] for feed in self._feeds
+        ):  # a day has succeeded once it reaches the end of the path
+            self._succeeded([(self._entry(table), day) for day in (None, *kept)])
 
     def _failed(
         self, table: str, days: Sequence[dt.date], failed: Mapping[dt.date | None, Exception]
@@ -341,7 +314,7 @@ class Worker:
         return next((feed for feed in self._feeds if table in feed.path), None)
 
     def _crew(self, name: str, alive: Callable[[], object] = lambda: None) -> StepRunner:
-        session = self._sessions[name]
+        session = self._sessions.setdefault(name, Session(self._config))
         return StepRunner(
             settings=self._settings,
             session=session,
@@ -350,6 +323,10 @@ class Worker:
             leaving=self._is_leaving,
             alive=alive,
         )
+
+    def _end_with(self, error: Exception) -> None:
+        """Let the main thread raise an error of another one, which ends the process."""
+        self._lost = error
 
     def _is_leaving(self) -> bool:
         return interrupted() or self._leaving.is_set()
@@ -364,7 +341,7 @@ class Worker:
                 except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the process
                     if not self._is_leaving():
                         logger.exception("the thread %s cannot go on", name)
-                        self._lost = error
+                        self._end_with(error)
                     return
 
         thread = threading.Thread(target=again, name=name, daemon=True)
@@ -373,10 +350,11 @@ class Worker:
 
     def _leave(self, threads: Sequence[threading.Thread]) -> None:
         self._leaving.set()
-        for session in self._sessions.values():
+        for session in tuple(self._sessions.values()):
             session.interrupt()
-        for thread in threads:
-            thread.join(JOIN_SECONDS)
+        deadline = time.monotonic() + JOIN_SECONDS
+        for thread in (*threads, *self._deliveries.threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
         if threads:
             self._reports.tell()
 
