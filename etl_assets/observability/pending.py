@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -54,6 +54,12 @@ class UnreadFiles:
     def ready(self) -> tuple[dt.date, ...]:
         """Days with closed, unread files."""
         return tuple(sorted({day for found in self.by_source.values() for day in found.ready}))
+
+    def without(self, tables: Collection[str]) -> UnreadFiles:
+        """Return the files of the other sources."""
+        return replace(
+            self, by_source={name: found for name, found in self.by_source.items() if name not in tables}
+        )
 
     @property
     def sizes(self) -> Mapping[dt.date, int]:
@@ -356,12 +362,13 @@ def _behind_as_a_whole(table: Table, source: Table) -> tuple[dt.date, ...]:
     return tuple(sorted(day for day, batch in newest.items() if cursor > version or batch > cursor))
 
 
-def undelivered(domain: FailureDomain) -> tuple[str, ...]:
-    """Return the tables of deliveries whose input has moved on since the last one."""
+def undelivered(domain: FailureDomain, *, among: Container[str] | None = None) -> tuple[str, ...]:
+    """Return the tables of deliveries, or some of them, whose input has moved on since the last one."""
     return tuple(
         stage.name
         for stage in domain.catalog.stages
         if stage.delivers
+        and (among is None or stage.name in among)
         and _has_undelivered(platform_table(stage.name, domain), platform_table(stage.inputs[0], domain))
     )
 

@@ -27,6 +27,8 @@ class AlertKind(StrEnum):
     TABLE_WELL = "TableWell"
     SINK_DOWN = "SinkDown"
     SINK_BACK = "SinkBack"
+    SOURCE_PAUSED = "SourcePaused"
+    SOURCE_RESUMED = "SourceResumed"
 
 
 _LOOKED_AT_BYTES = 1 << 20

@@ -31,6 +31,7 @@ from etl_assets.observability.pending import days_behind, watch_source
 from etl_assets.resources.cancellation import interrupted
 from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
+from etl_assets.sensors.source_pauses import paused_sources
 from etl_assets.sources.unread_days import WatchCursor
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import StepReport, logger
@@ -43,6 +44,7 @@ from etl_assets.worker.session import Session
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
+    from etl_assets.observability.lag_limits import SourcePause
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
 
@@ -84,6 +86,7 @@ class Worker:
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
         self._pauses_lock = threading.Lock()
+        self._paused: Mapping[str, SourcePause] = {}
         self._check_at = 0.0
         self._broken: dict[tuple[str, str], int] = {}
 
@@ -117,11 +120,26 @@ class Worker:
             began = time.monotonic()
             held.alive()
             self._take_up_declarations()
+            self._look_at_limits()
             for feed in self._feeds:
-                if days := self._days_to_carry(feed):
-                    self._carry(crew, feed, days, held)
+                is_paused = feed.pipeline.name in self._paused
+                if days := feed.take_left_behind() if is_paused else self._days_to_carry(feed):
+                    self._carry(crew, feed, days, held, reads=not is_paused)
             self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
+
+    def _look_at_limits(self) -> None:
+        """Find the sources that wait for a sink. While the tables cannot be read, those that waited wait."""
+        try:
+            paused = paused_sources(self._settings, dt.datetime.now(dt.UTC))
+        except (EtlAssetsError, OSError) as error:
+            logger.warning("lag limits cannot be looked at now: %s", error)
+            return
+        for name in paused.keys() - self._paused.keys():
+            logger.warning("%s", paused[name])
+        for name in self._paused.keys() - paused.keys():
+            logger.warning("the source of %s is read again", name)
+        self._paused = paused
 
     def _take_up_declarations(self) -> None:
         """Follow the pipelines as they are declared now; each goes on from where it is."""
@@ -169,19 +187,23 @@ class Worker:
         for name in found.changed:
             logger.warning("%s changed after being read and is read again", name)
         feed.unreadable = found.unreadable
-        feed.left_behind, behind = frozenset(), feed.left_behind
-        days = sorted({*found.ready, *behind})
+        days = sorted({*found.ready, *feed.take_left_behind()})
         return tuple(day for day in days if self._ready([(source.name, day)]))
 
-    def _carry(self, crew: StepRunner, feed: Feed, days: Sequence[dt.date], held: Lease) -> None:
-        """Carry days of a source along its pipeline's path, each as far as it gets."""
+    def _carry(
+        self, crew: StepRunner, feed: Feed, days: Sequence[dt.date], held: Lease, *, reads: bool = True
+    ) -> None:
+        """Carry days of a source along its pipeline's path, each as far as it gets.
+
+        Without `reads`, the source is paused: only what it has read already is carried.
+        """
         # If a reference table cannot be updated, no stage may look rows up in it: only read the source.
         whole = all(
             self._ready([(stage.name, None)]) and not self._run(crew, stage.name, days).failed
             for stage in feed.pipeline.reference
         )
         left = list(days)
-        for table in feed.path if whole else feed.path[:1]:
+        for table in feed.path[0 if reads else 1 : None if whole else 1]:
             held.alive()  # for each step: a large backlog makes all of them together slow
             done = self._run(crew, table, left)
             left = [] if None in done.failed else [day for day in left if day not in done.failed]

@@ -10,7 +10,7 @@ import pytest
 from etl_assets.delta.log.cursor import cursor_name
 from etl_assets.delta.log.entries import entry_path
 from etl_assets.observability.findings import Finding, Status
-from etl_assets.observability.installation_checks import check_deliveries
+from etl_assets.observability.lag_checks import check_deliveries
 from etl_assets.settings import load_settings
 from etl_assets.sinks.circuit_breaker import after_failure, write_circuits
 from etl_assets.steps.step import platform_table
