@@ -93,7 +93,14 @@ def source_lag(stage: Stage, settings: Settings, now: dt.datetime) -> AssetLag:
     Raises:
         SourceUnavailable, SourceRefused: the source does not answer.
     """
-    found = watch_source(stage, settings, WatchCursor(), now=now, most_days=_EVERY_DAY)
+    found = watch_source(
+        stage,
+        settings,
+        WatchCursor(),
+        now=now,
+        most_days=_EVERY_DAY,
+        domain=settings.placement().reader(),  # nothing is placed, and nothing written
+    )
     ages = [] if found.oldest_ns is None else [now.timestamp() - found.oldest_ns / 1e9]
     lag = found.lag
     if lag is not None and lag.oldest is not None:

@@ -138,14 +138,17 @@ def watch_source(
     most_days: int,
     settle_seconds: float | None = None,
     raises: bool = True,
+    domain: FailureDomain | None = None,
 ) -> Watched:
     """Find the unread files of one source, or the days with unread records of one that is read in ranges.
+
+    Looks into `domain`; by default into the one that the stage is placed in now.
 
     Raises:
         SourceUnavailable, SourceRefused: a source outside the platform does not answer. Unless `raises`,
             it is among the days that cannot be read.
     """
-    domain = place(settings.placement(), stage.name)
+    domain = domain or place(settings.placement(), stage.name)
     source = source_of(stage, settings, domain)
     table = platform_table(stage.name, domain)
     try:
