@@ -32,7 +32,7 @@ dev: setup ## Open the Dagster UI, with its daemons, on the instance of the demo
 	@$(BIN)/etl-assets dev $(if $(STACK),--stack "$(STACK)")
 
 test: setup ## Run the tests, without the long forms of some, in PROCESSES=2 at once
-	@$(BIN)/python -m pytest -m "not full" -n "$(or $(PROCESSES),2)" --dist loadfile --no-loadscope-reorder
+	@SPARK_CODEGEN=off $(BIN)/python -m pytest -m "not full" -n "$(or $(PROCESSES),2)" --dist loadfile --no-loadscope-reorder
 
 test-full: setup ## Run all tests, long forms and more rounds included (some hours)
 	@CAMPAIGN_ROUNDS=50 CHAOS_ROUNDS=20 DECLARED_ROUNDS=20 BACKLOG_COMMITS=300 \

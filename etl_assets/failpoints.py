@@ -40,6 +40,7 @@ class Failpoint(StrEnum):
     SINK_BEFORE_DELIVERY = "sink.before_delivery"
     SINK_BEFORE_TARGET_COMMIT = "sink.before_target_commit"
     SINK_AFTER_TARGET_COMMIT = "sink.after_target_commit"
+    REPLAY_AFTER_REQUEST = "replay.after_request"
     LEDGER_BEFORE_WRITE = "ledger.before_write"
     LEDGER_AFTER_WRITE = "ledger.after_write"
     SINK_DURING_DELIVERY = "sink.during_delivery"

@@ -1,8 +1,10 @@
-"""Processes of this machine, told apart even when the kernel reuses their ids."""
+"""Processes of this machine, told apart even when the kernel reuses their ids, and who runs this one."""
 
 from __future__ import annotations
 
 import os
+import pwd
+import socket
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -51,3 +53,12 @@ def since_1970(ticks: str) -> float:
     lines = (_PROC / "stat").read_text("utf-8").splitlines()
     boot = next(line.split()[1] for line in lines if line.startswith("btime"))
     return int(boot) + int(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def user_and_host() -> str:
+    """Return who runs this process, and where: `anna@etl-1`."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may run under an id that has no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -17,6 +17,7 @@ from etl_assets.dagster_internals import (
     ASSET_PARTITION_RANGE_START_TAG,
     event_databases_open,
 )
+from etl_assets.delta.table import Table
 from etl_assets.errors import InputError, RunFailed
 from etl_assets.partitions import ranges
 from etl_assets.pipelines.catalog import Catalog
@@ -85,7 +86,8 @@ def materialize_days(
     while waiting or not collected:
         if not waiting:
             # A target rejects rows on the day of their delivery, whichever days they are of.
-            rejected, collected = _rejected_by_targets(settings, names, today), True
+            # A replay has the day of its dead letter.
+            rejected, collected = _rejected_by_targets(settings, names, settings.start_date), True
             waiting = [_Range(*span, (name,)) for name, found in rejected for span in cut(found)]
             continue
         first, last, chosen = waiting.pop(0)
@@ -219,9 +221,8 @@ def _of_other_pipelines(catalog: Catalog, names: Sequence[str], failed: Collecti
 def _rejected_by_targets(
     settings: Settings, names: Sequence[str], since: dt.date
 ) -> list[tuple[str, list[dt.date]]]:
-    """Return which of some assets lack rows that targets rejected since a day, with the days."""
+    """Return which of some assets lack what deliveries rejected or replayed since a day, with the days."""
     domain = settings.placement().reader()
-    days = sorted({since, dt.datetime.now(dt.UTC).date()})
     found = []
     for stage in domain.catalog.stages:
         rejects = {
@@ -229,13 +230,20 @@ def _rejected_by_targets(
         }
         if stage.name in names and rejects:
             made = platform_table(stage.name, domain)
+            days = [day for name in rejects for day in _days_of(platform_table(name, domain)) if day >= since]
             news = (
-                read_changes(platform_table(name, domain), made, days, ReadMode.INCREMENTAL).days
+                read_changes(platform_table(name, domain), made, sorted(set(days)), ReadMode.INCREMENTAL).days
                 for name in rejects
             )
             if concerned := sorted({day for of_table in news for day in of_table}):
                 found.append((stage.name, concerned))
     return found
+
+
+def _days_of(table: Table) -> list[dt.date]:
+    snapshot = table.snapshot() if table.version() >= 0 else None
+    filled = {} if snapshot is None else snapshot.rows_by("partition_date")
+    return [dt.date.fromisoformat(day) for (day,) in filled]
 
 
 def _among(names: Sequence[str], others: Collection[str]) -> tuple[str, ...]:

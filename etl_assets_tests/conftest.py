@@ -21,6 +21,13 @@ from etl_assets_tests.servers import (  # noqa: F401 - fixtures
 )
 
 TOLD = "told"
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings with which Spark evaluates expressions without generating and compiling code for each query.
+
+That is a third less CPU for queries of few rows that run once. `make test` asks for it by
+`SPARK_CODEGEN=off`; the processes that tests start compile as users' do, and so does everything in
+`make test-full`.
+"""
 
 # Machines that run tests are shared: how long an example takes says nothing.
 hypothesis.settings.register_profile("shared machine", deadline=None)
@@ -46,6 +53,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
             "spark.sql.shuffle.partitions": "2",
             # Tests run many small queries once: compiling them less is faster than compiling them well.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **(INTERPRETED if os.environ.get("SPARK_CODEGEN") == "off" else {}),
         },
     )
     resource = SparkResource(spark_config=spark_config(settings))

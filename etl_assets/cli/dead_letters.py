@@ -6,7 +6,6 @@ Belongs here: options, and the display of dead letters. Does not belong here: fi
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import sys
 from collections.abc import Sequence
@@ -15,21 +14,21 @@ from typing import TYPE_CHECKING
 import click
 
 from etl_assets.cli.dead_letter_options import (
-    DAY,
     JSON,
-    REASON,
-    STAGE,
+    Narrowing,
     counted,
-    letter_filter,
+    narrowing,
     say,
     settings_and_domain,
     short,
+    sink_stages,
 )
 from etl_assets.cli.replay import replay
 from etl_assets.contracts.reasons import DeadLetterState
 
 if TYPE_CHECKING:
     from etl_assets.observability.dead_letters import DeadLetter
+    from etl_assets.observability.replay_attempts import ReplayAttempt
     from etl_assets.settings import Settings
 
 
@@ -67,27 +66,21 @@ dead_letters.add_command(replay)
     show_default=True,
     help="Where they are in their life.",
 )
-@click.option("--stage", type=STAGE, help="Only those that this stage refused.")
-@click.option("--reason", type=REASON, metavar="REASON", help="Only those refused for this reason.")
-@click.option("--day", type=DAY, metavar="YYYY-MM-DD", help="Only those that arrived on this day.")
+@narrowing("Only those ")
 @click.option(
     "--limit", type=click.IntRange(0), default=50, show_default=True, help="The newest ones; 0 for all."
 )
 @JSON
-def list_command(
-    state: str, stage: str | None, reason: str | None, day: dt.datetime | None, limit: int, as_json: bool
-) -> None:
+def list_command(state: str, narrowing: Narrowing, limit: int, as_json: bool) -> None:
     """List dead letters, the newest first."""
     from etl_assets.observability.dead_letters import list_letters
 
-    wanted = letter_filter(None if state == "all" else DeadLetterState(state), stage, reason, day)
+    wanted = narrowing.filter(None if state == "all" else DeadLetterState(state))
     letters, total = list_letters(settings_and_domain()[1], wanted, limit=limit or None)
     if as_json:
         click.echo(json.dumps([letter.as_json() for letter in letters]))
     elif not letters:
-        click.echo(
-            "no such dead letters" if wanted.values().keys() - {"state"} else f"no {state} dead letters"
-        )
+        click.echo("no such dead letters" if narrowing else f"no {state} dead letters")
     else:
         _show_list(letters, states=state == "all")
     if len(letters) < total:
@@ -106,16 +99,20 @@ def list_command(
 @click.option("--raw", is_flag=True, help="Print only the record, byte for byte, to correct and replay it.")
 @JSON
 def show(letter_id: str, raw: bool, as_json: bool) -> None:
-    """Show one dead letter with its record. ID may be cut to a unique beginning."""
+    """Show one dead letter with its record and its replays. ID may be cut to a unique beginning."""
     from etl_assets.observability.dead_letters import find_letters
+    from etl_assets.observability.replay_attempts import attempts_of
 
-    (letter,) = find_letters(settings_and_domain()[1], [letter_id])
+    domain = settings_and_domain()[1]
+    (letter,) = find_letters(domain, [letter_id])
     if raw:
         click.echo(letter.record_bytes())
-    elif as_json:
-        click.echo(json.dumps(letter.as_json()))
+        return
+    replays = attempts_of(domain, letter)
+    if as_json:
+        click.echo(json.dumps(letter.as_json() | {"replays": [each.as_json() for each in replays]}))
     else:
-        _show_letter(letter)
+        _show_letter(letter, replays, of_sink=letter.stage in sink_stages(domain.catalog))
 
 
 @dead_letters.command(
@@ -193,14 +190,19 @@ _REPLAYED = {"ingest": "the whole event", "normalize": "the payload alone"}
 """What a corrected file holds, by the stage that refused the record."""
 
 
-def _show_letter(letter: DeadLetter) -> None:
+def _show_letter(letter: DeadLetter, replays: Sequence[ReplayAttempt], *, of_sink: bool) -> None:
     for name, value in letter.as_json().items():
         if name not in ("record", "record_encoding") and value is not None:
             click.echo(f"{name:16}{value}")
+    for each in replays:
+        click.echo(f"{'attempt':16}{each}")
     click.echo(f"{'record':16}({letter.record_encoding or 'not kept'})")
     if letter.record is not None:
         click.echo(letter.record)
-    if letter.is_open:
+    if letter.is_open and of_sink:
+        click.echo(f"\nreplay: etl-assets dead-letters replay {short(letter)}", err=True)
+        click.echo("        delivers the row again, as its table has it then", err=True)
+    elif letter.is_open:
         what = _REPLAYED.get(letter.stage, "the whole record")
         click.echo(
             f"\nreplay: etl-assets dead-letters replay {short(letter)} [--record FILE]",

@@ -56,7 +56,7 @@ def new(name: str, sample: Path | None, as_json: bool) -> None:
     content = starting_file(name, None if sample is None else read_sample(sample), home).encode()
     path = folder / f"{name if os.sep not in name else 'NAME'}.yaml"
     others = _read(settings)
-    *_, found = checked([*others, parse_pipeline(content, path)], base)
+    *_, found = checked([*others, parse_pipeline(content, path)], base, settings.connection_rights)
     for problem in found.problems:
         raise SettingsError(
             f"no pipeline can be made: {problem.message}", fix=problem.fix, field=problem.field
@@ -195,11 +195,11 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     """Return the files of the installation and others, each with its problems.
 
     A file from outside stands for the one of the same name in the folder. An installation is not needed for
-    it.
+    it; without a platform file its connections are not checked.
     """
     from etl_assets.installed import built_in_catalog
     from etl_assets.pipelines.cross_checks import checked
-    from etl_assets.settings import load_installation, load_settings
+    from etl_assets.settings import load_installation, load_settings, platform_file
 
     settings = load_settings() if outside else load_installation()
     files = _read(settings)
@@ -209,7 +209,9 @@ def _checked_files(outside: list[Path] | None = None) -> list[PipelineFile]:
     files = [file for file in files if file.label not in replaced] + added
     # As an installation reads them: first its own by their names, then those of projects.
     files.sort(key=lambda file: (file.document is not None, "" if file.document is not None else file.label))
-    return [*checked(files, built_in_catalog(settings.pipelines.built_in, settings.connection_rights))]
+    base = built_in_catalog(settings.pipelines.built_in, settings.connection_rights)
+    is_known = not outside or platform_file().exists()
+    return [*checked(files, base, settings.connection_rights if is_known else None)]
 
 
 def _read(settings: Settings) -> list[PipelineFile]:

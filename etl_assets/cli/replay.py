@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING
 import click
 
 from etl_assets.cli.dead_letter_options import (
-    DAY,
     JSON,
-    REASON,
     SHOWN_OF_ID,
-    STAGE,
+    Narrowing,
     counted,
-    letter_filter,
+    narrowing,
     say,
     settings_and_domain,
     short,
+    sink_stages,
 )
 from etl_assets.contracts.reasons import DeadLetterState
 
 if TYPE_CHECKING:
+    from etl_assets.errors import RunFailed
     from etl_assets.observability.dead_letters import DeadLetter, DeadLetterFilter
     from etl_assets.observability.submit_replays import HandedIn, Replayed
     from etl_assets.pipelines.catalog import Catalog
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         "Examples:\n"
         "  etl-assets dead-letters replay 3795bfb3 --record fixed.json\n"
         "  etl-assets dead-letters replay --all-open --reason UnknownEventType\n"
+        "  etl-assets dead-letters replay --all-open --sink postgres --since 2026-03-01\n"
     )
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
@@ -56,42 +57,39 @@ if TYPE_CHECKING:
     " normalize did, the whole record of a declared pipeline.",
 )
 @click.option("--all-open", is_flag=True, help="All open letters that the options below name, as they came.")
-@click.option("--reason", type=REASON, metavar="REASON", help="With --all-open: refused for this reason.")
-@click.option("--stage", type=STAGE, help="With --all-open: refused by this stage.")
-@click.option("--day", type=DAY, metavar="YYYY-MM-DD", help="With --all-open: arrived on this day.")
+@narrowing("With --all-open: ")
 @JSON
 def replay(
     ids: tuple[str, ...],
     record: Path | None,
     all_open: bool,
-    reason: str | None,
-    stage: str | None,
-    day: dt.datetime | None,
+    narrowing: Narrowing,
     as_json: bool,
 ) -> None:
     """Submit open dead letters again, run their days, and report the result of each.
 
-    Exit code 1 if a record did not get in. Replaying twice changes nothing.
+    A row that the target of a sink refused is delivered again, as its table has it now. Exit code 1 if a
+    record or a row did not get in. Replaying twice changes nothing.
     """
     from etl_assets.observability.dead_letters import find_letters
 
-    _check_call(ids, record, all_open, narrowed=bool(reason or stage or day))
+    _check_call(ids, record, all_open, narrowed=bool(narrowing))
     settings, domain = settings_and_domain()
     letters = (
-        _all_open(domain, letter_filter(DeadLetterState.OPEN, stage, reason, day))
-        if all_open
-        else find_letters(domain, ids)
+        _all_open(domain, narrowing.filter(DeadLetterState.OPEN)) if all_open else find_letters(domain, ids)
     )
     if not letters:
         click.echo("[]" if as_json else "no open dead letter is such: nothing to do")
         return
     _check_days(settings, letters)
     correction = None if record is None else _read_record(record, settings.landing.max_record_bytes)
-    results = _replay(settings, domain, letters, correction)
+    results, failed = _replay(settings, domain, letters, correction)
     if as_json:
         click.echo(json.dumps([result.as_json() for result in results]))
     else:
         _show_results(results)
+    if failed is not None:
+        raise failed
     if any(result.result not in ("replayed", "duplicate") for result in results):
         sys.exit(1)
 
@@ -102,7 +100,7 @@ def _check_call(ids: Sequence[str], record: Path | None, all_open: bool, *, narr
     if record is not None and len(ids) != 1:
         raise click.UsageError("--record is for one letter: name it alone")
     if narrowed and not all_open:
-        raise click.UsageError("--reason, --stage and --day go with --all-open")
+        raise click.UsageError("--reason, --stage, --sink, --day, --since and --until go with --all-open")
 
 
 def _read_record(file: Path, most_bytes: int) -> bytes:
@@ -122,18 +120,17 @@ def _read_record(file: Path, most_bytes: int) -> bytes:
 def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLetter]:
     """Return the open dead letters that can be replayed unchanged. The others are named on stderr."""
     from etl_assets.observability.dead_letters import read_dead_letters
-    from etl_assets.observability.submit_replays import is_of_removed_pipeline, is_of_sink
+    from etl_assets.observability.submit_replays import is_of_removed_pipeline
 
     left: list[DeadLetter] = []
+    of_sinks = sink_stages(domain.catalog)
     for letter in read_dead_letters(domain, **wanted.values()):
-        if letter.is_cut_off:
+        if not wanted.has_time(letter.failed_at):
+            continue
+        if letter.is_cut_off and letter.stage not in of_sinks:
             say(f"{short(letter)} is left out: its record was cut off, replay it with --record FILE")
         elif is_of_removed_pipeline(letter, domain.catalog):
             say(f"{short(letter)} is left out: no pipeline of this installation has the stage {letter.stage}")
-        elif is_of_sink(letter, domain.catalog):
-            say(
-                f"{short(letter)} is left out: it is a row that a target rejected; materialize {letter.stage}"
-            )
         else:
             left.append(letter)
     return sorted(left, key=lambda each: each.failed_at)
@@ -155,30 +152,35 @@ def _check_days(settings: Settings, letters: Sequence[DeadLetter]) -> None:
 
 def _replay(
     settings: Settings, domain: FailureDomain, letters: Sequence[DeadLetter], correction: bytes | None
-) -> list[Replayed]:
+) -> tuple[list[Replayed], RunFailed | None]:
+    """Return the results, and the failure of a run: some dead letters wait then, others may be done."""
     from etl_assets.contracts.tables import REPLAYS
-    from etl_assets.errors import EtlAssetsError
+    from etl_assets.errors import EtlAssetsError, RunFailed
     from etl_assets.observability.submit_replays import hand_in, outcomes
     from etl_assets.steps.placing import place
 
     where = place(settings.placement(), REPLAYS.name)
     handed_in = hand_in(where, letters, correction)
     say(f"{counted(handed_in)} handed in; Spark starts with the first run")
+    failed = None
     try:
         _run(settings, handed_in)
     except EtlAssetsError as error:
         error.fix += (
-            "; the letters stay handed in, and replaying them again, or the next run of their days, goes on"
+            "; the letters stay handed in, and replaying them again, or the next run of their days or to"
+            " their sink, goes on"
         )
-        raise
-    return outcomes(domain, handed_in)
+        if not isinstance(error, RunFailed):
+            raise
+        failed = error
+    return outcomes(domain, handed_in), failed
 
 
 def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:
     """Run the stages that read the replays.
 
     A replay to a source runs the assets of its pipeline; another one runs the stage that takes it, and all
-    that is made from its table.
+    that is made from its table. Replays to sinks run all of their deliveries, also if one of them is down.
     """
     from etl_assets.instance import open_instance
     from etl_assets.runs import materialize_days
@@ -190,7 +192,15 @@ def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:
     if waiting := [each.target for each in handed_in if each.is_new and each.target.source is not None]:
         _wait_until_settled(settings, waiting)
     with open_instance(settings) as instance:
+        if sinks := [name for name, target in targets.items() if target.delivers]:
+            say(f"delivering {', '.join(sinks)}")
+            rejects = [each.name for name in sinks if (each := targets[name].rejects) is not None]
+            today = dt.datetime.now(dt.UTC).date()
+            assets = _assets(catalog, [*sinks, *rejects])
+            materialize_days(settings, instance, [today], mode=ReadMode.INCREMENTAL, assets=assets)
         for name, target in targets.items():
+            if target.delivers:
+                continue
             say(f"running {_days(days[name])} from {target.name_in_rejects} on")
             if target.source is not None:
                 pipeline = catalog.pipeline_of(name)
@@ -224,14 +234,16 @@ def _wait_until_settled(settings: Settings, targets: Sequence[Stage]) -> None:
 def _show_results(results: Sequence[Replayed]) -> None:
     for result in results:
         text = f"{result.dead_letter_id[:SHOWN_OF_ID]} {result.result.value}"
-        if result.result == "replayed":
+        if result.detail is not None:
+            text += f" by {result.stage}: {result.detail} (attempt {result.attempt})"
+        elif result.result == "replayed":
             text += f": event {result.event_id} is in (attempt {result.attempt})"
         elif result.result == "refused":
             text += f" again by {result.stage}: {result.reason}: {result.error}"
         elif result.result == "duplicate":
             text += f": {result.error}"
         else:
-            text += ": no stage has judged it yet; the next run of its day does"
+            text += f": {result.stage} has not judged it yet; its next run does"
         click.echo(text)
 
 

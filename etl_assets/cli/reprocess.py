@@ -53,11 +53,12 @@ def reprocess(
     """Run a range of days through the current code, though they were read already.
 
     Rows that older code made of these days are removed, and rebuilt from the records that the source
-    accepted. If that fails, the tables get back the rows they had. Without --yes it says what would be done.
-    Killed at any moment, run it again. Without --from and --to, which only tables without days allow, it is
-    all days.
+    accepted. If that fails, the tables get back the rows they had. Then their sinks are delivered to.
+    Without --yes it says what would be done. Killed at any moment, run it again. Without --from and --to,
+    which only tables without days allow, it is all days.
     """
     from etl_assets.cli import undo_preview
+    from etl_assets.cli.withdraw import said_of_sinks, sinks_as_json, withdraw
     from etl_assets.settings import load_installation
     from etl_assets.undo.plan import plan_days
 
@@ -79,11 +80,15 @@ def reprocess(
         raise click.UsageError("--to is before --from")
     days = _days_with_records(settings, begin, since, until)
     undo = plan_days(looking(settings), begin, days)
+    undone = catalog.downstream_of(begin)
+    shown, sinks = [day.isoformat() for day in days], sinks_as_json(catalog, undone)
     if as_json and not yes:
-        click.echo(undo_preview.as_json(undo, days=[day.isoformat() for day in days], done=False))
+        click.echo(undo_preview.as_json(undo, days=shown, done=False, sinks=sinks))
     elif not as_json:
         click.echo(f"{undo_preview.span(days)} to be made again from {', '.join(begin)} on")
         undo_preview.show(undo)
+        for sentence in said_of_sinks(catalog, undone):
+            click.echo(sentence)
     if not yes:
         tables = "".join(f" --tables {name}" for name in names)
         click.echo(
@@ -96,9 +101,10 @@ def reprocess(
     assets = catalog.made_again_from(begin)
     plan = partial(plan_days, names=begin, days=days)
     undo_and_remake(settings, plan, of=begin, assets=assets, days=days)
+    withdraw(settings, undone)
     if as_json:
         # Only after the work, because readers rely on `done`.
-        click.echo(undo_preview.as_json(undo, days=[day.isoformat() for day in days], done=True))
+        click.echo(undo_preview.as_json(undo, days=shown, done=True, sinks=sinks))
     click.echo(f"{undo_preview.span(days)} made again", err=True)
 
 

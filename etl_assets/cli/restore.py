@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--to-version", "version", type=click.IntRange(0), metavar="N", help="The version it had.")
 @click.option("--to-time", "time", metavar="T", help="Its version at a time (ISO 8601 with zone).")
 @click.option("--yes", is_flag=True, help="Do it; without, nothing is changed.")
-@click.option("--no-run", is_flag=True, help="Leave the tables after it to the next run, and start no Spark.")
+@click.option("--no-run", is_flag=True, help="Leave the tables and sinks after it to the next run.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")
 def restore(
     table: str, version: int | None, time: str | None, yes: bool, no_run: bool, as_json: bool
@@ -41,11 +41,11 @@ def restore(
 
     Rows that were derived from removed rows are removed from the later tables, and rebuilt at once from the
     table's restored content, with the code that is installed now. If that fails, all tables are restored to
-    what they had. The cursors of the table are set back too: the next run of these days brings it up to date.
-    Without --yes it says what would be done.
+    what they had. Then the sinks of these tables are delivered to. The cursors of the table are set back too:
+    the next run of these days brings it up to date. Without --yes it says what would be done.
     """
     from etl_assets.cli import undo_preview
-    from etl_assets.cli.remake import finish, undo_and_remake
+    from etl_assets.cli.withdraw import said_of_sinks, sinks_as_json
     from etl_assets.settings import load_installation
     from etl_assets.undo.plan import existing, plan_restore, version_at
 
@@ -56,24 +56,22 @@ def restore(
     found = existing(domains, table)
     wanted = version_at(found, _moment(time)) if time is not None else version
     assert wanted is not None
+    catalog = settings.catalog()
+    undone = catalog.downstream_of([table])
     # 1. Plan and show.
     undo = plan_restore(domains, table, wanted)
     if not as_json:
         click.echo(f"{_at(found, found.version())}, to be restored to {_at(found, wanted)}")
         undo_preview.show(undo, first=table)
-    # 2. Restore the table, and rebuild what was derived from it.
-    catalog = settings.catalog()
-    after = [] if no_run else [each for each in catalog.made_again_from([table]) if each != table]
-    done: dict[str, int] = {}
-    if yes and undo.tables:
-        plan = partial(plan_restore, name=table, version=wanted)
-        done = undo_and_remake(settings, plan, of=[table], assets=after, days=undo.days)
-    elif yes:
-        finish(settings, after)
+        for sentence in said_of_sinks(catalog, undone if undo.tables else ()):
+            click.echo(sentence)
+    # 2. Restore the table, and rebuild what was derived from it. Then the sinks follow.
+    done = _carry_out(settings, undo, table, wanted, no_run=no_run) if yes else {}
     # 3. Report.
     if as_json:
         # Only after the work, because readers rely on `done`.
-        click.echo(undo_preview.as_json(undo, table=table, to_version=wanted, done=yes))
+        sinks = sinks_as_json(catalog, undone)
+        click.echo(undo_preview.as_json(undo, table=table, to_version=wanted, done=yes, sinks=sinks))
     if not undo.tables:
         click.echo(f"{table} has the content of version {wanted}: there is nothing to do", err=True)
         return
@@ -84,6 +82,25 @@ def restore(
         return
     again = table in catalog.made_again
     click.echo(_next(undo, table, wanted, done=yes, can_be_made_again=again), err=True)
+
+
+def _carry_out(settings: Settings, undo: Undo, table: str, version: int, *, no_run: bool) -> dict[str, int]:
+    """Restore, rebuild and deliver, or complete what was killed; return the new versions of tables."""
+    from etl_assets.cli.remake import finish, undo_and_remake
+    from etl_assets.cli.withdraw import withdraw
+    from etl_assets.undo.plan import plan_restore
+
+    catalog = settings.catalog()
+    after = [] if no_run else [each for each in catalog.made_again_from([table]) if each != table]
+    done: dict[str, int] = {}
+    if undo.tables:
+        plan = partial(plan_restore, name=table, version=version)
+        done = undo_and_remake(settings, plan, of=[table], assets=after, days=undo.days)
+    else:
+        finish(settings, after)
+    if not no_run:
+        withdraw(settings, catalog.downstream_of([table]))
+    return done
 
 
 def looking(settings: Settings) -> Domains:

@@ -60,7 +60,7 @@ def breaking(rule: Rule, values: pa.ChunkedArray) -> int:
 
     if isinstance(rule, NotNull):
         return values.null_count
-    good = pc.call_function("sum", [_holds(rule, values)]).as_py() or 0
+    good = pc.call_function("sum", [holds(rule, values)]).as_py() or 0
     return len(values) - values.null_count - good
 
 
@@ -79,7 +79,7 @@ def _repeated_keys(contract: TableContract, keys: Sequence[pa.Table]) -> Iterato
         yield Violation(table=contract.name, column=key, check=f"{key} must be unique", count=count)
 
 
-def _holds(rule: Rule, values: pa.ChunkedArray) -> Any:
+def holds(rule: Rule, values: pa.ChunkedArray) -> Any:
     """Return, for each value, whether it satisfies the rule; null or false for null."""
     import pyarrow as pa
     import pyarrow.compute as pc

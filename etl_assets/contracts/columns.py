@@ -116,6 +116,8 @@ class TableContract:
         offset_column: Column of the offsets that the platform assigns to the rows: dense, from 0, over all
             days.
         nullable_keys: NULL in a part of the merge key is a value like any other.
+        trace_column: Column with the W3C trace context of the record that a row is from; None if there is
+            none.
     """
 
     name: str
@@ -127,6 +129,7 @@ class TableContract:
     append_only: bool = False
     offset_column: str | None = None
     nullable_keys: bool = False
+    trace_column: str | None = None
 
     def __post_init__(self) -> None:
         self._check(
@@ -214,7 +217,13 @@ class TableContract:
 
     def _named_parts(self) -> dict[str, tuple[str, ...]]:
         ordering = () if self.ordering is None else (self.ordering,)
-        return {"merge key": self.merge_key, "ordering": ordering, "Delta partition": self.delta_partition}
+        trace = () if self.trace_column is None else (self.trace_column,)
+        return {
+            "merge key": self.merge_key,
+            "ordering": ordering,
+            "Delta partition": self.delta_partition,
+            "trace context": trace,
+        }
 
     def _near(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.names, n=1)

@@ -23,8 +23,11 @@ class Outcome(StrEnum):
     REPLAYED = "replayed"
 
 
-EXCEPTIONAL_OUTCOMES = (Outcome.DUPLICATE, Outcome.CONFLICT, Outcome.REJECTED)
-"""Outcomes that a stage records itself. The others follow from the tables."""
+EXCEPTIONAL_OUTCOMES = (Outcome.DUPLICATE, Outcome.CONFLICT, Outcome.REJECTED, Outcome.REPLAYED)
+"""Outcomes that a stage records itself. The others follow from the tables.
+
+Only a delivery to a sink records that it replayed something: other stages have a row of it.
+"""
 
 
 class DeadLetterReason(StrEnum):

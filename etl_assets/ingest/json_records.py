@@ -120,13 +120,13 @@ class JsonRecords:
             if len(raw) > self.max_record_bytes:
                 return self._too_large(raw, len(raw))
             try:
-                content, value = self._content(raw, line)
+                content, value, is_fast = self._content(raw, line)
                 if len(content) > self.max_record_bytes:
                     return self._too_large(raw or content, len(content))
                 fingerprint = hashlib.sha256(content).hexdigest()
                 version = f"#{fingerprint[:_SHOWN_OF_LETTER]}" if self.changes else ""
                 if isinstance(line, AnnotatedRecord):
-                    content, value = _annotated(value, line.added)
+                    content, value = _annotated(value, line.added, is_fast=is_fast)
                     version += f"#{line.version}" if line.version else ""
                 record_id = (
                     self._id_of(value) + version + again
@@ -136,24 +136,24 @@ class JsonRecords:
             except Refused as refused:
                 kept = raw or (b"" if isinstance(line, bytes) else _text_of(line))
                 return self._rejected(refused.reason, refused.error, kept)
-            return ValidatedRecord(record_id=record_id, content=content.decode(), fingerprint=fingerprint)
+            return ValidatedRecord(record_id, content.decode(), fingerprint)
 
         return validate
 
-    def _content(self, raw: bytes, line: Record) -> tuple[bytes, dict[str, Any]]:
-        """Return the canonical form of a record, and its values.
+    def _content(self, raw: bytes, line: Record) -> tuple[bytes, dict[str, Any], bool]:
+        """Return the canonical form of a record, its values, and whether `write_fast` may write them.
 
         Raises:
             Refused: it has none, or is no object.
         """
         if isinstance(line, dict):
             if all(type(item) is str or item is None for item in line.values()):
-                return _written(line, canonical_json.write_fast), line
+                return _written(line, canonical_json.write_fast), line, True
             raw = _written(line)
-        value, fast = canonical_json.parse(raw)
+        content, value, is_fast = canonical_json.canonical(raw)
         if type(value) is not dict:
             raise Refused(DeadLetterReason.NOT_AN_OBJECT, "the line is JSON, but no object")
-        return (canonical_json.write_fast if fast else canonical_json.write)(value), value
+        return content, value, is_fast
 
     def _id_of(self, value: Mapping[str, Any]) -> str:
         """Return a record's id.
@@ -161,6 +161,10 @@ class JsonRecords:
         Raises:
             Refused: a field of it is missing, or has more than one value.
         """
+        if len(self.id_fields) == 1:
+            item = value.get(self.id_fields[0])
+            if type(item) is str and 0 < len(item) <= MAX_ID_CHARACTERS:
+                return item
         values = [_exact(value.get(name)) for name in self.id_fields]
         for name, item in zip(self.id_fields, values, strict=True):
             if item is None or item == "":
@@ -192,7 +196,9 @@ class JsonRecords:
         return ValidatedRecord(reason=reason.value, error=error, record=record, record_encoding=encoding)
 
 
-def _annotated(value: dict[str, Any], added: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+def _annotated(
+    value: dict[str, Any], added: dict[str, Any], *, is_fast: bool
+) -> tuple[bytes, dict[str, Any]]:
     """Return the canonical form and the values of a record with the fields that its source adds.
 
     Raises:
@@ -203,7 +209,7 @@ def _annotated(value: dict[str, Any], added: dict[str, Any]) -> tuple[bytes, dic
             DeadLetterReason.DUPLICATE_KEY, f"the record has the field {min(twice)}, which the source adds"
         )
     whole = {**value, **added}
-    return _written(whole), whole
+    return _written(whole, canonical_json.write_fast if is_fast else canonical_json.write), whole
 
 
 def _exact(value: Any) -> Any:

@@ -57,7 +57,7 @@ def source_opener(tables: DeclaredTables) -> OpenSource:
                 id_fields = source.id
                 settle_seconds = source.settle_seconds if source.connection is None else 0.0
             case HttpSource():
-                folders, id_fields = (_journal(tables.spec.name, domain),), source.id
+                folders, id_fields = (_journal(tables.spec.name, source, domain),), source.id
             case KafkaSource():
                 ranges, id_fields = _topic(source, settings, table), source.id
             case SqlSource():
@@ -117,13 +117,14 @@ def _format(source: FilesSource) -> RecordFormat:
             return Parquet()
 
 
-def _journal(pipeline: str, domain: FailureDomain) -> Folders:
+def _journal(pipeline: str, source: HttpSource, domain: FailureDomain) -> Folders:
     from etl_assets.sources.http.catch_up import journal_folder
     from etl_assets.sources.http.journal_file import HTTP
     from etl_assets.sources.http.journal_lines import JournalLines
     from etl_assets.sources.landing import Folders
 
-    return Folders(source=HTTP, path=journal_folder(domain, pipeline), format=JournalLines())
+    lines = JournalLines(with_traceparent=bool(source.include))
+    return Folders(source=HTTP, path=journal_folder(domain, pipeline), format=lines)
 
 
 def _topic(source: KafkaSource, settings: Settings, table: str) -> Ranges:

@@ -110,31 +110,35 @@ class RepeatSearch:
     def find(self, staged: Staged, folder: Path) -> Repeats:
         """Find duplicates and conflicts among the events that may repeat others.
 
-        If history may have an id of the batch, these are all events; else only those that share their id's
-        hash with another event of the batch.
+        These are the events that history may have the id of, and those that share their id's hash with
+        another event of the batch.
 
         Args:
             staged: The events.
             folder: New folder for the repeats.
         """
         hashes = staged.id_hashes()
-        days = KeyIndex(self.table, self.id_column).days_of(hashes, self.plan.batch_id - 1)
-        twice, suspects = (None, len(hashes)) if days else _twice(hashes)
-        if not suspects:
+        known = KeyIndex(self.table, self.id_column).find(hashes, self.plan.batch_id - 1)
+        suspects = np.union1d(_twice(hashes), known.hashes)
+        if not len(suspects):
             return Repeats(folder=None)
-        if suspects <= MAX_EVENTS_IN_PROCESS and (known := self._known_in_process(staged, days)) is not None:
-            return self._find_duplicates_in_process(
-                staged.columns((self.id_column, *_LOOKED_AT), twice), staged, known, folder
-            )
+        number = np.count_nonzero(np.isin(hashes, suspects))
+        # Where most are suspects, looking at all of them costs less than picking these.
+        among = suspects if 2 * number < len(hashes) else None
+        if number <= MAX_EVENTS_IN_PROCESS:
+            history = self._known_in_process(staged, known.days, among)
+            if history is not None:
+                events = staged.columns((self.id_column, *_LOOKED_AT), among)
+                return self._find_duplicates_in_process(events, staged, history, folder)
         from pyspark.sql import functions as F
 
         events = staged.events(self.context.spark)
-        if twice is not None:
-            events = events.join(self._hashes_for_spark(twice), "id_hash", "left_semi")
+        if among is not None:
+            events = events.join(self._hashes_for_spark(among), "id_hash", "left_semi")
         located = events.join(self._positions(staged), list(RUN_KEY)).select(
             F.col(self.id_column).alias("event_id"), "fingerprint", ordinal(), "source", source_position()
         )
-        find_duplicates(located, self._history(staged, days)).write.parquet(str(folder))
+        find_duplicates(located, self._history(staged, known.days)).write.parquet(str(folder))
         return Repeats(folder=folder)
 
     def _positions(self, staged: Staged) -> DataFrame:
@@ -152,15 +156,22 @@ class RepeatSearch:
         return F.broadcast(frame_of(self.context.spark, rows, schema))
 
     def _known_in_process(
-        self, staged: Staged, days: Sequence[dt.date]
+        self, staged: Staged, days: Sequence[dt.date], among: Hashes | None
     ) -> dict[str, Mapping[str, Any]] | None:
         """Return the accepted events of some days that have an id of the batch, by id.
 
-        None if Spark has to find them.
+        Args:
+            staged: The events.
+            days: The days.
+            among: Hashes of the ids that are looked for; None: all.
+
+        Returns:
+            None if Spark has to find them.
         """
         if not days:
             return {}
-        ids = {name for piece in staged.columns([self.id_column]) for name in piece.column(0).to_pylist()}
+        pieces = staged.columns([self.id_column], among)
+        ids = {name for piece in pieces for name in piece.column(0).to_pylist()}
         history = rows_in_process(
             self.table,
             self.plan.batch_id - 1,
@@ -239,7 +250,7 @@ class RepeatSearch:
         return known.select(F.col(self.id_column).alias("event_id"), *_KNOWN_COLUMNS)
 
 
-def _twice(hashes: Hashes) -> tuple[Hashes, int]:
-    """Return the hashes shared by the ids of more than one event, and the number of these events."""
+def _twice(hashes: Hashes) -> Hashes:
+    """Return the hashes shared by the ids of more than one event."""
     different, events = np.unique(hashes, return_counts=True)
-    return different[events > 1], int(events[events > 1].sum())
+    return different[events > 1]

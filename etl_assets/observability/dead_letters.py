@@ -75,19 +75,27 @@ class DeadLetterFilter:
     """Filter on dead letters. A field that is None matches all of them."""
 
     state: DeadLetterState | None = None
-    stage: str | None = None
+    stages: tuple[str, ...] | None = None
     reason: DeadLetterReason | None = None
     day: dt.date | None = None
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
 
     def values(self) -> dict[str, list[Any]]:
         """Return the allowed values by column."""
         wanted = {
-            "state": None if self.state is None else self.state.value,
-            "stage": self.stage,
-            "reason": None if self.reason is None else self.reason.value,
-            "partition_date": self.day,
+            "state": None if self.state is None else [self.state.value],
+            "stage": None if self.stages is None else list(self.stages),
+            "reason": None if self.reason is None else [self.reason.value],
+            "partition_date": None if self.day is None else [self.day],
         }
-        return {name: [value] for name, value in wanted.items() if value is not None}
+        return {name: values for name, values in wanted.items() if values is not None}
+
+    def has_time(self, failed_at: dt.datetime) -> bool:
+        """Return whether a dead letter of a time is wanted: from `since` on, and before `until`."""
+        return (self.since is None or failed_at >= self.since) and (
+            self.until is None or failed_at < self.until
+        )
 
 
 def list_letters(
@@ -105,8 +113,9 @@ def list_letters(
     def counted() -> Any:
         nonlocal total
         for row in find_rows(_table(domain), columns=_LIGHT_COLUMNS, where=wanted.values()):
-            total += 1
-            yield DeadLetter(**row)
+            if wanted.has_time(row["failed_at"]):
+                total += 1
+                yield DeadLetter(**row)
 
     letters = counted()
     found = (
@@ -140,7 +149,7 @@ def _resolve(domain: FailureDomain, start: str) -> str:
     matches: list[str] = []
     if _ID_START.fullmatch(start):
         rows = find_rows(_table(domain), columns=("dead_letter_id",), prefix=("dead_letter_id", start))
-        matches = sorted(row["dead_letter_id"] for row in rows)
+        matches = sorted({row["dead_letter_id"] for row in rows})
     if len(matches) == 1:
         return matches[0]
     if not matches:

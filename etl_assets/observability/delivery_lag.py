@@ -1,7 +1,7 @@
 """How far each sink is behind its table: commits, rows and seconds. No Spark.
 
-Belongs here: the figures. Does not belong here: whether there is something to deliver at all (`pending.py`),
-and the lag of replicas (`lag.py`).
+Belongs here: the figures. Does not belong here: whether there is something to deliver at all
+(`undelivered.py`), and the lag of replicas (`lag.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.log.entries import entry_path
-from etl_assets.observability.pending import undelivered
+from etl_assets.observability.undelivered import has_requests, replays_of, undelivered
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class DeliveryLag:
         commits: Commits that the sink lacks; all of them if it has none.
         rows: New and changed rows among them. Deletes, undos and compactions have none.
         seconds: Age of the oldest of these commits; None if the log no longer has it.
+        has_replays: Whether dead letters of it were submitted again that no delivery has taken up.
     """
 
     deliveries: str
@@ -40,11 +41,16 @@ class DeliveryLag:
     commits: int
     rows: int
     seconds: float | None
+    has_replays: bool = False
 
     def __str__(self) -> str:
+        if not self.commits:
+            return f"{self.deliveries} has dead letters to replay"
         age = "" if self.seconds is None else f", the oldest for {dt.timedelta(seconds=round(self.seconds))}"
+        replays = ", and has dead letters to replay" if self.has_replays else ""
         return (
-            f"{self.deliveries} is {self.commits:,} commits and {self.rows:,} rows behind {self.table}{age}"
+            f"{self.deliveries} is {self.commits:,} commits and {self.rows:,} rows behind"
+            f" {self.table}{age}{replays}"
         )
 
 
@@ -72,6 +78,7 @@ def delivery_lags(
             commits=version - delivered,
             rows=_rows_after(table, delivered),
             seconds=_age(table, delivered + 1, now),
+            has_replays=has_requests(platform_table(name, domain), replays_of(domain)),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.errors import SourceRefused, SourceUnavailable, SourceUnreadable
 from etl_assets.ingest.pending_plan import pending_plan
 from etl_assets.observability.dead_letters import read_dead_letters
+from etl_assets.observability.undelivered import has_undelivered, replays_of
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.positions import read_positions
 from etl_assets.sources.replays import replay_attempts
@@ -22,6 +23,7 @@ from etl_assets.steps.placing import place
 from etl_assets.steps.step import ReadMode, platform_table
 
 if TYPE_CHECKING:
+    from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
     from etl_assets.ingest.file_source import FileSource
     from etl_assets.pipelines.stage import Stage
@@ -322,8 +324,9 @@ def days_behind(domain: FailureDomain, first_day: dt.date) -> dict[str, tuple[dt
         for stage in catalog.stages
         if not stage.inputs
     }
+    replays = replays_of(domain) if any(stage.delivers for stage in catalog.stages) else None
     found = of_sources | {
-        stage.name: _behind(stage, platform_table(stage.name, domain), inputs, days)
+        stage.name: _behind(stage, platform_table(stage.name, domain), inputs, days, replays)
         for stage in catalog.stages
         if stage.inputs
     }
@@ -338,9 +341,15 @@ def _days_of_plan(stage: Stage, domain: FailureDomain) -> tuple[dt.date, ...]:
     return () if left is None else tuple(left.plan.days)
 
 
-def _behind(stage: Stage, table: Table, inputs: dict[str, Table], days: list[dt.date]) -> tuple[dt.date, ...]:
+def _behind(
+    stage: Stage,
+    table: Table,
+    inputs: Mapping[str, Table],
+    days: list[dt.date],
+    replays: Snapshot | None,
+) -> tuple[dt.date, ...]:
     if stage.delivers:
-        return tuple(days[-1:]) if _has_undelivered(table, inputs[stage.inputs[0]]) else ()
+        return tuple(days[-1:]) if has_undelivered(table, inputs[stage.inputs[0]], replays) else ()
     if not stage.table.is_daily:
         behind = {day for name in stage.inputs for day in _behind_as_a_whole(table, inputs[name])}
         return tuple(sorted(behind.intersection(days)))
@@ -363,23 +372,6 @@ def _behind_as_a_whole(table: Table, source: Table) -> tuple[dt.date, ...]:
     cursor = read_cursors(table, source.name, [None])[None]
     newest = snapshot.newest_batch_by_day()
     return tuple(sorted(day for day, batch in newest.items() if cursor > version or batch > cursor))
-
-
-def undelivered(domain: FailureDomain, *, among: Container[str] | None = None) -> tuple[str, ...]:
-    """Return the tables of deliveries, or some of them, whose input has moved on since the last one."""
-    return tuple(
-        stage.name
-        for stage in domain.catalog.stages
-        if stage.delivers
-        and (among is None or stage.name in among)
-        and _has_undelivered(platform_table(stage.name, domain), platform_table(stage.inputs[0], domain))
-    )
-
-
-def _has_undelivered(deliveries: Table, table: Table) -> bool:
-    """Return whether a table has moved on since its last delivery, as one commit of several days."""
-    version = table.version()
-    return version >= 0 and read_cursors(deliveries, table.name, [None])[None] != version
 
 
 def _days_of(table: Table) -> Iterable[dt.date]:

@@ -30,6 +30,7 @@ from etl_assets.observability.history import (
     handed_in,
     replay_of,
 )
+from etl_assets.observability.record_origin import origin_of, trace_id_of_record
 from etl_assets.observability.rows import find_rows
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET
 from etl_assets.sources.landing import REPLAYS
@@ -63,6 +64,8 @@ class RecordHistory:
         happenings: History entries, in order of time.
         waiting_for: Stages that have yet to process it, and sinks that have yet to get its rows.
         dead_letters: Its dead letters, without their records.
+        origin: Where it came from, in words; None if it was never accepted.
+        trace_id: Id of its W3C trace; None if it has none.
     """
 
     pipeline: str
@@ -76,6 +79,8 @@ class RecordHistory:
     happenings: tuple[HistoryEntry, ...]
     waiting_for: tuple[str, ...]
     dead_letters: tuple[DeadLetter, ...]
+    origin: str | None
+    trace_id: str | None
 
     @property
     def is_left_out(self) -> bool:
@@ -92,9 +97,10 @@ class RecordHistory:
             yield "          was never accepted"
             return
         record = self.record
-        where = record["source_position"] if self.file is None else f"{self.file}, line {self.line}"
-        yield f"from      {where}"
+        yield f"from      {self.origin}"
         yield f"offset    {record['offset']} in {self.source_table}, day {record['partition_date']}"
+        if self.trace_id is not None:
+            yield f"trace     {self.trace_id}"
 
     def foot(self) -> Iterator[str]:
         """Yield its rows in the pipeline's table, or why there is none."""
@@ -114,6 +120,8 @@ class RecordHistory:
             "record_id": self.record_id,
             "file": self.file,
             "line": self.line,
+            "origin": self.origin,
+            "trace_id": self.trace_id,
             "offset": None if self.record is None else self.record["offset"],
             "record": self.record,
             "happenings": [each.as_json() for each in self.happenings],
@@ -184,9 +192,15 @@ class _Search:
         told += [self._stored(row) for row in rows]
         told += self._handings_in(letters)
         at_sinks = list(sink_entries(self._sinks(), rows, BATCH_ID))
-        told += [entry for _, entry in at_sinks if entry is not None]
+        replayed, letters_of_sinks = self._replays_at_sinks(rows)
+        told += [entry for _, entry in at_sinks if entry is not None and entry not in replayed]
+        told += replayed
+        letters += letters_of_sinks
         last = records[-1] if records else None
         entry = None if last is None else self._accepted(last)
+        origin = None if last is None else origin_of(self._tables.spec, last)
+        if entry is not None and entry.file is not None:
+            origin = f"{entry.file}, line {entry.line}"
         return RecordHistory(
             pipeline=self._tables.spec.name,
             record_id=self._id,
@@ -202,6 +216,8 @@ class _Search:
                 *dict.fromkeys(name for name, entry in at_sinks if entry is None),
             ),
             dead_letters=tuple(letters),
+            origin=origin,
+            trace_id=trace_id_of_record(self._tables.spec, last, tuple(rows)),
         )
 
     def _sinks(self) -> list[SinkHistory]:
@@ -214,6 +230,15 @@ class _Search:
             )
             for each in self._tables.deliveries
         ]
+
+    def _replays_at_sinks(
+        self, rows: Sequence[dict[str, Any]]
+    ) -> tuple[list[HistoryEntry], list[DeadLetter]]:
+        """Return the replays of rows that targets rejected, and the dead letters of all rejected ones."""
+        pairs = [(sink, row) for sink in self._sinks() for row in rows]
+        ids = [each for sink, row in pairs for each in sink.letters(row)]
+        letters = read_dead_letters(self._domain, dead_letter_id=ids) if ids else []
+        return [entry for sink, row in pairs for entry in sink.replays(row)], letters
 
     def _records(self) -> list[dict[str, Any]]:
         """Return the accepted records: the record itself, and corrections of it, by offset."""

@@ -24,6 +24,8 @@ def find_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of the newest version in no particular order; none if the table does not exist.
 
+    A column that the stored table does not have yet is null.
+
     Args:
         table: The table.
         columns: Columns to read.
@@ -36,6 +38,11 @@ def find_rows(
         return
     import pyarrow.dataset as ds
 
+    stored = {field["name"] for field in snapshot.fields()}
+    asked = {*conditions, *(() if prefix is None else prefix[:1])}
+    if not asked <= stored:
+        return
+    missing = dict.fromkeys(name for name in columns if name not in stored)
     condition: Any = None
     for name, values in conditions.items():
         one = ds.field(name).isin(list(values))
@@ -45,5 +52,6 @@ def find_rows(
         # A range, so that files whose statistics exclude it stay closed.
         one = (ds.field(name) >= start) & (ds.field(name) <= start + _LAST_CHARACTER)
         condition = one if condition is None else condition & one
-    for batch in snapshot.dataset().to_batches(columns=list(columns), filter=condition):
-        yield from batch.to_pylist()
+    there = [name for name in columns if name in stored]
+    for batch in snapshot.dataset().to_batches(columns=there, filter=condition):
+        yield from ({**row, **missing} for row in batch.to_pylist()) if missing else batch.to_pylist()

@@ -16,6 +16,7 @@ from etl_assets.contracts.reasons import DeadLetterState, Outcome
 from etl_assets.errors import InputError
 from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters
 from etl_assets.observability.rows import find_rows
+from etl_assets.observability.sink_replays import request_of, results_of
 from etl_assets.sources import replays
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.sources.replays import Replay, source_position
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
 class ReplayResult(StrEnum):
     """Result of a replay.
 
-    REPLAYED: the record was accepted; the dead letter is closed.
-    REFUSED: a stage rejected it again; the dead letter stays open.
+    REPLAYED: the record was accepted; the dead letter is closed. Of a sink: the target has the row of now, or
+        no row if there is none any more.
+    REFUSED: a stage or a target rejected it again; the dead letter stays open.
     DUPLICATE: the same event had been accepted before; the dead letter is closed.
-    WAITING: no stage has processed it yet; the next run of its day does.
+    WAITING: no stage has processed it yet; the next run of its day does. Of a sink: the next delivery.
     """
 
     REPLAYED = "replayed"
@@ -77,7 +79,8 @@ class HandedIn:
 class Replayed:
     """Result of one replay.
 
-    `stage`, `reason` and `error` are those of the last rejection, if there was one.
+    `stage`, `reason` and `error` are those of the last rejection, if there was one. `detail` is what a
+    delivery to a sink made of the row.
     """
 
     dead_letter_id: str
@@ -87,6 +90,7 @@ class Replayed:
     event_id: str | None = None
     reason: str | None = None
     error: str | None = None
+    detail: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as a JSON object."""
@@ -107,8 +111,10 @@ def check_open(letter: DeadLetter) -> None:
         )
 
 
-def target_of(letter: DeadLetter, catalog: Catalog) -> Stage:
-    """Return the stage that validates a dead letter again.
+def target_of(letter: DeadLetter, catalog: Catalog, *, corrected: bool = False) -> Stage:
+    """Return the stage that validates a dead letter again, or delivers its row.
+
+    A corrected record of a row that a target rejected goes to the source: the row is made again.
 
     Raises:
         InputError: no pipeline of the installation has the stage that rejected it, or that takes no replays.
@@ -124,7 +130,7 @@ def target_of(letter: DeadLetter, catalog: Catalog) -> Stage:
             dead_letter_id=letter.dead_letter_id,
         )
     pipeline = catalog.pipeline_of(stage.name)
-    if stage.takes_replays or stage.source is not None:
+    if stage.takes_replays or stage.source is not None or (stage.delivers and not corrected):
         return stage
     for each in () if pipeline is None else pipeline.stages:
         if each.source is not None:
@@ -139,23 +145,6 @@ def target_of(letter: DeadLetter, catalog: Catalog) -> Stage:
 def is_of_removed_pipeline(letter: DeadLetter, catalog: Catalog) -> bool:
     """Return whether no pipeline of the installation has the stage that rejected a dead letter."""
     return _stage_of(letter, catalog) is None
-
-
-def is_of_sink(letter: DeadLetter, catalog: Catalog) -> bool:
-    """Return whether a target rejected a dead letter: its record is a row of a table, and no source's."""
-    stage = _stage_of(letter, catalog)
-    return stage is not None and stage.delivers
-
-
-def _check_not_of_sink(letter: DeadLetter, catalog: Catalog) -> None:
-    if is_of_sink(letter, catalog):
-        raise InputError(
-            f"the dead letter {letter.dead_letter_id[:12]} is a row that the target of {letter.stage}"
-            " rejected, and the pipeline's source would take it for a new record",
-            fix=f"correct the target, materialize {letter.stage} in the Dagster UI, which delivers every row,"
-            " and discard the dead letter; or give a corrected record of the source by --record FILE",
-            dead_letter_id=letter.dead_letter_id,
-        )
 
 
 def _stage_of(letter: DeadLetter, catalog: Catalog) -> Stage | None:
@@ -195,11 +184,10 @@ def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: by
         InputError: a dead letter or the correction cannot be submitted; none was.
         MirrorError: the commit was not acknowledged. Submit again.
     """
-    targets = [target_of(letter, domain.catalog) for letter in letters]
+    corrected = correction is not None
+    targets = [target_of(letter, domain.catalog, corrected=corrected) for letter in letters]
     for letter, target in zip(letters, targets, strict=True):
-        check_letter(letter, target, corrected=correction is not None)
-        if correction is None:
-            _check_not_of_sink(letter, domain.catalog)
+        check_letter(letter, target, corrected=corrected)
     handed_in = [
         HandedIn(
             letter=each, attempt=attempt, is_new=not _was_judged(domain, each, attempt, target), target=target
@@ -207,13 +195,17 @@ def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: by
         for each, target in zip(letters, targets, strict=True)
         for attempt in [each.attempts + 1]
     ]
-    replays.submit_replays(domain, [_replay(each, correction) for each in handed_in if each.is_new])
+    replays.submit_replays(
+        domain, [_replay(each, correction, domain.catalog) for each in handed_in if each.is_new]
+    )
     return handed_in
 
 
-def _replay(handed_in: HandedIn, correction: bytes | None) -> Replay:
+def _replay(handed_in: HandedIn, correction: bytes | None, catalog: Catalog) -> Replay:
     letter, attempt = handed_in.letter, handed_in.attempt
     day, letter_id = letter.partition_date, letter.dead_letter_id
+    if handed_in.target.delivers:
+        return request_of(letter, attempt, handed_in.target, catalog)
     if handed_in.target.source is not None:
         record = letter.record_bytes() if correction is None else correction
         _check_not_empty(record, letter)
@@ -251,7 +243,33 @@ def outcomes(domain: FailureDomain, handed_in: list[HandedIn]) -> list[Replayed]
     """Read the results of submitted replays from the tables."""
     ids = [each.letter.dead_letter_id for each in handed_in]
     now = {letter.dead_letter_id: letter for letter in read_dead_letters(domain, dead_letter_id=ids)}
-    return [_outcome(domain, each, now[each.letter.dead_letter_id]) for each in handed_in]
+    of_sinks: dict[str, list[HandedIn]] = {}
+    for each in handed_in:
+        if each.target.delivers:
+            of_sinks.setdefault(each.target.name, []).append(each)
+    delivered: dict[str, dict[str, Any]] = {}
+    for some in of_sinks.values():
+        delivered.update(results_of(domain, some[0].target, [(each.letter, each.attempt) for each in some]))
+    return [
+        _at_sink(each, now[each.letter.dead_letter_id], delivered.get(each.letter.dead_letter_id))
+        if each.target.delivers
+        else _outcome(domain, each, now[each.letter.dead_letter_id])
+        for each in handed_in
+    ]
+
+
+def _at_sink(handed_in: HandedIn, now: DeadLetter, found: dict[str, Any] | None) -> Replayed:
+    """Return what a delivery made of a replay, by its row of the table of rejects."""
+    common: dict[str, Any] = {
+        "dead_letter_id": now.dead_letter_id,
+        "attempt": handed_in.attempt,
+        "stage": handed_in.stage,
+    }
+    if found is None:
+        return Replayed(**common, result=ReplayResult.WAITING, reason=now.reason, error=now.error)
+    if found["outcome"] == Outcome.REPLAYED:
+        return Replayed(**common, result=ReplayResult.REPLAYED, detail=found["error"])
+    return Replayed(**common, result=ReplayResult.REFUSED, reason=found["reason"], error=found["error"])
 
 
 def _outcome(domain: FailureDomain, handed_in: HandedIn, now: DeadLetter) -> Replayed:
@@ -288,6 +306,8 @@ def _duplicate(domain: FailureDomain, handed_in: HandedIn) -> dict[str, Any] | N
 
 
 def _was_judged(domain: FailureDomain, letter: DeadLetter, attempt: int, target: Stage) -> bool:
+    if target.delivers:
+        return False  # the same request again is none
     if target.takes_replays:
         where = {"partition_date": [letter.partition_date], "event_id": [letter.event_id]}
         table = platform_table(target.name, domain)

@@ -22,6 +22,7 @@ from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters
 from etl_assets.observability.history import HistoryEntry, SourceFolders, shown_time
 from etl_assets.observability.rows import find_rows
 from etl_assets.orders import history_entries as happenings
+from etl_assets.orders.order_deliveries import deliveries_of_order
 from etl_assets.orders.tables.audit_log import AUDIT_LOG
 from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
@@ -52,7 +53,7 @@ class EventHistory:
         file: File of the accepted event.
         line: Line in that file.
         happenings: History entries, in order of time.
-        waiting_for: Stages that have yet to process the event.
+        waiting_for: Stages that have yet to process the event, and sinks that have yet to get its order.
         dead_letters: Its dead letters, without their records.
         order: Row of its order in order_status_view; None if there is none yet.
     """
@@ -104,6 +105,8 @@ class EventHistory:
         where = event["source_position"] if self.file is None else f"{self.file}, line {self.line}"
         yield f"from      {where}"
         yield f"offset    {event['offset']} in raw_events, day {event['partition_date']}"
+        if event["trace_id"] is not None:
+            yield f"trace     {event['trace_id']}"
 
     def foot(self) -> Iterator[str]:
         """Yield the present state of its order."""
@@ -156,6 +159,11 @@ class _Teller:
                 *self._commits(event),
                 *self._undone(event),
             ]
+        order = self._order(event)
+        waiting = _waiting_for({(each.stage, each.outcome) for each in told})
+        commits = [] if event is None else self._rows_of(event, WAREHOUSE_ROWS.name, ("batch_id",))
+        # An event that was refused reaches no sink.
+        at_sinks = deliveries_of_order(self._domain, order, commits) if commits or waiting else {}
         days = {row["partition_date"] for row in (event, *(row for _, row in exceptions)) if row is not None}
         accepted = next((each for each in told if each.table == RAW_EVENTS.name), None)
         return EventHistory(
@@ -163,10 +171,12 @@ class _Teller:
             event=event,
             file=None if accepted is None else accepted.file,
             line=None if accepted is None else accepted.line,
-            happenings=tuple(_in_order(self._audited(told, days), accepted)),
-            waiting_for=_waiting_for({(each.stage, each.outcome) for each in told}),
+            happenings=tuple(
+                _in_order([*self._audited(told, days), *filter(None, at_sinks.values())], accepted)
+            ),
+            waiting_for=(*waiting, *(name for name, entry in at_sinks.items() if entry is None)),
             dead_letters=tuple(letters),
-            order=self._order(event),
+            order=order,
         )
 
     def _event(self) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ Belongs here: the declaration. Does not belong here: the tables (`tables/`), and
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.ingest.build_step import ingest_files
@@ -30,6 +30,7 @@ from etl_assets.steps.invariants import has_dense_offsets
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
     from etl_assets.observability.history import History
+    from etl_assets.observability.traced_records import TracedRecord
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
 
@@ -76,6 +77,13 @@ def _history(settings: Settings, event_id: str) -> History | None:
     from etl_assets.orders.event_history import tell
 
     return tell(settings.placement().reader(), settings.landing_path, event_id)
+
+
+def _traced(settings: Settings, trace_id: str) -> Iterator[TracedRecord]:
+    """Yield the events of a trace."""
+    from etl_assets.orders.traced_events import find_traced_events
+
+    return find_traced_events(settings.placement().reader(), trace_id)
 
 
 def _made_up_input(settings: Settings, day: dt.date, seed: int) -> None:
@@ -162,6 +170,7 @@ ORDERS = Pipeline(
         Invariant(table=WAREHOUSE_ROWS.name, name="all_committed", evaluate=all_committed),
     ),
     history=_history,
+    traced=_traced,
     made_up_input=_made_up_input,
     reprocess_from=NORMALIZED_ORDERS.name,
 )

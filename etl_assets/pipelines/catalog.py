@@ -235,6 +235,10 @@ class Catalog:
                 ordered += [contract.name for contract in stage.tables if contract.name in found]
         return (*ordered, *sorted(found.difference(ordered)))
 
+    def sinks_of(self, names: Collection[str]) -> tuple[Stage, ...]:
+        """The stages that deliver some tables to sinks."""
+        return tuple(each for each in self.stages if each.delivers and not set(names).isdisjoint(each.inputs))
+
     def sources_of(self, names: Collection[str]) -> tuple[str, ...]:
         """Names of the tables of records that some tables are made from, directly or through others."""
         wanted = set(names)

@@ -188,6 +188,11 @@ class DeclaredTables:
         for place, wanted in self._named():
             if wanted not in names:
                 raise _wrong(place, f"there is no column {wanted!r}", f"use one of {', '.join(names)}")
+        traced = next((column for column in columns if column.name == spec.trace_context), None)
+        if traced is not None and traced.type != "STRING":
+            raise _wrong(
+                "table.trace_context", f"{traced.name} is {traced.type}", "name a column of type string"
+            )
         laid_out_by = spec.partition_by
         time = None if laid_out_by is None else time_column(laid_out_by, columns)
         keys = spec.keys or (OFFSET,)
@@ -213,6 +218,7 @@ class DeclaredTables:
             ordering=None if is_append else spec.sequence_by or OFFSET,
             delta_partition=() if laid_out_by is None else (laid_out_by.name,),
             append_only=is_append,
+            trace_column=spec.trace_context,
         )
 
     def _named(self) -> Iterator[tuple[str, str]]:
@@ -222,6 +228,8 @@ class DeclaredTables:
             yield from ((f"table.{field}.{index}", name) for index, name in enumerate(names))
         if spec.sequence_by is not None:
             yield "table.sequence_by", spec.sequence_by
+        if spec.trace_context is not None:
+            yield "table.trace_context", spec.trace_context
         if spec.partition_by is not None:
             yield ".".join(("table", *spec.partition_by.place)), spec.partition_by.column
 

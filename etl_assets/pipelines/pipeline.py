@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from etl_assets.observability.history import History
+    from etl_assets.observability.traced_records import TracedRecord
     from etl_assets.placement.domains import FailureDomain
     from etl_assets.settings import Settings
 
@@ -22,6 +23,8 @@ MissingRows = Callable[["FailureDomain"], Mapping[str, Mapping[str, int]]]
 """Returns rows by table and day."""
 FindHistory = Callable[["Settings", str], "History | None"]
 """Returns the history of a record by its id; None if no table of the pipeline has the id."""
+FindTraced = Callable[["Settings", str], "Iterator[TracedRecord]"]
+"""Returns the records of a W3C trace by its id."""
 MakeInput = Callable[["Settings", "dt.date", int], None]
 """Writes files into the source, for a day; another number makes other records."""
 
@@ -46,6 +49,7 @@ class Pipeline:
             None: nothing is compared.
         invariants: Conditions that hold after every run.
         history: Finds the history of a record. None: records have no ids.
+        traced: Finds the records of a W3C trace. None: records have none.
         made_up_input: Writes input for a rehearsal. None: the pipeline is not rehearsed.
         reprocess_from: Name of the table that a reprocess begins with if none is named. Empty: one has to be
             named.
@@ -61,6 +65,7 @@ class Pipeline:
     missing_rows: MissingRows | None = None
     invariants: tuple[Invariant, ...] = ()
     history: FindHistory | None = None
+    traced: FindTraced | None = None
     made_up_input: MakeInput | None = None
     reprocess_from: str = ""
     router: MakeRouter | None = None

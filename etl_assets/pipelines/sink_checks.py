@@ -1,7 +1,7 @@
-"""What is wrong with the sinks of a declaration, beside what their own blocks show.
+"""What is wrong with the sinks of a declaration, beside what their own blocks show, and with its connections.
 
-Belongs here: sinks and their connections, sinks and the table that they follow. Does not belong here: the
-fields of a sink (`sink_specs/`), and delivery (`steps/deliver.py`).
+Belongs here: source and sinks and their connections, sinks and the table that they follow. Does not belong
+here: the fields of a sink (`sink_specs/`), and delivery (`steps/deliver.py`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,27 @@ from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.problem import Problem, dotted, near
 from etl_assets.pipelines.sink_specs.webhook import WebhookSinkSpec
+from etl_assets.pipelines.source_specs import KafkaSource, SqlSource
 from etl_assets.pipelines.spec import FilesSource, PipelineSpec
+
+_OF_SOURCES = {FilesSource: ("object_store",), KafkaSource: ("kafka",), SqlSource: ("postgres", "sql")}
+"""Types of connections that sources read by."""
 
 
 def problems_of_targets(file: PipelineFile, connections: Sequence[ConnectionRights]) -> Iterator[Problem]:
     """Yield source and sinks whose connection is missing, of another type, or does not allow their target."""
     known = {each.name: each for each in connections}
     source = None if file.spec is None else file.spec.source
-    if isinstance(source, FilesSource) and source.connection is not None:
-        lakes = [each.name for each in connections if each.type == "object_store"]
-        if source.connection not in lakes:
-            there = f"connections: {', '.join(lakes)}" if lakes else "add it to `connections` there"
+    wanted = next((types for kind, types in _OF_SOURCES.items() if isinstance(source, kind)), ())
+    name = getattr(source, "connection", None)
+    if wanted and name is not None:
+        fitting = [each.name for each in connections if each.type in wanted]
+        if name not in fitting:
+            there = f"connections: {', '.join(fitting)}" if fitting else "add it to `connections` there"
             yield file.problem(
                 ("source", "connection"),
-                f"there is no connection `{source.connection}` of type object_store in the platform file",
-                f"{near(source.connection, lakes)}{there}",
+                f"there is no connection `{name}` of type {' or '.join(wanted)} in the platform file",
+                f"{near(name, fitting)}{there}",
             )
     for index, sink in enumerate(() if file.spec is None else file.spec.sinks):
         found = known.get(sink.connection)

@@ -94,6 +94,18 @@ class HttpSource(Spec):
             ),
         ),
     ] = ()
+    include: Annotated[
+        tuple[Literal["headers.traceparent"], ...],
+        Field(
+            max_length=1,
+            examples=[["headers.traceparent"]],
+            description=(
+                "What columns may take beside a record's fields: the W3C trace context of its request, as"
+                " the field `http.headers.traceparent`. It does not count when two records with one id are"
+                " compared."
+            ),
+        ),
+    ] = ()
     max_record_bytes: Annotated[
         int, Field(ge=1_024, le=16_777_216, description="longer records are refused")
     ] = 1_048_576

@@ -243,6 +243,17 @@ class TableSpec(Spec):
             ),
         ),
     ] = None
+    trace_context: Annotated[
+        Name | None,
+        Field(
+            examples=["traceparent"],
+            description=(
+                "column with the W3C trace context of a record, as in the header `traceparent`: sinks of type"
+                " kafka and webhook send it on, and `etl-assets trace --trace-id` finds rows by it. A value"
+                " of another form is not sent"
+            ),
+        ),
+    ] = None
     except_column_list: Annotated[
         tuple[Name, ...],
         Field(
@@ -269,7 +280,7 @@ class TableSpec(Spec):
                 " apply_changes"
             )
         laid_out_by = None if self.partition_by is None else self.partition_by.column
-        for name in (*self.keys, self.sequence_by, laid_out_by):
+        for name in (*self.keys, self.sequence_by, laid_out_by, self.trace_context):
             if name in self.except_column_list:
                 raise ValueError(
                     f"the column {name} is needed in the table, and stands in except_column_list"

@@ -55,6 +55,7 @@ class Stage:
             undo leaves it as it is, and the next delivery brings the target to where the input is then.
         is_required: Whether a sink that is over its lag limit pauses the source of the pipeline.
         lag_limit: That limit; None: the platform file's.
+        withdraws: Whether that delivery also removes the rows that the undo took out.
     """
 
     table: TableContract
@@ -78,6 +79,7 @@ class Stage:
     delivers: bool = False
     is_required: bool = True
     lag_limit: LagLimit | None = None
+    withdraws: bool = True
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from etl_assets.contracts.trace_context import TRACEPARENT, trace_id_of
 from etl_assets.pipelines.spec_fields import MAX_NAME_CHARACTERS, NAME_PATTERN
 from etl_assets.serve.group_commit import NotStored, Receipt
 from etl_assets.serve.idempotency import KeyReused
@@ -23,7 +24,6 @@ from etl_assets.sources.http.journal_file import JournalRequest
 DURABLE = "durable"
 MAX_KEY_CHARACTERS = 255
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 _DESCRIPTION: dict[str, Any] = {
     "security": [{"bearer": []}],
@@ -199,8 +199,8 @@ def _headers(request: Request) -> tuple[str | None, str | None]:
             "bad-key",
             f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} visible ASCII characters",
         )
-    traceparent = request.headers.get("traceparent")
-    return key, traceparent if traceparent and _TRACEPARENT.fullmatch(traceparent) else None
+    traceparent = request.headers.get(TRACEPARENT)
+    return key, None if trace_id_of(traceparent) is None else traceparent
 
 
 def _expect_capacity(service: Service, token: Token) -> None:

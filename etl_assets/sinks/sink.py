@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from etl_assets.sinks.position import SinkPosition
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -32,21 +34,6 @@ class Guarantee(StrEnum):
     EXACTLY_ONCE = "exactly_once"
     BY_KEY = "by_key"
     AT_LEAST_ONCE = "at_least_once"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkPosition:
-    """How far a target has a table.
-
-    Attributes:
-        table_id: The table's id: a table that was created again has another.
-        version: The target has every row of the table's versions up to this one.
-        tombstones: The same for the table with the tombstones of its deleted rows; -1 if it has none.
-    """
-
-    table_id: str
-    version: int
-    tombstones: int = -1
 
 
 class DeliveryProgress(Protocol):

@@ -6,6 +6,9 @@ corrected payload, which replaces the rejected one. File names are `<dead letter
 source position names the dead letter and the attempt, and a second reject is recognized as the next attempt
 of its dead letter.
 
+A row that the target of a sink rejected is replayed by the next delivery, which reads its request from the
+table (`sinks/replay_requests.py`). It has no file.
+
 The table is the authority, and is in every domain. The files are derived from it wherever they are needed,
 always the same files with the same times. So a file that was read in one domain counts as read in another.
 """
@@ -32,12 +35,16 @@ from etl_assets.delta.write.records import commit_rows, read_files
 from etl_assets.delta.write.write_version import DEFAULT_LOCK_WAIT_SECONDS
 from etl_assets.delta.write.writing import storage_named, writing
 from etl_assets.errors import CommitConflict, InputError
+from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.placement.domains import FailureDomain
+from etl_assets.processes import user_and_host
 
 INGEST, NORMALIZE = "ingest", "normalize"
 _FILE_NAME = re.compile(r"(?P<id>[0-9a-f]{64})\.(?P<attempt>[0-9]+)\.jsonl")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ATTEMPTS = 3
+REQUESTED_BY = "requested_by"
+"""Name of the commit fact that says who submitted replays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +134,11 @@ def event_again(
     return Replay(stage=stage, day=day, letter_id=letter_id, attempt=attempt, content=content)
 
 
+def row_again(day: dt.date, letter_id: str, attempt: int, content: bytes, *, stage: str) -> Replay:
+    """Return the replay of a row for the deliveries of a sink."""
+    return Replay(stage=stage, day=day, letter_id=letter_id, attempt=attempt, content=content)
+
+
 def submit_replays(
     domain: FailureDomain,
     replays: Sequence[Replay],
@@ -158,6 +170,7 @@ def submit_replays(
                 raise
         else:
             break
+    failpoint(Failpoint.REPLAY_AFTER_REQUEST)
     with storage_named(table):
         replays_folder(domain, INGEST)
 
@@ -165,10 +178,18 @@ def submit_replays(
 def _commit(table: Table, replays: Sequence[Replay], now: dt.datetime) -> None:
     base = table.version()
     there = {(each.stage, each.file): each.content for each, _ in _handed_in(table)}
-    new = [each for each in replays if there.get((each.stage, each.file)) != each.content]
+    sinks = _sinks(table)
+    # A second request of one attempt to a sink is the same, by whatever process. A correction is not.
+    new = [
+        each
+        for each in replays
+        if (place := (each.stage, each.file)) not in there
+        or (there[place] != each.content and each.stage not in sinks)
+    ]
     if new:
         version = max(base, 0) + 1
-        commit_rows(table, [_row(each, table, now, version) for each in new], base_version=base)
+        rows = [_row(each, table, now, version) for each in new]
+        commit_rows(table, rows, base_version=base, facts={REQUESTED_BY: user_and_host()})
 
 
 def _row(replay: Replay, table: Table, now: dt.datetime, version: int) -> Mapping[str, Any]:
@@ -204,7 +225,12 @@ def replays_folder(domain: FailureDomain, stage: str) -> Path:
 
 def _lay_out(table: Table) -> None:
     """Write the files that are missing or differ from the table. For one attempt the last row counts."""
-    last = {(each.stage, each.file): (each, handed_in_ns) for each, handed_in_ns in _handed_in(table)}
+    sinks = _sinks(table)
+    last = {
+        (each.stage, each.file): (each, handed_in_ns)
+        for each, handed_in_ns in _handed_in(table)
+        if each.stage not in sinks
+    }
     for replay, handed_in_ns in last.values():
         path = table.domain.replays_path(replay.stage) / replay.file
         if not path.exists() or (path.stat().st_mtime_ns, path.stat().st_size) != (
@@ -212,6 +238,11 @@ def _lay_out(table: Table) -> None:
             len(replay.content),
         ):
             write_durably(path, replay.content, mtime_ns=handed_in_ns)
+
+
+def _sinks(table: Table) -> frozenset[str]:
+    """Return the names of the tables of deliveries."""
+    return frozenset(stage.name for stage in table.domain.catalog.stages if stage.delivers)
 
 
 def _handed_in(table: Table) -> Iterator[tuple[Replay, int]]:

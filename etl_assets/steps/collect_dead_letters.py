@@ -93,8 +93,12 @@ class CollectDeadLetters:
         ]
         incoming = _union(refused, stored.drop("batch_id").limit(0))
         replayed = _union(
-            [self._accepted(readings, stage, whole) for stage in self._stages if stage.source is not None],
-            frame_of(spark, [], "dead_letter_id STRING, attempts INT"),
+            [
+                (self._delivered if stage.delivers else self._accepted)(readings, stage, whole)
+                for stage in self._stages
+                if stage.delivers or stage.source is not None
+            ],
+            frame_of(spark, [], "dead_letter_id STRING, attempts INT, is_final BOOLEAN"),
         )
         takes_replays = [stage for stage in self._stages if stage.takes_replays]
         done = _union(
@@ -133,11 +137,15 @@ class CollectDeadLetters:
         again = self._whole(readings[stage.rejects.name], after, (*columns, "outcome")).where(
             F.col("outcome") == Outcome.DUPLICATE.value
         )
-        found = rows.unionByName(again.drop("outcome")).where(F.col("source") == REPLAYS)
-        return found.select(
-            replayed_letter("source_position").alias("dead_letter_id"),
-            replay_attempt("source_position").alias("attempts"),
-        )
+        return _attempts(rows.unionByName(again.drop("outcome")), is_final=False)
+
+    def _delivered(self, readings: dict[str, Changes], stage: Stage, after: After) -> DataFrame:
+        """Return the dead letters and attempts whose rows a target took, or needs no more."""
+        from pyspark.sql import functions as F
+
+        assert stage.rejects is not None  # a target may reject rows
+        rows = self._whole(readings[stage.rejects.name], after, ("source", "source_position", "outcome"))
+        return _attempts(rows.where(F.col("outcome") == Outcome.REPLAYED.value), is_final=True)
 
     def _whole(self, reading: Changes, after: After, columns: Sequence[str]) -> DataFrame:
         """Return all rows of the days in a stage's table, new or not; none if the table is missing."""
@@ -145,6 +153,17 @@ class CollectDeadLetters:
         if reading.version < 0:
             return frame_of(spark, [], ", ".join(f"{name} STRING" for name in columns))
         return reading.source.read(spark, reading.version, after).select(*columns)
+
+
+def _attempts(rows: DataFrame, *, is_final: bool) -> DataFrame:
+    """Return the dead letters and attempts of rows that come from replays."""
+    from pyspark.sql import functions as F
+
+    return rows.where(F.col("source") == REPLAYS).select(
+        replayed_letter("source_position").alias("dead_letter_id"),
+        replay_attempt("source_position").alias("attempts"),
+        F.lit(is_final).alias("is_final"),
+    )
 
 
 def _union(frames: Sequence[DataFrame], empty: DataFrame) -> DataFrame:

@@ -4,13 +4,14 @@ its sinks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from etl_assets.ingest.build_step import ingest_files
 from etl_assets.ingest.open_source import source_opener
 from etl_assets.pipelines.cross_checks import lookups
 from etl_assets.pipelines.declared import DeclaredTables
-from etl_assets.pipelines.pipeline import FindHistory, Pipeline
+from etl_assets.pipelines.pipeline import FindHistory, FindTraced, Pipeline
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.stage import BuildStep, OpenSource, Stage
 from etl_assets.pipelines.undo_policy import UndoPolicy
@@ -19,6 +20,7 @@ from etl_assets.steps.invariants import has_dense_offsets
 
 if TYPE_CHECKING:
     from etl_assets.observability.history import History
+    from etl_assets.observability.traced_records import TracedRecord
     from etl_assets.settings import Settings
     from etl_assets.steps.step import Step, StepArguments
 
@@ -41,6 +43,7 @@ def declared_pipeline(tables: DeclaredTables) -> Pipeline:
         sensor=spec.sensor_name,
         invariants=(has_dense_offsets(tables.source.name),),
         history=_history(tables, opened),
+        traced=_traced(tables),
         path=(
             Stage(
                 table=tables.source,
@@ -97,5 +100,17 @@ def _history(tables: DeclaredTables, opened: OpenSource) -> FindHistory:
 
         domain = settings.placement().reader()
         return find_record(domain, opened(settings, domain), tables, record_id)
+
+    return find
+
+
+def _traced(tables: DeclaredTables) -> FindTraced | None:
+    if tables.table.trace_column is None:
+        return None
+
+    def find(settings: Settings, trace_id: str) -> Iterator[TracedRecord]:
+        from etl_assets.observability.traced_records import find_traced
+
+        return find_traced(settings.placement().reader(), tables, trace_id)
 
     return find

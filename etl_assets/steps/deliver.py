@@ -3,9 +3,10 @@
 Neither Spark nor a JVM. If the process dies before the target's commit, the next step delivers the same rows.
 If it dies between the target's commit and the record, the next step finds the target ahead and records it.
 A target without commits gets the delivery that was begun to its end, as it was planned (`delivery_plan.py`).
+Keys that were requested again, which are replays of dead letters, are part of the next delivery.
 
-Belongs here: the order of the parts. Does not belong here: reading rows (`delivery_rows.py`), the record
-(`delivery_record.py`), and the target's protocol (`sinks/`).
+Belongs here: the order of the parts. Does not belong here: reading rows (`delivery_rows.py`,
+`requested_rows.py`), the record (`delivery_record.py`), and the target's protocol (`sinks/`).
 """
 
 from __future__ import annotations
@@ -19,20 +20,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.columns import TableContract
+from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import base_of
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sinks.decision import DeliveryExtent, Head, extent_of
+from etl_assets.sinks.replay_requests import ReplayRequest, newest_request, requests_after
 from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, Sink, SinkPosition
 from etl_assets.steps.delivery_plan import PlannedDelivery, claimed, delivery_log, finish
 from etl_assets.steps.delivery_record import (
     DeliveryRecord,
     commit_record,
-    commit_rejections,
     last_recorded,
     recorded_position,
 )
+from etl_assets.steps.delivery_rejects import DeliveryRejects
 from etl_assets.steps.delivery_rows import DeliveryRows, has_truncate, rows_taken_out
+from etl_assets.steps.requested_rows import PastDelivery, RequestedRows, past_deliveries
 from etl_assets.steps.step import READ, ReadMode, StepContext, StepReport
 
 if TYPE_CHECKING:
@@ -73,10 +77,10 @@ class Deliver:
         with self.context.turn(record.name):
             seen = record.version()
             report = StepReport(table=record.name, version=seen)
-            rows = self._rows()
+            recorded = recorded_position(record, self.table.name)
+            rows = self._rows(recorded)
             if rows is None:
                 return report
-            recorded = recorded_position(record, self.table.name)
             if recorded == rows.position and not whole:
                 return report
             with closing(self.open_sink()) as sink:
@@ -88,14 +92,20 @@ class Deliver:
                     report += self._delivered(sink, rows, recorded, record, record.version(), whole=False)[1]
             return report
 
-    def _rows(self) -> DeliveryRows | None:
-        """Return the table's rows as of now; None if there is no table."""
+    def _rows(self, recorded: SinkPosition | None) -> DeliveryRows | None:
+        """Return the table's rows as of now, with the newest request; None if there is no table."""
         # Tombstones first: they are written before the rows, so none is passed over (`delivery_rows.py`).
         tombstones = None if self.tombstones is None else self._pinned(self.tombstones.name)
         table = self._pinned(self.table.name)
         if table is None:
             return None
-        return DeliveryRows(contract=self.table, table=table, tombstones=tombstones)
+        settled = -1 if recorded is None else recorded.replays
+        newest = newest_request(self.context.table(REPLAYS.name).snapshot(), self.deliveries.name, settled)
+        return DeliveryRows(contract=self.table, table=table, tombstones=tombstones, replays=newest)
+
+    def _requests(self, after: int, up_to: int) -> tuple[ReplayRequest, ...]:
+        replays = self.context.table(REPLAYS.name).snapshot()
+        return requests_after(replays, self.deliveries.name, self.table, after, up_to=up_to)
 
     def _pinned(self, name: str) -> tuple[Table, int] | None:
         table = self.context.table(name)
@@ -114,6 +124,8 @@ class Deliver:
     ) -> tuple[PlannedDelivery, StepReport]:
         began, started = self.context.clock(), time.monotonic()
         before = sink.position() if sink.keeps_position else recorded
+        if before is not None and before.replays > rows.replays:
+            rows = replace(rows, replays=before.replays)
         # 1. Decide. A target that is at the head while the record is not: its writer died between the two.
         head = Head(
             position=rows.position,
@@ -127,12 +139,20 @@ class Deliver:
         plan = PlannedDelivery(
             before=before, after=rows.position, whole=extent is DeliveryExtent.WHOLE, number=base + 1
         )
+        # Requests that the record does not have. The target may have some of them.
+        rejects = self._rejects(-1 if recorded is None else recorded.replays, rows.replays)
+        past = past_deliveries(record, rows.position.table_id) if rejects.requests else ()
         if extent is DeliveryExtent.NOTHING:
             notes = ("the target had everything already; the figures of its delivery are not known",)
         else:
             # 2. Deliver; rejected rows are stored before the target commits.
-            plan, done, notes = self._carry_out(sink, rows, plan, record)
-        # 3. Record it.
+            plan, done, notes = self._carry_out(sink, rows, plan, record, rejects, past)
+        # 3. Settle what was requested, then record the delivery.
+        if rejects.requests:
+            requested = RequestedRows(requests=rejects.requests, rows=rows.at(plan.after), past=past)
+            has_all = plan.whole or before is None or recorded is None or before.replays <= recorded.replays
+            is_known = done is not None and has_all and sink.guarantee is not Guarantee.AT_LEAST_ONCE
+            rejects.settle(requested.result, is_known=is_known)
         version = commit_record(
             self.context,
             record,
@@ -154,8 +174,23 @@ class Deliver:
         )
         return plan, report
 
+    def _rejects(self, after: int, up_to: int) -> DeliveryRejects:
+        return DeliveryRejects(
+            context=self.context,
+            contract=self.rejects,
+            stage=self.deliveries.name,
+            table=self.table,
+            requests=self._requests(after, up_to),
+        )
+
     def _carry_out(
-        self, sink: Sink, rows: DeliveryRows, plan: PlannedDelivery, record: Table
+        self,
+        sink: Sink,
+        rows: DeliveryRows,
+        plan: PlannedDelivery,
+        record: Table,
+        rejects: DeliveryRejects,
+        past: Sequence[PastDelivery],
     ) -> tuple[PlannedDelivery, Delivered, tuple[str, ...]]:
         """Deliver, and return the plan that was carried out, its figures and notes."""
         log: DeliveryLog | None = None
@@ -164,7 +199,13 @@ class Deliver:
             log = delivery_log(self.context, self.deliveries.name)
             plan, done = claimed(log, rows, plan, recorded=last_recorded(record))
             rows = rows.at(plan.after) if plan.is_continued else rows
-        found = rows.since(None if plan.whole else plan.before)
+        rejects.requests = tuple(each for each in rejects.requests if each.number <= plan.after.replays)
+        lacking = -1 if plan.before is None else plan.before.replays
+        wanted = RequestedRows(
+            requests=tuple(each for each in rejects.requests if each.number > lacking), rows=rows, past=past
+        )
+        since = None if plan.whole else plan.before
+        found = wanted.added_to(rows.since(since), since)
         plan = replace(plan, after=found.position)
         if done is None:
             failpoint(Failpoint.SINK_BEFORE_DELIVERY, table=self.deliveries.name)
@@ -175,11 +216,9 @@ class Deliver:
                     whole=plan.whole,
                     rows=found.rows,
                     deleted=found.deleted,
-                    reject=lambda rejections: commit_rejections(
-                        self.context, self.rejects, self.deliveries.name, rejections
-                    ),
+                    reject=rejects.reject,
                     number=plan.number,
-                    was_there=rows.was_there(plan.before),
+                    was_there=wanted.was_there(rows.was_there(plan.before)),
                     progress=log,
                 )
             )

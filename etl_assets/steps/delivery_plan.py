@@ -48,8 +48,8 @@ class PlannedDelivery:
     def as_json(self) -> dict[str, Any]:
         """Return what the log keeps."""
         return {
-            "before": None if self.before is None else asdict(self.before),
-            "after": asdict(self.after),
+            "before": None if self.before is None else self.before.as_json(),
+            "after": self.after.as_json(),
             "whole": self.whole,
             "number": self.number,
         }
@@ -59,8 +59,8 @@ class PlannedDelivery:
         """Return the plan of a row of the log."""
         before = plan["before"]
         return cls(
-            before=None if before is None else SinkPosition(**before),
-            after=SinkPosition(**plan["after"]),
+            before=None if before is None else SinkPosition.from_json(before),
+            after=SinkPosition.from_json(plan["after"]),
             whole=plan["whole"],
             number=plan["number"],
             is_continued=True,
@@ -96,6 +96,7 @@ def claimed(
             and begun.after.table_id == wanted.after.table_id
             and begun.after.version <= wanted.after.version
             and begun.after.tombstones <= wanted.after.tombstones
+            and begun.after.replays <= wanted.after.replays
             and (begun.whole or not wanted.whole)
             and rows.at(begun.after).is_readable()
         )

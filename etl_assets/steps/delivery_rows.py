@@ -10,10 +10,11 @@ Belongs here: reading, some rows at a time. Does not belong here: whether everyt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.log.entries import UNDO, commit_notes
@@ -56,11 +57,13 @@ class DeliveryRows:
         contract: The table's contract.
         table: The table and the version.
         tombstones: The table of its tombstones and the version; None if there is none.
+        replays: The version of the table `replays` with the newest key that was requested again.
     """
 
     contract: TableContract
     table: tuple[Table, int]
     tombstones: tuple[Table, int] | None
+    replays: int = -1
 
     @property
     def position(self) -> SinkPosition:
@@ -69,6 +72,7 @@ class DeliveryRows:
             table_id=self.snapshot.table_id,
             version=self.table[1],
             tombstones=-1 if self.tombstones is None else self.tombstones[1],
+            replays=self.replays,
         )
 
     @property
@@ -82,7 +86,10 @@ class DeliveryRows:
         if position.tombstones < 0:
             tombstones = None
         return DeliveryRows(
-            contract=self.contract, table=(self.table[0], position.version), tombstones=tombstones
+            contract=self.contract,
+            table=(self.table[0], position.version),
+            tombstones=tombstones,
+            replays=position.replays,
         )
 
     def since(self, before: SinkPosition | None) -> RowsSince:
@@ -93,7 +100,7 @@ class DeliveryRows:
             keys, held = self._deleted_after(before.tombstones)
         position = self.position
         if held is not None:
-            position = SinkPosition(table_id=position.table_id, version=position.version, tombstones=held)
+            position = replace(position, tombstones=held)
         return RowsSince(
             position=position,
             rows=lambda: self._rows(version),
@@ -136,8 +143,8 @@ class DeliveryRows:
             if not readable[0]:
                 return [True] * batch.num_rows
             among = ds.field(keys[0]).isin(batch.column(keys[0]).unique())
-            known = {key for found in _batches(old.snapshot, keys, among) for key in _tuples(found, keys)}
-            return [key in known for key in _tuples(batch, keys)]
+            known = {key for found in batches_of(old.snapshot, keys, among) for key in tuples_of(found, keys)}
+            return [key in known for key in tuples_of(batch, keys)]
 
         return there
 
@@ -146,7 +153,15 @@ class DeliveryRows:
 
         column = self.contract.batch_column
         wanted = None if version < 0 or column is None else ds.field(column) > version
-        yield from _batches(self.snapshot, list(self.contract.names), wanted)
+        yield from self.rows_where(wanted)
+
+    def rows_where(self, wanted: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that meet a condition, with the contract's columns; None for every row."""
+        snapshot = self.snapshot
+        stored = {field["name"] for field in snapshot.fields()}
+        there = [name for name in self.contract.names if name in stored]
+        for batch in batches_of(snapshot, there, wanted):
+            yield batch if len(there) == len(self.contract.names) else _with_new_columns(batch, self.contract)
 
     def _deleted_after(self, version: int) -> tuple[pa.Table, int | None]:
         """Return the keys of deleted rows, and the tombstones' position if it has to stay."""
@@ -163,12 +178,12 @@ class DeliveryRows:
         keys = list(self.contract.merge_key)
         wanted = (ds.field(_BATCH) > version) & ~ds.field(IS_TRUNCATE)
         dead = pa.Table.from_batches(
-            [*_batches(found, [*keys, *order], wanted)], schema=_schema(found, [*keys, *order])
+            [*batches_of(found, [*keys, *order], wanted)], schema=schema_of(found, [*keys, *order])
         )
         if not dead.num_rows:
             return dead.select(keys), None
         alive, pending = _alive(self.snapshot, dead, keys, order)
-        mask = [key not in alive for key in _tuples(dead, keys)]
+        mask = [key not in alive for key in tuples_of(dead, keys)]
         return dead.select(keys).filter(pa.array(mask, pa.bool_())), version if pending else None
 
 
@@ -178,13 +193,13 @@ def _alive(
     """Return which of some keys have a row, and whether one of these rows is older than its tombstone."""
     import pyarrow.dataset as ds
 
-    tombstones = dict(zip(_tuples(dead, keys), _tuples(dead, order), strict=True))
+    tombstones = dict(zip(tuples_of(dead, keys), tuples_of(dead, order), strict=True))
     # Prune files by the first key; the rest is compared here.
     among = ds.field(keys[0]).isin(dead.column(keys[0]).combine_chunks().unique())
     alive, pending = set(), False
     columns = [*keys, *(name for name in order if name not in keys)]
-    for batch in _batches(snapshot, columns, among):
-        for key, place in zip(_tuples(batch, keys), _tuples(batch, order), strict=True):
+    for batch in batches_of(snapshot, columns, among):
+        for key, place in zip(tuples_of(batch, keys), tuples_of(batch, order), strict=True):
             if key in tombstones:
                 alive.add(key)
                 pending = pending or place < tombstones[key]
@@ -219,14 +234,15 @@ def _snapshot(pinned: tuple[Table, int]) -> Snapshot:
     return found
 
 
-def _schema(snapshot: Snapshot, columns: list[str]) -> pa.Schema:
+def schema_of(snapshot: Snapshot, columns: list[str]) -> pa.Schema:
+    """Return the schema of some columns of a table."""
     import pyarrow as pa
 
     schema = snapshot.dataset().schema
     return pa.schema([schema.field(name) for name in columns])
 
 
-def _batches(snapshot: Snapshot, columns: list[str], wanted: Any) -> Iterator[pa.RecordBatch]:
+def batches_of(snapshot: Snapshot, columns: list[str], wanted: Any) -> Iterator[pa.RecordBatch]:
     """Yield rows, of one version always in the same order.
 
     Little is read ahead, so that memory does not grow with their number.
@@ -248,5 +264,18 @@ def _batches(snapshot: Snapshot, columns: list[str], wanted: Any) -> Iterator[pa
                 yield batch
 
 
-def _tuples(rows: Any, columns: list[str]) -> list[tuple[Any, ...]]:
+def _with_new_columns(batch: pa.RecordBatch, contract: TableContract) -> pa.RecordBatch:
+    """Return rows with the columns that are declared and that no run has added to the table yet: null."""
+    import pyarrow as pa
+
+    schema = data_file_schema(contract)
+    columns = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def tuples_of(rows: Any, columns: list[str]) -> list[tuple[Any, ...]]:
+    """Return the values of some columns, row by row."""
     return list(zip(*(rows.column(name).to_pylist() for name in columns), strict=True))

@@ -73,4 +73,5 @@ def delivery_stage(
         delivers=True,
         is_required=sink.required,
         lag_limit=None if sink.max_lag is None else sink.max_lag.limit,
+        withdraws=sink.withdraws,
     )

@@ -15,22 +15,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.spark_types import check_schema, struct_type
-from etl_assets.contracts.sql_text import identifier
-from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.log.cursor import read_cursors
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.session import frame_of
+from etl_assets.delta.write.append import can_append
 from etl_assets.delta.write.changes import IS_DELETED, ChangeColumns
 from etl_assets.delta.write.commit import Commit, commit
 from etl_assets.delta.write.contract_columns import fit_to_contract, stored_columns
 from etl_assets.delta.write.create import base_of
-from etl_assets.delta.write.staged import StagedRows
 from etl_assets.delta.write.upsert import UpsertSpec
-from etl_assets.delta.write.write import Transaction, Write
+from etl_assets.delta.write.write import DeferredRows, Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
 from etl_assets.errors import ContractError, RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
@@ -38,6 +36,9 @@ from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.load_rejects import commit_rejects
+from etl_assets.steps.new_keys import rows_of_new_keys
+from etl_assets.steps.plain_stage import PlainRows, PlainStage, plain_records
+from etl_assets.steps.staged_load import FILTERED, Staged, stage_rows, staged_here
 from etl_assets.steps.step import (
     DELETED,
     IGNORED,
@@ -50,22 +51,21 @@ from etl_assets.steps.step import (
     StepReport,
     staging_folder,
 )
-from etl_assets.steps.unmet_expectations import fail_if_declared, warnings_of
+from etl_assets.steps.unmet_expectations import warnings_of
 from etl_assets.transforms.branches import apply_all, count_records
 from etl_assets.transforms.change_kinds import partial_records
-from etl_assets.transforms.declared_transforms import GOES_ON, LEFT_OUT, DeclaredTransforms
+from etl_assets.transforms.declared_transforms import LEFT_OUT, DeclaredTransforms
 from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
 from etl_assets.transforms.time_partition import with_time_partition
-from etl_assets.transforms.typed_records import REASON, RecordColumn, typed_records
+from etl_assets.transforms.typed_records import RecordColumn, typed_records
 
 if TYPE_CHECKING:
+    import numpy as np
     from pyspark.sql import DataFrame
 
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
 
-FILTERED = "filtered"
-"""Records that a filter left out, and no branch kept."""
 _BOUNDED = ("STRING", "INT", "BIGINT")
 """Types of a key whose range tells which files may hold it."""
 
@@ -128,19 +128,6 @@ class LoadTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Staged:
-    """Rows staged as Parquet, and their figures.
-
-    Attributes:
-        rows: The rows.
-        figures: Counts by name, and the bounds of the first key as `low` and `high`.
-    """
-
-    rows: StagedRows
-    figures: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
     """One load.
 
@@ -178,16 +165,18 @@ class _Load:
         last = stages[-1]
         self._expect_one_row_per_record(last)
         # 2. Give the table its declared columns.
-        base = fit_to_contract(
-            self.context.spark,
-            self.table,
-            base_version=self.base,
-            wait_seconds=self.context.lock_wait_seconds,
-        )
+        base = self.base
+        if last.plain is None:
+            base = fit_to_contract(
+                self.context.spark,
+                self.table,
+                base_version=base,
+                wait_seconds=self.context.lock_wait_seconds,
+            )
         # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.
         if any(stage.figures[REFUSED] for stage in stages):
             records = self.source.read(self.context.spark, self.snapshot.version, self.after)
-            frames = [stage.rows.frame for stage in stages]
+            frames = [stage.rows.frame for stage in stages if stage.rows is not None]
             commit_rejects(self.context, self.tables, frames, records, self.folder)
         # 4. Commit the rows.
         done, truncated = self._commit_rows(last, base)
@@ -214,8 +203,40 @@ class _Load:
             notes=warnings_of(self.tables.spec, [stage.figures for stage in stages]),
         )
 
-    def _stage(self) -> tuple[list[_Staged], tuple[frozenset[int], ...]]:
+    def _stage(self) -> tuple[list[Staged], tuple[frozenset[int], ...]]:
         """Return the stages, and for each those whose rows its rows are made from."""
+        plain = self._stage_plain()
+        if plain is not None and not len(plain.others):
+            return [staged_here(plain, None, self.tables, self.base + 1)], (frozenset(),)
+        stages, read_from = self._stage_by_spark(None if plain is None else plain.others)
+        if plain is not None:  # then there are no transforms, and so one stage
+            stages = [staged_here(plain, stages[0], self.tables, self.base + 1)]
+        return stages, read_from
+
+    def _stage_plain(self) -> PlainRows | None:
+        """Stage the plain records; None if Spark takes all of them."""
+        contract, base = self.table.contract, self.table.snapshot(self.base)
+        assert contract is not None
+        assert base is not None  # `base` is a version of the table
+        records = plain_records(self.tables)
+        # A table that gets other columns has another version before its rows.
+        if (
+            records is None
+            or not self.snapshot.is_plain
+            or not can_append(self.table, base, struct_type(contract))
+        ):
+            return None
+        stage = PlainStage(
+            records=records,
+            key=contract.merge_key[0],
+            batch_id=self.base + 1,
+            after=self.after,
+            folder=self.folder / "plain",
+        )
+        return stage.run(self.source, self.snapshot)
+
+    def _stage_by_spark(self, offsets: np.ndarray | None) -> tuple[list[Staged], tuple[frozenset[int], ...]]:
+        """Stage the rows of records by Spark: of those with some offsets, or of all."""
         from pyspark.sql import functions as F
 
         spark, spec = self.context.spark, self.tables.spec
@@ -225,68 +246,39 @@ class _Load:
             for column in self.tables.parsed_columns
         ]
         records = self.source.read(spark, self.snapshot.version, self.after).select("offset", "record")
+        if offsets is not None:
+            wanted = frame_of(spark, [(int(each),) for each in offsets], "offset BIGINT")
+            records = records.join(F.broadcast(wanted), "offset", "left_semi")
         partial = partial_records(spec.table)
         rows = typed_records(records, columns, partial=partial).withColumn(LEFT_OUT, F.lit(False))
-        stages: list[_Staged] = []
+        stages: list[Staged] = []
         with transforms.views():
 
-            def stage(rows: DataFrame) -> DataFrame:
-                stages.append(self._staged(rows, len(stages)))
-                return stages[-1].rows.frame
+            def stage(rows: DataFrame, *, is_last: bool = False) -> DataFrame:
+                folder = self.folder / f"rows_{len(stages)}"
+                staged = stage_rows(spark, self.tables, rows, folder, is_last=is_last)
+                stages.append(staged)
+                assert staged.rows is not None  # Spark has staged them
+                return staged.rows.frame
 
             applied = apply_all(transforms, rows, stage)
-            last = judged_rows(applied.rows, self.tables)
-            stages.append(self._staged(last, len(stages), is_last=True))
+            stage(judged_rows(applied.rows, self.tables), is_last=True)
         return stages, applied.read_from
 
-    def _staged(self, rows: DataFrame, number: int, *, is_last: bool = False) -> _Staged:
-        """Stage rows, count them, and fail if an expectation says so."""
-        from pyspark.sql import functions as F
-
-        path = str(self.folder / f"rows_{number}")
-        kept = [
-            F.when(F.expr(GOES_ON), F.col(name)).alias(name) if not name.startswith("_") else F.col(name)
-            for name in rows.columns
-        ]
-        rows = rows.select(*kept)
-        rows.write.parquet(path)
-        staged = StagedRows(self.context.spark, path, rows.schema)
-        figures: dict[str, Any] = {
-            READ: F.count("*"),
-            REFUSED: F.count_if(F.col(REASON).isNotNull()),
-            FILTERED: F.count_if(F.col(LEFT_OUT)),
-            "rows": F.count_if(F.expr(GOES_ON)),
-        }
-        figures |= {name: F.count_if(name) for name in rows.columns if name.startswith("_unmet_")}
-        if is_last:
-            if self.tombstones is not None:
-                figures |= {
-                    "deletes": F.count_if(F.expr(f"{GOES_ON} AND {IS_DELETED}")),
-                    "truncates": F.count_if(F.expr(f"{GOES_ON} AND {IS_TRUNCATE}")),
-                }
-            key = identifier(self.tables.table.merge_key[0])
-            within = {"low": "min", "high": "max"}
-            figures |= {
-                name: F.expr(f"{each}({key}) FILTER (WHERE {GOES_ON})") for name, each in within.items()
-            }
-        counted = staged.frame.agg(*(value.alias(name) for name, value in figures.items())).collect()[0]
-        done = _Staged(rows=staged, figures=counted.asDict())
-        fail_if_declared(self.tables.spec, done.figures, table=self.table.name)
-        return done
-
     def _records_without_rows(
-        self, stages: Sequence[_Staged], read_from: Sequence[frozenset[int]]
+        self, stages: Sequence[Staged], read_from: Sequence[frozenset[int]]
     ) -> tuple[int, int]:
         """Return the numbers of rejected and of filtered records."""
         refused, filtered = (sum(stage.figures[name] for stage in stages) for name in (REFUSED, FILTERED))
         if self.tables.may_repeat_records and refused + filtered:
-            return count_records([stage.rows.frame for stage in stages], read_from)
+            frames = [stage.rows.frame for stage in stages if stage.rows is not None]
+            return count_records(frames, read_from)
         return refused, filtered
 
-    def _expect_one_row_per_record(self, last: _Staged) -> None:
+    def _expect_one_row_per_record(self, last: Staged) -> None:
         if self.tables.spec.table.write_mode is not WriteMode.APPEND or not self.tables.may_repeat_records:
             return
-        rows = last.rows.frame.where(GOES_ON)
+        rows = last.going_on(self.context.spark, self.tables)
         if not rows.groupBy(OFFSET).count().where("count > 1").isEmpty():
             raise RowsRefused(
                 f"the transforms of {self.tables.spec.name} make several rows of one record, and"
@@ -296,26 +288,19 @@ class _Load:
                 column=OFFSET,
             )
 
-    def _commit_rows(self, last: _Staged, base: int) -> tuple[Commit, int]:
+    def _commit_rows(self, last: Staged, base: int) -> tuple[Commit, int]:
         """Commit the rows, and return how many stored rows truncates remove among those that are deleted."""
-        from pyspark.sql import functions as F
-
-        contract = self.tables.table
         snapshot = self.table.snapshot(base)
         assert snapshot is not None  # `base` is a version of the table
-        rows = last.rows.frame.where(GOES_ON)
-        flags, truncated = (), 0
-        if self.tombstones is not None:
-            rows, truncated = self._changes(rows, last, self.tombstones, base)
-            flags = (IS_DELETED,)
-        elif self.tables.spec.table.write_mode.by_key:
-            rows = newest_of_each_key(rows, self.tables.spec.table, ties=self.tables.may_repeat_records)
-        rows = with_time_partition(rows, self.tables.spec.table.partition_by)
-        rows = rows.withColumn(BATCH_ID, F.lit(base + 1).cast("bigint")).select(*contract.names, *flags)
-        check_schema(contract, rows.drop(*flags).schema)
-        # Columns that are no longer declared stay in the table; a row written now has no value there.
-        former = [field for field in stored_columns(snapshot).fields if field.name not in contract.names]
-        rows = rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in former})
+        within = self._known_within(last)
+        new, truncated = None, 0
+        if last.plain is not None:
+            new = rows_of_new_keys(self.tables, last.plain.files, self.table, snapshot, within)
+        if new is None:
+            rows, truncated = self._rows_to_merge(last, snapshot)
+        else:
+            schema = struct_type(self.tables.table)
+            rows = DeferredRows(schema=schema, frame=lambda: self._rows_to_merge(last, snapshot)[0])
         done = commit(
             self.table,
             Write(
@@ -325,14 +310,37 @@ class _Load:
                 upsert=self._upsert(),
                 cursors=self.cursors,
                 deterministic=True,
-                known_within=self._known_within(last),
+                known_within=within if new is None else (),
+                files=None if new is None else new.write,
             ),
             wait_seconds=self.context.lock_wait_seconds,
         )
         return done, truncated
 
+    def _rows_to_merge(self, last: Staged, base: Snapshot) -> tuple[DataFrame, int]:
+        """Return the rows of the MERGE, and how many of them are deletes of rows that a truncate removes."""
+        from pyspark.sql import functions as F
+
+        contract, spec = self.tables.table, self.tables.spec.table
+        rows = last.going_on(self.context.spark, self.tables)
+        flags, truncated = (), 0
+        if self.tombstones is not None:
+            rows, truncated = self._changes(rows, last, self.tombstones, base.version)
+            flags = (IS_DELETED,)
+        elif spec.write_mode.by_key:
+            rows = newest_of_each_key(rows, spec, ties=self.tables.may_repeat_records)
+        rows = with_time_partition(rows, spec.partition_by)
+        rows = rows.withColumn(BATCH_ID, F.lit(base.version + 1).cast("bigint")).select(
+            *contract.names, *flags
+        )
+        check_schema(contract, rows.drop(*flags).schema)
+        # Columns that are no longer declared stay in the table; a row written now has no value there.
+        former = [field for field in stored_columns(base).fields if field.name not in contract.names]
+        rows = rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in former})
+        return rows, truncated
+
     def _changes(
-        self, rows: DataFrame, last: _Staged, tombstones: Tombstones, base: int
+        self, rows: DataFrame, last: Staged, tombstones: Tombstones, base: int
     ) -> tuple[DataFrame, int]:
         """Commit the tombstones of some rows, and return the changes to merge.
 
@@ -360,7 +368,7 @@ class _Load:
             deleted_by=None if self.tombstones is None else IS_DELETED,
         )
 
-    def _known_within(self, last: _Staged) -> Within | None:
+    def _known_within(self, last: Staged) -> Within | None:
         """Return the range of the first key of the rows, where it tells which files may have them."""
         key = self.tables.table.column(self.tables.table.merge_key[0])
         low, high = last.figures["low"], last.figures["high"]

@@ -77,7 +77,8 @@ def current_letters(
     Args:
         incoming: `dead_letters_of` the exceptions read.
         stored: dead_letters' columns: the dead letters that exist.
-        replayed: `dead_letter_id, attempts` of replayed records that sources accepted.
+        replayed: `dead_letter_id, attempts, is_final` of replayed records that sources accepted, and of rows
+            that targets of sinks took. After a target there is no later stage, so that is final.
         stages: `stage` of those stages that take replays themselves.
         done: `stage, event_id` of the events in the tables of these stages.
 
@@ -99,7 +100,10 @@ def current_letters(
         F.desc("attempts"), by_source, F.desc("__stored"), "stage"
     )
     latest = both.withColumn("__rank", F.row_number().over(last)).where("__rank = 1").drop("__rank")
-    accepted = replayed.groupBy("dead_letter_id").agg(F.max("attempts").alias("__accepted"))
+    accepted = replayed.groupBy("dead_letter_id").agg(
+        F.max("attempts").alias("__accepted"),
+        F.max(F.when(F.col("is_final"), F.col("attempts"))).alias("__final"),
+    )
     judged = (
         latest.join(accepted, "dead_letter_id", "left")
         .join(F.broadcast(stages.withColumn("__takes_replays", F.lit(True))), "stage", "left")
@@ -108,6 +112,7 @@ def current_letters(
     is_open = F.col("state") == DeadLetterState.OPEN.value
     succeeded = F.when(F.col("__takes_replays"), F.col("__done").isNotNull()).otherwise(
         F.coalesce(F.col("__accepted") > F.col("attempts"), F.lit(False))
+        | F.coalesce(F.col("__final") >= F.col("attempts"), F.lit(False))
     )
     closed = is_open & succeeded
     accepted_attempt = F.when(F.col("__takes_replays").isNull(), F.col("__accepted"))

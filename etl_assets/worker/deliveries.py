@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
 from etl_assets.errors import EtlAssetsError
-from etl_assets.observability.pending import undelivered
+from etl_assets.observability.undelivered import undelivered
 from etl_assets.sensors.alerts import AlertKind, write_alert
 from etl_assets.sinks.circuit_breaker import (
     CircuitState,

@@ -38,6 +38,8 @@ FAILPOINTS = [
     f"{Failpoint.TABLE_AFTER_COMMIT}@people",
     f"{Failpoint.TABLE_AFTER_SYNC}@people",
 ]
+IN_TURN = [FAILPOINTS[:-1], FAILPOINTS[-1:]]
+"""Loads that are killed at one after the other. Behind the last commit no later failpoint is reached."""
 RECORDS = (
     [{"id": "a", "age": 1, "updated_at": "2026-01-05T10:00:00Z"}, {"id": "b", "age": "much"}, {"id": "c",
         "age": 3}],
@@ -53,6 +55,10 @@ CHANGE_FAILPOINTS = [
         for each in (Failpoint.TABLE_BEFORE_COMMIT, Failpoint.TABLE_AFTER_COMMIT, Failpoint.TABLE_AFTER_SYNC)
     ),
 ]
+CHANGES_IN_TURN = [
+    [each for each in CHANGE_FAILPOINTS if not each.startswith(Failpoint.TABLE_AFTER_SYNC)],
+    [each for each in CHANGE_FAILPOINTS if each.startswith(Failpoint.TABLE_AFTER_SYNC)],
+]
 CHANGES_OF = (
     [upsert("a", 1), upsert("b", 1), upsert("c", 5), delete("d", 3), upsert("e", 9)],
     [delete("a", 4), upsert("b", 3, 2), upsert("c", 4), upsert("d", 2), delete("e", 8), truncate(2),
@@ -61,6 +67,11 @@ CHANGES_OF = (
 """Two batches of changes. Of the second one each has an effect, or would have one if a tombstone were
 missing.
 """
+
+
+def singly(failpoints: list[str]) -> list[Any]:
+    """A kill at each, of a load of its own: the long form."""
+    return [pytest.param([each], marks=pytest.mark.full) for each in failpoints]
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +127,13 @@ def contents(pipeline: Declared) -> list[Any]:
     return [pipeline.rows(), rejects]
 
 
-@pytest.mark.parametrize("failpoint", FAILPOINTS)
+@pytest.mark.parametrize("failpoints", [*IN_TURN, *singly(FAILPOINTS[:-1])], ids="+".join)
 def test_after_a_kill_the_next_load_completes_the_work_once(
-    loaded_once, undisturbed, processes, spark, tmp_path, failpoint
+    loaded_once, undisturbed, processes, spark, tmp_path, failpoints
 ):
     pipeline = copied(loaded_once, tmp_path)
-    kill(processes, pipeline, failpoint, Gateway.of(spark))
+    for failpoint in failpoints:
+        kill(processes, pipeline, failpoint, Gateway.of(spark))
     pipeline.load()
     assert contents(pipeline) == undisturbed
     assert pipeline.load().commits == 0
@@ -134,7 +146,7 @@ COLUMN_FAILPOINTS = [
 """The first commit of a load into a table whose columns are not the declared ones is that of its columns."""
 
 
-@pytest.fixture(scope="module", params=["replaced", "added"])
+@pytest.fixture(scope="module")
 def with_former_columns(request, engine, tmp_path_factory: pytest.TempPathFactory) -> Declared:
     """A pipeline whose table has the columns of an earlier declaration: one without rows, one with a row
     and a column less.
@@ -159,7 +171,18 @@ def with_former_columns(request, engine, tmp_path_factory: pytest.TempPathFactor
     return pipeline
 
 
-@pytest.mark.parametrize("failpoint", COLUMN_FAILPOINTS)
+@pytest.mark.parametrize(
+    ("with_former_columns", "failpoint"),
+    [
+        *(("replaced", each) for each in COLUMN_FAILPOINTS),
+        ("added", f"{Failpoint.TABLE_AFTER_COMMIT}@people"),
+        *(
+            pytest.param("added", f"{each}@people", marks=pytest.mark.full)
+            for each in (Failpoint.TABLE_BEFORE_COMMIT, Failpoint.TABLE_AFTER_SYNC)
+        ),
+    ],
+    indirect=["with_former_columns"],
+)
 def test_after_a_kill_around_a_change_of_columns_the_next_load_completes_the_work_once(
     with_former_columns, processes, spark, tmp_path, failpoint
 ):
@@ -185,16 +208,17 @@ def test_after_a_kill_in_the_middle_of_a_merge_the_next_load_completes_the_work_
     assert contents(pipeline) == undisturbed
 
 
-@pytest.mark.parametrize("failpoint", CHANGE_FAILPOINTS)
+@pytest.mark.parametrize("failpoints", [*CHANGES_IN_TURN, *singly(CHANGE_FAILPOINTS)], ids="+".join)
 def test_after_a_kill_between_tombstones_and_rows_the_next_load_applies_every_change(
-    changed_once, processes, spark, tmp_path, failpoint
+    changed_once, processes, spark, tmp_path, failpoints
 ):
     pipeline = copied(changed_once, tmp_path)
-    kill(processes, pipeline, failpoint, Gateway.of(spark))
+    for failpoint in failpoints:
+        kill(processes, pipeline, failpoint, Gateway.of(spark))
     expect_all_applied(pipeline)
 
 
-@pytest.mark.parametrize("table", ["people_tombstones", "people"])
+@pytest.mark.parametrize("table", ["people_tombstones", pytest.param("people", marks=pytest.mark.full)])
 def test_after_a_kill_in_the_middle_of_a_merge_the_next_load_applies_every_change(
     changed_once, processes, tmp_path, table
 ):

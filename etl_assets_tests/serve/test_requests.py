@@ -6,10 +6,13 @@ import gzip
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from etl_assets.contracts.envelope import AnnotatedRecord
 from etl_assets.serve.tokens import Tokens
+from etl_assets.sources.http.journal_lines import JournalLines
 from etl_assets_tests.serve.server_process import LINES, serving, write_installation
 
 JSON = {"content-type": "application/json"}
@@ -185,6 +188,43 @@ def test_the_trace_context_is_kept_in_the_journal(server, client):
     file = answer.json()["position"].rpartition(":")[0]
     first = (server.home / "data/journal/ratings" / file).read_text("utf-8").splitlines()[0]
     assert json.loads(first[1:])["traceparent"] == context
+
+
+def test_records_have_the_trace_context_of_their_request_and_of_no_other(tmp_path):
+    traces = [f"00-{n:032x}-00f067aa0ba902b7-01" for n in (1, 2)]
+    sent = [
+        (traces[0], {}, 3),
+        (None, {}, 2),
+        (None, {"idempotency-key": "k"}, 1),
+        ("00-no-trace", {}, 1),
+        (traces[1], {"idempotency-key": "l"}, 2),
+    ]
+    # One file for all of them.
+    write_installation(tmp_path, serve={"group_commit_seconds": 1})
+    with serving(tmp_path) as server, ThreadPoolExecutor(len(sent)) as pool:
+
+        def send(number: int) -> None:
+            trace, headers, events = sent[number]
+            given = {**LINES, **headers, **({} if trace is None else {"traceparent": trace})}
+            body = b"".join(b'{"of":%d}\n' % number for _ in range(events))
+            with server.client() as client:
+                assert client.post(server.events, content=body, headers=given).status_code == 202
+
+        list(pool.map(send, range(len(sent))))
+        files = list((server.home / "data/journal/ratings").rglob("*.jsonl"))
+    found = []
+    for file in files:
+        lines = JournalLines(with_traceparent=True)
+        (block,) = lines.blocks(str(file), file.stat().st_size, 10)
+        for _, records in lines.read(block, 1_000):
+            for record in records:
+                if isinstance(record, bytes) and record.strip():
+                    added = record.added if isinstance(record, AnnotatedRecord) else {}
+                    found.append((json.loads(record)["of"], added.get("http.headers.traceparent")))
+    expected = {0: traces[0], 4: traces[1]}
+    assert sorted(found, key=str) == sorted(
+        ((number, expected.get(number)) for number, (_, _, n) in enumerate(sent) for _ in range(n)), key=str
+    )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -28,7 +28,7 @@ from etl_assets.sinks.webhook.sink import WebhookSink, WebhookTarget
 from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
 from etl_assets_tests.reference.webhook_receiver import ReceiverProcess, receiver
 from etl_assets_tests.sinks.contract import CONTRACT, SinkContract, at, delivery
-from etl_assets_tests.sinks.webhook_lab import TOKEN, WebhookLab
+from etl_assets_tests.sinks.webhook_lab import PIPELINE, TOKEN, WebhookLab
 
 QUICK = CallPatience(attempts=3, first_delay_seconds=0.01, max_delay_seconds=0.05)
 
@@ -342,6 +342,18 @@ def test_killed_at_every_failpoint_each_change_is_processed_once(
     assert (row["sink"], row["state"]) == ("films_to_webhook", "completed")
     numbers = [each["to_version"] for each in lab.deliveries()]
     assert numbers == sorted(set(numbers))
+
+
+def test_a_column_that_no_run_has_added_to_the_table_yet_is_delivered_as_null(
+    tmp_path: Path, fresh: ReceiverProcess
+):
+    lab = WebhookLab(tmp_path, fresh.url)
+    lab.write(ROWS[:2])
+    declared = PIPELINE.replace("op: string}", "op: string, trace: string}")
+    (tmp_path / "pipelines" / "films.yaml").write_text(declared)
+    done = lab.deliver()
+    assert done.returncode == 0, done.stderr
+    assert [row["trace"] for row in fresh.state()["rows"].values()] == [None, None]
 
 
 def test_what_was_answered_is_not_called_again_after_the_receiver_was_down(

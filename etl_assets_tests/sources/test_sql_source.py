@@ -12,6 +12,7 @@ import pytest
 
 from etl_assets.errors import SourceRefused, SourceUnavailable
 from etl_assets.pipelines.query_text import single_query
+from etl_assets.sources.sql.bounds import KeyBounds
 from etl_assets.sources.sql.postgres import PostgresQuery
 from etl_assets.sources.sql.source import SqlQuery
 from etl_assets.sources.sql.validation import query_problems
@@ -197,6 +198,23 @@ def test_a_slow_query_is_ended_by_the_server(database):
     )  # fmt: skip
     with pytest.raises(SourceUnavailable, match="57014"):
         asked.row_bytes()
+    asked.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "says"),
+    [("1 / (id - 9000)", SourceRefused, "22012"), ("pg_sleep(0.001)", SourceUnavailable, "57014")],
+)
+def test_what_fails_behind_the_first_rows_is_named_and_no_error_of_a_file(
+    value, error, says, database, tmp_path
+):
+    asked = PostgresQuery(
+        name="films", address=database, key="changed", id="id", statement_timeout_seconds=1,
+        query=f"SELECT id, id AS changed, repeat('x', 1000) AS more, ({value})::text AS v"
+        " FROM generate_series(1, 10000) id",
+    )  # fmt: skip
+    with pytest.raises(error, match=says):
+        asked.write(KeyBounds(), tmp_path / "rows")
     asked.close()
 
 

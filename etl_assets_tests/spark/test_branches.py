@@ -239,15 +239,15 @@ def test_rows_that_several_transforms_take_are_staged_once(people, monkeypatch):
 
 
 def _spy_on_parquet(monkeypatch: Any, folders: list[str]) -> Any:
-    from etl_assets.steps import load_table
+    from etl_assets.steps import staged_load
 
-    staged = load_table.StagedRows
+    staged = staged_load.StagedRows
 
     def noted(spark: Any, folder: str, schema: Any) -> Any:
         folders.append(folder)
         return staged(spark, folder, schema)
 
-    monkeypatch.setattr(load_table, "StagedRows", noted)
+    monkeypatch.setattr(staged_load, "StagedRows", noted)
     return lambda: folders
 
 

@@ -59,6 +59,22 @@ def test_repeats_are_found_across_batches_days_and_runs(pipeline, monkeypatch, m
     assert (whole["accepted"], whole["inserted"], whole["duplicate"], whole["conflict"]) == (5, 0, 4, 2)
     assert (small.rows("raw_events", order_by="offset"), len(small.rows("raw_events_exceptions"))) == before
 
+    # Of a batch of mostly new events, only those that may repeat others are compared.
+    mixed = [*(event(number) for number in range(10, 20)), event(4), event(5, tenant_id="other"), event(10)]
+    small.land(mixed, name="mixed.jsonl")
+    total = small.run([DAY], only=["raw_events"])["raw_events"].total()
+    assert (total["accepted"], total["duplicate"], total["conflict"]) == (10, 2, 1)
+    found = {
+        row["source_position"]: (row["outcome"], row["original_offset"])
+        for row in small.rows("raw_events_exceptions")
+        if "mixed" in row["source_position"]
+    }
+    assert found == {
+        f"{DAY}/mixed.jsonl:11": ("duplicate", 3),
+        f"{DAY}/mixed.jsonl:12": ("conflict", 4),
+        f"{DAY}/mixed.jsonl:13": ("duplicate", 5),
+    }
+
 
 def test_a_batch_whose_rows_fail_and_whose_days_are_tried_apart_judges_each_line_once(pipeline, monkeypatch):
     """A file that came since changes what its lines are: the refusals of the first attempt do not stay."""

@@ -16,6 +16,8 @@ AGREED: dict[str, dict[str, float]] = {
     "increment": {"GROWTH_TARGET": 1.2, "DLT_TARGET": 0.5},
     "history": {"RUN_TARGET": 1.1, "TICK_CPU_SECONDS_TARGET": 0.1},
     "kafka": {"FILES_TARGET": 1.3, "STREAMING_TARGET": 1.0},
+    "latency": {"P50_SECONDS_TARGET": 5.0, "P99_SECONDS_TARGET": 15.0},
+    "search": {"CPU_TARGET": 0.25},
     "loaders": {"NOTHING_TARGET": 1.0, "UPSERT_TARGET": 1.0},
     "cold": {"CPU_TARGET": 0.35, "WALL_TARGET": 0.45},
     "warm_run": {"WALL_SECONDS_TARGET": 6.0, "CPU_SECONDS_TARGET": 10.0},

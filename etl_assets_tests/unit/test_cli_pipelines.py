@@ -316,3 +316,23 @@ def test_a_folder_that_cannot_be_listed_is_not_one_without_pipelines(home, argum
     (home / "pipelines").write_text("")
     error = refused(SettingsError, *arguments)
     assert error.message == f"{home}/pipelines cannot be listed: Not a directory"
+
+
+def test_connections_and_what_they_allow_are_checked_where_there_is_a_platform_file(home, declare, tmp_path):
+    declare("films", "sinks: [{type: kafka, connection: events, topic: marts.films}]\n")
+    file = home / "pipelines" / "films.yaml"
+    platform = "connections: {events: {type: kafka, bootstrap_servers: ['a:9092'], write: [others.*]}}"
+    (home / "platform.yaml").write_text(platform)
+    said = run("validate", "--no-connect", exit_code=1)
+    assert (
+        "films.yaml:5:sinks[0].topic: the connection `events` does not allow to write `marts.films`" in said
+    )
+    assert run("list", "--json")[0]["state"] != "ok"
+    (home / "platform.yaml").write_text(platform.replace("others", "marts"))
+    assert run("validate", "--no-connect") == f"{file}: ok\n"
+    (home / "platform.yaml").write_text("connections: {}")
+    assert "no connection `events`" in run("validate", "--no-connect", exit_code=1)
+    # A file by itself, such as in the repository of who declares it.
+    elsewhere = file.rename(tmp_path / "films.yaml")
+    (home / "platform.yaml").unlink()
+    assert run("validate", "--no-connect", elsewhere) == f"{elsewhere}: ok\n"

@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from etl_assets.cli.trace import trace
+from etl_assets.delta.log.cursor import cursor_name
 from etl_assets.errors import NotFound
 from etl_assets.settings import load_settings
+from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import DAY, NOON, write_table
 
 LETTER = "d" * 64
@@ -74,6 +76,36 @@ def test_an_event_tells_file_line_offset_and_every_stage(domain, tmp_path):
     assert [each["offset"] for each in answer["happenings"]] == [7, 3, 3]
     assert all(each["at"] for each in answer["happenings"])
     assert (answer["order"]["order_id"], answer["order"]["order_total"]) == ("o", "1.50")
+
+
+def test_an_order_is_followed_to_its_sink(domain, tmp_path):
+    connection = "{type: postgres, host: h, database: d, user: u, write: [orders.*]}"
+    (tmp_path / "platform.yaml").write_text(f"connections: {{orders: {connection}}}")
+    domain = load_settings().placement().domains[0]
+    name = "order_status_view_to_postgres"
+    accept(domain, trace_id="4bf92f3577b34da6a3ce929d0e0e4736")
+    assert story()["waiting_for"] == ["normalize", "commit", name]
+    finish(domain)
+    assert story()["waiting_for"] == [name]
+    view = {"tenant_id": "t", "order_id": "o", "order_total": Decimal(1), "paid_total": Decimal(0)}
+    cursor = cursor_name("warehouse_rows", None)
+    for version, (rows, batch) in enumerate([([view], 0), ([], 1), ([], 2)]):
+        write_table(domain, "order_status_view", rows, {cursor: batch})
+        snapshot = platform_table("order_status_view", domain).snapshot()
+        assert snapshot is not None
+        figures = {"to_version": version, "rejected": 0, "_batch_id": version, "seconds": 0.5}
+        delivery = {"table_id": snapshot.table_id, "domain": "local", "began_at": at(version), **figures}
+        # The event is of the batch 1: the first delivery did not have it.
+        waiting = [name] if batch < 1 else []
+        assert story()["waiting_for"] == ([name] if version < 2 else [])
+        write_table(domain, name, [delivery])
+        assert story()["waiting_for"] == waiting
+    answer = story()
+    (last,) = (each for each in answer["happenings"] if each["stage"] == name)
+    assert (last["outcome"], last["domain"], last["audited"]) == ("delivered", "local", None)
+    assert last["at"] == (at(1) + dt.timedelta(seconds=0.5)).isoformat()
+    shown = CliRunner().invoke(trace, ["e"]).stdout
+    assert "trace     4bf92f3577b34da6a3ce929d0e0e4736" in shown
 
 
 def test_stages_that_have_not_judged_it_are_named(domain):

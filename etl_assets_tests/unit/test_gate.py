@@ -302,10 +302,10 @@ def test_the_index_of_keys_refuses_columns_of_other_names_and_takes_hidden_rows_
     (raw,) = tables(domain, "raw_events")
     index, key = KeyIndex(raw, "event_id"), hashes_of(pa.chunked_array([["e1"]]))
     give(raw, "deletionVectors")
-    assert index.days_of(key, 2) == [DAY]
+    assert index.find(key, 2).days == [DAY]
     give(raw, "columnMapping")
     with pytest.raises(FeatureUnsupported, match=r"raw_events at version 3 cannot be indexed.*columnMapping"):
-        index.days_of(key, 3)
+        index.find(key, 3)
 
 
 def test_a_feature_that_is_supported_and_switched_off_is_in_nobodys_way(domain):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etl_assets.contracts import canonical_json
-from etl_assets.contracts.envelope import BadRecord, CutLine
+from etl_assets.contracts.envelope import AnnotatedRecord, BadRecord, CutLine
 from etl_assets.contracts.reasons import DeadLetterReason
 from etl_assets.ingest import stage_lines
 from etl_assets.ingest.json_records import JsonRecords, ValidatedRecord
@@ -152,6 +152,12 @@ def test_a_fingerprint_does_not_depend_on_the_order_of_keys_nor_on_the_spelling(
 @pytest.mark.parametrize("spelling", ["1.10", "1.1", "1.100"])
 def test_a_number_has_one_fingerprint_however_it_is_spelled(spelling):
     assert validated(f'{{"a":{spelling}}}'.encode()).fingerprint == validated(b'{"a":1.1}').fingerprint
+
+
+def test_a_record_with_added_fields_has_its_numbers_without_exponents():
+    record = AnnotatedRecord(b'{"a":0.00001}')
+    record.added = {"kafka.key": "k"}
+    assert validated(record).content == '{"a":0.00001,"kafka.key":"k"}'
 
 
 @given(

@@ -40,9 +40,12 @@ def append(table: Table, rows: dict[str, dt.date]) -> int:
 
 def days_of(table: Table, *keys: str | None, version: int | None = None) -> list[dt.date]:
     asked = pa.chunked_array([pa.array(keys, pa.string())])
-    return KeyIndex(table, "event_id").days_of(
+    found = KeyIndex(table, "event_id").find(
         hashes_of(asked), table.version() if version is None else version
     )
+    assert set(found.hashes.tolist()) <= set(hashes_of(asked).tolist())
+    assert bool(len(found.hashes)) == bool(found.days)
+    return found.days
 
 
 def test_a_key_is_found_in_every_day_it_is_in_and_an_unknown_one_in_none(table):
@@ -243,5 +246,7 @@ def test_runs_name_the_days_of_any_hashes_whatever_was_merged(tmp_path_factory, 
     for found in (runs, *([] if loaded is None else [loaded])):
         for asked in ([], [3], [0, 7, 7, 30], list(range(31))):
             expected = {day for key, day in known if key in asked}
-            assert found.days_of(np.array(asked, dtype=np.uint64)) == expected
+            days, hashes = found.find(np.array(asked, dtype=np.uint64))
+            assert days == expected
+            assert hashes.tolist() == sorted({key for key, _ in known if key in asked})
     assert len(list(folder.glob("*.npy"))) <= 2 * 8

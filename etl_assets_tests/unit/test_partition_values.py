@@ -160,7 +160,7 @@ def test_the_index_names_a_partition_that_is_no_day(tmp_path):
     days = [dt.date(2026, 1, 5), None]
     commit_rows(table, [{"event_id": str(day), "partition_date": day} for day in days], base_version=-1)
     with pytest.raises(InputError, match="events has rows in the partition None"):
-        KeyIndex(table, "event_id").days_of(hashes_of(pa.chunked_array([["x"]])), 1)
+        KeyIndex(table, "event_id").find(hashes_of(pa.chunked_array([["x"]])), 1)
 
 
 def test_times_without_a_zone_stay_so_and_nanoseconds_are_refused_by_name(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from etl_assets.pipelines.connection_rights import ConnectionRights
@@ -82,19 +84,28 @@ def test_what_is_no_path_is_refused(path):
     assert problem[1] == "sinks[1].path"
 
 
-def test_a_source_in_an_object_store_needs_its_connection():
+@pytest.mark.parametrize(
+    ("source", "type_"),
+    [
+        ('type: files, path: "in/*.csv", id: [id]', "object_store"),
+        ("type: kafka, topic: films, id: [id]", "kafka"),
+        ("type: sql, query: SELECT 1 AS id, load: full, id: [id]", "postgres"),
+        ("type: sql, query: SELECT 1 AS id, load: full, id: [id]", "sql"),
+    ],
+)
+def test_a_source_needs_its_connection(source, type_):
     text = PIPELINE.replace("TRANSFORMS", "").replace("TABLE", KEYED).replace("SINK", SEARCH)
-    text = text.replace('path: "landing/*.csv"', 'path: "in/*.csv", connection: sea')
+    text = re.sub("^source: .*", f"source: {{{source}, connection: sea}}", text, flags=re.MULTILINE)
 
-    def lake(name: str, type_: str) -> ConnectionRights:
+    def right(name: str, type_: str) -> ConnectionRights:
         return ConnectionRights(name=name, type=type_, write=(), allows=lambda _: True)
 
-    others = [lake("warehouse", "postgres"), lake("engine", "search")]
-    (file,) = checked([parsed(text)], BASE, [*others, lake("see", "object_store")])
+    others = [right("warehouse", "postgres"), right("engine", "search"), right("sea", "webhook")]
+    (file,) = checked([parsed(text)], BASE, [*others, right("see", type_)])
     ((line, field, fix),) = [(each.line, each.field, each.fix) for each in file.problems]
     assert (line, field) == (3, "source.connection")
     assert "did you mean `see`?" in fix
-    (file,) = checked([parsed(text)], BASE, [*others, lake("sea", "object_store")])
+    (file,) = checked([parsed(text)], BASE, [*others[:2], right("sea", type_)])
     assert file.problems == ()
 
 

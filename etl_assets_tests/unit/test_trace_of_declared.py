@@ -14,6 +14,7 @@ from etl_assets.cli.trace import trace
 from etl_assets.delta.log.cursor import cursor_name
 from etl_assets.errors import InputError, NotFound
 from etl_assets.settings import load_settings
+from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import DAY, NOON, write_table
 
 RATINGS = """\
@@ -39,6 +40,7 @@ def accepted(record_id: str, offset: int, **columns: Any) -> dict[str, Any]:
     position = f"{DAY}/first.jsonl:{offset + 1}"
     return {
         "record_id": record_id,
+        "record": "{}",
         "offset": offset,
         "source": "files",
         "source_position": position,
@@ -202,7 +204,9 @@ def sink(domain, tmp_path):
 
 
 def delivered(domain, to_version: int, **columns: Any) -> None:
-    began = {"began_at": NOON, "seconds": 2.0, "rejected": 0}
+    snapshot = platform_table("film_ratings", domain).snapshot()
+    assert snapshot is not None
+    began = {"began_at": NOON, "seconds": 2.0, "rejected": 0, "table_id": snapshot.table_id}
     write_table(
         domain,
         "film_ratings_to_duckdb",
@@ -218,6 +222,7 @@ def at_sink(record_id: str) -> tuple[list[tuple[str, str, str | None]], list[str
 
 def test_the_first_delivery_since_a_row_was_written_is_the_one_that_had_it(sink):
     assert at_sink("1") == ([], ["film_ratings_to_duckdb"])
+    delivered(sink, 9, table_id="of a table that was there before")
     delivered(sink, 0)
     assert at_sink("0")[0] == [("delivered", "0", "with version 0 of film_ratings")]
     assert at_sink("1") == ([], ["film_ratings_to_duckdb"])
@@ -243,3 +248,56 @@ def test_a_row_that_a_target_refused_is_told_with_its_reason(sink, rejected_rows
 def test_what_no_pipeline_has_is_an_error(domain, arguments):
     write_table(domain, "film_ratings_source", [accepted("7", 0)])
     assert isinstance(called(*arguments).exception, NotFound)
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def traced(*arguments: str) -> list[tuple[str, str]]:
+    result = called("--trace-id", *arguments, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return [(each["pipeline"], each["record_id"]) for each in json.loads(result.stdout)["records"]]
+
+
+def test_the_records_of_a_trace_are_found_in_every_pipeline_that_knows_it(tmp_path, domain):
+    of_kafka = """\
+name: ratings
+source: {type: kafka, connection: events, topic: rated, id: [id], include: [headers.traceparent]}
+columns: {id: bigint, trace: {type: string, from: kafka.headers.traceparent}}
+table: {keys: [id], trace_context: trace}
+"""
+    (tmp_path / "platform.yaml").write_text(
+        "connections: {events: {type: kafka, bootstrap_servers: ['localhost:9']}}"
+    )
+    (tmp_path / "pipelines" / "ratings.yaml").write_text(of_kafka)
+    domain = load_settings().placement().domains[0]
+    header = f"00-{TRACE}-00f067aa0ba902b7-01"
+    record = json.dumps({"id": 7, "kafka.headers.traceparent": header})
+    place = {"source": "kafka", "source_position": "rated/3:41"}
+    write_table(domain, "ratings_source", [accepted("7", 0, record=record, **place), accepted("8", 1)])
+    rows = [{"id": 7, "trace": header}, {"id": 8, "trace": "no trace context"}]
+    read = {cursor_name("ratings_source", None): 0}
+    write_table(
+        domain, "ratings", [{**row, "_offset": n, "_batch_id": 0} for n, row in enumerate(rows)], read
+    )
+    events = [{"event_id": "e", "trace_id": TRACE}, {"event_id": "another", "trace_id": "0" * 32}]
+    write_table(domain, "raw_events", [{"ingested_at": NOON, "offset": n, **e} for n, e in enumerate(events)])
+    assert sorted(traced(TRACE.upper())) == [("orders", "e"), ("ratings", "7")]
+    assert traced(TRACE, "--pipeline", "ratings") == [("ratings", "7")]
+    assert isinstance(called("--trace-id", "f" * 32).exception, NotFound)
+    assert isinstance(called("--trace-id", "0" * 32).exception, InputError)
+    answer = history("7", "--pipeline", "ratings")
+    assert answer["trace_id"] == TRACE
+    assert answer["origin"] == "topic rated, Kafka partition 3, offset 41"
+    shown = called("7", "--pipeline", "ratings").stdout
+    assert f"trace     {TRACE}" in shown
+    assert history("8", "--pipeline", "ratings")["trace_id"] is None
+
+
+def test_a_column_that_the_stored_table_does_not_have_yet_is_no_error(domain, tmp_path):
+    write_table(domain, "film_ratings_source", [accepted("7", 0)])
+    loaded(domain, {"id": 7, "stars": 4, "_offset": 0})
+    later = RATINGS.replace("table: {", "  trace: string\ntable: {trace_context: trace, ")
+    (tmp_path / "pipelines" / "film_ratings.yaml").write_text(later)
+    assert [row["trace"] for row in history("7")["rows"]] == [None]
+    assert isinstance(called("--trace-id", TRACE).exception, NotFound)

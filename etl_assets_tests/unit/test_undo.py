@@ -495,7 +495,7 @@ def test_files_that_come_back_are_in_the_index_of_keys(domain):
     index = KeyIndex(raw, "event_id")
 
     def found(key: str) -> list[dt.date]:
-        return index.days_of(hashes_of(pa.chunked_array([[key]])), raw.version())
+        return index.find(hashes_of(pa.chunked_array([[key]])), raw.version()).days
 
     snapshot = raw.snapshot()
     assert snapshot is not None

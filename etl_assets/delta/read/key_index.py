@@ -15,6 +15,7 @@ import fcntl
 import logging
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,19 @@ _EPOCH_DAY = dt.date(1970, 1, 1)
 logger = logging.getLogger("etl_assets")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundKeys:
+    """Keys that a table may have: it may name one too many, and omits none.
+
+    Attributes:
+        days: The days that any of them may be in, sorted.
+        hashes: Their hashes, sorted, each once.
+    """
+
+    days: list[dt.date]
+    hashes: Hashes
+
+
 class KeyIndex:
     """Index of one text column, of a table with a partition for each day."""
 
@@ -46,22 +60,22 @@ class KeyIndex:
         self._column = column
         self._folder = table.domain.index_path(table.name) / column
 
-    def days_of(self, hashes: Hashes, version: int) -> list[dt.date]:
-        """Return the days of a table's version in which any of the keys may be.
+    def find(self, hashes: Hashes, version: int) -> FoundKeys:
+        """Return which of some keys a table's version may have.
 
         Args:
             hashes: `hashes_of` the keys.
             version: A version of the table, not below -1.
         """
         if version < 0 or not len(hashes):
-            return []
+            return FoundKeys(days=[], hashes=np.empty(0, dtype=np.uint64))
         with self._alone():
             try:
-                found = self._up_to(version, rebuild=False).days_of(hashes)
+                days, found = self._up_to(version, rebuild=False).find(hashes)
             except Unreadable:
                 logger.warning("the index of %s.%s is broken and is rebuilt", self._table.name, self._column)
-                found = self._up_to(version, rebuild=True).days_of(hashes)
-        return sorted(_EPOCH_DAY + dt.timedelta(days=day) for day in found)
+                days, found = self._up_to(version, rebuild=True).find(hashes)
+        return FoundKeys(days=sorted(_EPOCH_DAY + dt.timedelta(days=day) for day in days), hashes=found)
 
     def _up_to(self, version: int, *, rebuild: bool) -> SortedRuns:
         """Return the index of a version or a later one; `rebuild` discards what is there."""

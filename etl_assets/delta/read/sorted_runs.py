@@ -65,8 +65,8 @@ class SortedRuns:
     def __len__(self) -> int:
         return sum(run.size for run in self._runs)
 
-    def days_of(self, hashes: Hashes) -> frozenset[int]:
-        """Return the days that any of the hashes have.
+    def find(self, hashes: Hashes) -> tuple[frozenset[int], Hashes]:
+        """Return the days that any of some hashes have, and which of them have any, sorted.
 
         Raises:
             Unreadable: a file is missing or broken.
@@ -74,14 +74,16 @@ class SortedRuns:
         # Duplicates stay: to remove them takes numpy a hundred times as long, and they do no harm.
         wanted = np.sort(hashes)
         found: set[int] = set()
+        met = [np.empty(0, dtype=np.uint64)]
         for run in self._runs:
             keys, days = self._read(run)
             first, end = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
             lengths = end - first
             if lengths.any():
+                met.append(wanted[lengths > 0])
                 starts = np.repeat(first - np.cumsum(lengths) + lengths, lengths)
                 found.update(np.unique(days[starts + np.arange(lengths.sum())]).tolist())
-        return frozenset(found)
+        return frozenset(found), np.unique(np.concatenate(met))
 
     def add(self, hashes: Hashes, days: Days, mark: dict[str, Any]) -> SortedRuns:
         """Return the runs with more hashes, under a new mark.

@@ -33,7 +33,17 @@ class StagedRows:
     @property
     def is_little(self) -> bool:
         """Whether the files have few enough bytes for `here`."""
-        return is_little(self._files())
+        return is_little(self.files)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the files."""
+        return Path(self._folder)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files, sorted."""
+        return sorted(self.folder.glob("*.parquet"))
 
     @property
     def frame(self) -> DataFrame:
@@ -55,15 +65,12 @@ class StagedRows:
         import pyarrow.parquet as pq
 
         tables = []
-        for file in self._files():
+        for file in self.files:
             rows = pq.read_table(file, columns=list(columns), partitioning=None)
             names = pa.DictionaryArray.from_arrays(np.zeros(len(rows), dtype=np.int32), [file.name])
             rows = rows.append_column(STAGED_FILE, names.cast(pa.string()))
             tables.append(rows.append_column(STAGED_ROW, pa.array(np.arange(len(rows), dtype=np.int64))))
         return pa.concat_tables(tables)
-
-    def _files(self) -> list[Path]:
-        return sorted(Path(self._folder).glob("*.parquet"))
 
 
 def is_little(files: Iterable[Path]) -> bool:

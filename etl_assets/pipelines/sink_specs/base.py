@@ -45,6 +45,8 @@ class BaseSinkSpec(Spec):
     """The type of the connections that it takes."""
     kind: ClassVar[str]
     """The kind of its deliveries in Dagster's asset graph, which shows an icon for those that it knows."""
+    withdraws: ClassVar[bool] = True
+    """Whether a delivery after an undo removes the rows that the undo took out."""
 
     type: Annotated[str, Field(description="type of the sink")]
     name: Annotated[

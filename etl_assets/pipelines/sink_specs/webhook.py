@@ -52,6 +52,7 @@ class WebhookSinkSpec(BaseSinkSpec):
 
     connection_type: ClassVar[str] = "webhook"
     kind: ClassVar[str] = "webhook"
+    withdraws: ClassVar[bool] = False
     type: Literal["webhook"]
     path: Annotated[
         str,

@@ -125,7 +125,7 @@ class DuckdbSink:
             after = delivery.after
             connection.execute(
                 f"UPDATE {POSITIONS} SET table_id = ?, version = ?, tombstones = ? WHERE target = ?",
-                [after.table_id, after.version, after.tombstones, self._key],
+                [after.stored_id, after.version, after.tombstones, self._key],
             )
             # 2. Stage rows and keys, then apply them.
             schema = data_file_schema(contract)
@@ -174,7 +174,7 @@ class DuckdbSink:
         ).fetchone()
         if found is None or found[0] is None:
             return None
-        return SinkPosition(table_id=found[0], version=found[1], tombstones=found[2])
+        return SinkPosition.stored(*found)
 
     def _stage(
         self,

@@ -74,7 +74,8 @@ class Manifest:
 
     def text(self) -> bytes:
         """Return the manifest as JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode()
+        content = {"format": FORMAT, **asdict(self), "position": self.position.as_json()}
+        return json.dumps(content, indent=1).encode()
 
 
 def manifest_key(target: str, number: int) -> str:
@@ -122,7 +123,7 @@ def _parsed(content: dict[str, Any]) -> Manifest:
         raise ValueError("another format")
     values: dict[str, Any] = {
         **content,
-        "position": SinkPosition(**content["position"]),
+        "position": SinkPosition.from_json(content["position"]),
         "keys": tuple(content["keys"]),
         "files": tuple(DatasetFile(**each) for each in content["files"]),
     }

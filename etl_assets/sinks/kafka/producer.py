@@ -9,7 +9,6 @@ Belongs here: sending. Does not belong here: the ids themselves (`produced_ids.p
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
+from etl_assets.contracts.trace_context import TRACEPARENT, trace_id_of
 from etl_assets.errors import InputError, SinkRefused, SinkUnavailable
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sinks.kafka.client import named
@@ -28,13 +28,12 @@ from etl_assets.sources.kafka.heard import Heard
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-EVENT_ID, TRACEPARENT = "event_id", "traceparent"
-"""Headers of each record: its id, and the W3C trace context."""
+EVENT_ID = "event_id"
+"""Header with a record's id, beside that of its W3C trace context."""
 TRANSACTION_TIMEOUT_SECONDS = 60
 MAX_TRANSACTION_SECONDS = 10.0
 """A transaction is committed at the first record after this time, or by `commit_if_due`."""
 _ANSWER_SECONDS = 60.0
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 class KafkaProducer:
@@ -95,7 +94,7 @@ class KafkaProducer:
         """
         event_id = event_id or event_id_of(self.input_id, self.sent)
         traceparent = traceparent or traceparent_of(self.input_id, event_id)
-        if not _TRACEPARENT.fullmatch(traceparent):
+        if trace_id_of(traceparent) is None:
             raise InputError(
                 f"{traceparent[:80]!r} is no traceparent",
                 fix="use the form of W3C Trace Context: 00-<32 hex digits>-<16 hex digits>-01",

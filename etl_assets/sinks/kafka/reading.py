@@ -54,7 +54,7 @@ def position(
         if newest is not None:
             if newest.pop("topic_id") != topic_id:
                 return None
-            return SinkPosition(**newest)
+            return SinkPosition.from_json(newest)
     return None
 
 

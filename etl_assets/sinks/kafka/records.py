@@ -7,7 +7,7 @@ no infinity: both are null.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import orjson
 
 from etl_assets.contracts import canonical_json
 from etl_assets.contracts.column_types import ArrayType, ColumnType, MapType, StructType
+from etl_assets.contracts.trace_context import trace_id_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +38,14 @@ def keys(batch: pa.RecordBatch, contract: TableContract) -> Iterator[bytes]:
     """Yield the key of each row of a batch of keys."""
     for row in batch.select(contract.merge_key).to_pylist():
         yield key_of(row, contract.merge_key)
+
+
+def traceparents(batch: pa.RecordBatch, contract: TableContract) -> Iterable[str | None]:
+    """Return the trace context that is sent with each row; None where there is none, or another text."""
+    if contract.trace_column is None:
+        return [None] * batch.num_rows
+    values = batch.column(contract.trace_column).to_pylist()
+    return [None if trace_id_of(each) is None else each for each in values]
 
 
 def key_of(row: dict[str, Any], names: Sequence[str]) -> bytes:

@@ -13,15 +13,15 @@ import json
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import DeadLetterReason
+from etl_assets.contracts.trace_context import TRACEPARENT
 from etl_assets.errors import ContractError, SinkFenced, SinkRefused, SinkUnavailable
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sinks.kafka import reading, topics
 from etl_assets.sinks.kafka.client import named
-from etl_assets.sinks.kafka.records import keys, records
+from etl_assets.sinks.kafka.records import keys, records, traceparents
 from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, Rejection, SinkPosition
 from etl_assets.sources.kafka.heard import Heard
 
@@ -117,7 +117,7 @@ class KafkaSink:
             sending = _Sending(producer, self._topic_name, self._headers(delivery.after))
             figures = self._send(sending, contract, topic, delivery)
             failpoint(Failpoint.SINK_DURING_DELIVERY, table=contract.name)
-            value = json.dumps({**asdict(delivery.after), "topic_id": topic.topic_id}).encode()
+            value = json.dumps({**delivery.after.as_json(), "topic_id": topic.topic_id}).encode()
             positions = self._topic_name + topics.POSITIONS
             sending.send(self._id.encode(), value, topic=positions, partition=0)
             failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=contract.name)
@@ -209,12 +209,14 @@ class KafkaSink:
         with self._old_keys(topic, whole=delivery.whole) as old:
             written = deleted = 0
             for batch in delivery.rows():
-                for key, value in records(batch, contract):
+                traced = traceparents(batch, contract)
+                for (key, value), traceparent in zip(records(batch, contract), traced, strict=True):
                     if old is not None:
                         old.discard(key)
-                    if rejections.take(key, value):
+                    more = 0 if traceparent is None else _header_bytes(TRACEPARENT, traceparent)
+                    if rejections.take(key, value, more):
                         continue
-                    sending.send(key, value)
+                    sending.send(key, value, traceparent=traceparent)
                     written += 1
             rejections.store()
             for key in _gone(delivery, contract, old):
@@ -256,15 +258,24 @@ class _Sending:
     def __init__(self, producer: Producer, topic: str, headers: list[tuple[str, bytes]]) -> None:
         self._producer, self._topic = producer, topic
         self._headers: Any = headers
-        self.overhead = _RECORD_OVERHEAD_BYTES + sum(len(name) + len(value) + 10 for name, value in headers)
+        self.overhead = _RECORD_OVERHEAD_BYTES + sum(_header_bytes(name, value) for name, value in headers)
 
-    def send(self, key: bytes, value: bytes | None, *, topic: str | None = None, partition: int = -1) -> None:
+    def send(
+        self,
+        key: bytes,
+        value: bytes | None,
+        *,
+        topic: str | None = None,
+        partition: int = -1,
+        traceparent: str | None = None,
+    ) -> None:
+        headers = self._headers
+        if traceparent is not None:
+            headers = [*headers, (TRACEPARENT, traceparent.encode())]
         deadline = time.monotonic() + 2 * _ANSWER_SECONDS
         while True:
             try:
-                self._producer.produce(
-                    topic or self._topic, value, key, partition=partition, headers=self._headers
-                )
+                self._producer.produce(topic or self._topic, value, key, partition=partition, headers=headers)
             except BufferError as error:
                 if time.monotonic() > deadline:
                     raise SinkUnavailable(
@@ -285,9 +296,9 @@ class _Rejections:
         self._waiting: list[Rejection] = []
         self.number = 0
 
-    def take(self, key: bytes, value: bytes) -> bool:
-        """Return whether the row is rejected."""
-        size = len(key) + len(value) + self._overhead
+    def take(self, key: bytes, value: bytes, more: int) -> bool:
+        """Return whether the row is rejected; `more` are bytes of headers of its own."""
+        size = len(key) + len(value) + self._overhead + more
         if size <= self._limit:
             return False
         self._waiting.append(
@@ -308,6 +319,10 @@ class _Rejections:
         if self._waiting:
             self._delivery.reject(self._waiting)
             self._waiting = []
+
+
+def _header_bytes(name: str, value: str | bytes) -> int:
+    return len(name) + len(value) + 10
 
 
 def _gone(delivery: Delivery, contract: TableContract, old: reading.WrittenKeys | None) -> Iterator[bytes]:

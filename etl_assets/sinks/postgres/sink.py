@@ -82,7 +82,7 @@ class PostgresSink:
                     "UPDATE {} SET table_id = %s, version = %s, tombstones = %s, delivered_at = now()"
                     " WHERE pipeline = %s AND sink = %s"
                 ).format(self._positions),
-                (delivery.after.table_id, delivery.after.version, delivery.after.tombstones, *self.owner),
+                (delivery.after.stored_id, delivery.after.version, delivery.after.tombstones, *self.owner),
             )
             failpoint(Failpoint.SINK_BEFORE_TARGET_COMMIT, table=self.table)
         failpoint(Failpoint.SINK_AFTER_TARGET_COMMIT, table=self.table)
@@ -106,7 +106,7 @@ class PostgresSink:
         row = self.session.execute(query.format(self._positions, lock), self.owner).fetchone()
         if row is None:
             return None
-        return SinkPosition(table_id=row[0], version=row[1], tombstones=row[2])
+        return SinkPosition.stored(*row)
 
     def _take_position(self, delivery: Delivery) -> None:
         """Lock the position, which must be the one that the delivery begins at."""

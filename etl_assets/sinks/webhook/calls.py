@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from etl_assets.pipelines.sink_specs.webhook import PLACEHOLDER
 from etl_assets.sinks.kafka.records import keys as keys_of
-from etl_assets.sinks.kafka.records import records
+from etl_assets.sinks.kafka.records import records, traceparents
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +43,7 @@ class Call:
         path: The path below the connection's address; None if the values of the keys make none.
         body: The row as JSON; of a deleted one its keys.
         id: Identifies the call, also when it is repeated.
+        traceparent: The trace context of the row's record; None if it has none.
     """
 
     change: RowChange
@@ -50,6 +51,7 @@ class Call:
     path: str | None
     body: bytes
     id: str
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +70,10 @@ class CallMaker:
 
     def of_rows(self, batch: pa.RecordBatch, was_there: Sequence[bool]) -> Iterator[Call]:
         """Yield the call of each row."""
-        paths = self._paths(batch)
-        for (key, body), path, there in zip(records(batch, self.contract), paths, was_there, strict=True):
+        parts = (records(batch, self.contract), self._paths(batch), traceparents(batch, self.contract))
+        for (key, body), path, trace, there in zip(*parts, was_there, strict=True):
             change = RowChange.CHANGED if there else RowChange.NEW
-            yield Call(change=change, keys=key, path=path, body=body, id=self._id(key))
+            yield Call(change=change, keys=key, path=path, body=body, id=self._id(key), traceparent=trace)
 
     def of_deleted(self, batch: pa.RecordBatch) -> Iterator[Call]:
         """Yield the call of each key of a deleted row."""

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.reasons import DeadLetterReason
+from etl_assets.contracts.trace_context import TRACEPARENT
 from etl_assets.errors import SinkRefused
 from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, Rejection, SinkPosition
 from etl_assets.sinks.webhook.calls import Call, CallMaker, RowChange, left_of, scope_of
@@ -191,6 +192,8 @@ class WebhookSink:
             "Etl-Assets-Change": call.change.value,
             "Etl-Assets-Delivery": str(delivery.number),
         }
+        if call.traceparent is not None:
+            headers[TRACEPARENT] = call.traceparent
         if self._target.signing_key is None:
             return headers
         now = int(self._clock())

@@ -7,20 +7,22 @@ which records are read (`source.py`).
 from __future__ import annotations
 
 import datetime as dt
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.envelope import BadRecord
 from etl_assets.sources.kafka.staged import SUFFIX, staged_schema
 from etl_assets.sources.ranges import StagedFile
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    import numpy as np
+    import numpy.typing as npt
 
-    from etl_assets.sources.kafka.registry_values import RegistryValues
+    from etl_assets.sources.kafka.taken_records import TakenRecords
 
 FILE_BYTES = 8 << 20
 """About how many bytes a staged file has: it is the work of one task."""
+_EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
 class RangeWriter:
@@ -39,54 +41,70 @@ class RangeWriter:
         identity: str,
         today: dt.date,
         most_files: int,
-        values: RegistryValues | None = None,
+        is_decoded: bool = False,
     ) -> None:
-        self._values, self._schema = values, staged_schema(decoded=values is not None)
+        self._schema = staged_schema(decoded=is_decoded)
         self._folder, self._partition, self._place, self._identity = folder, partition, place, identity
         self._today, self._most_files = today, most_files
         self._files: list[StagedFile] = []
         self._stream: Any = None
-        self._rows: list[tuple[Any, ...]] = []
-        self._held = self._in_file = self.size = 0
+        self._in_file = self.size = 0
 
-    def is_full(self, message: Message) -> bool:
-        """Return whether a record would begin a file too many."""
-        return len(self._files) >= self._most_files and self._day(message) != self._files[-1].day
+    def add(self, records: TakenRecords, most_bytes: int | None) -> int:
+        """Write records, and return how many.
 
-    def add(self, message: Message) -> None:
-        """Write a record, or hold it until there are enough."""
-        day, value, bad = self._day(message), message.value(), None
-        if self._values is not None and value is not None:
-            found = self._values.decode(value)
-            if isinstance(found, BadRecord):
-                bad = found
-            else:
-                value = found
-        if not self._files or day != self._files[-1].day or self._in_file >= FILE_BYTES:
-            self._begin_file(day, message.offset() or 0)
-        headers = [{"name": name, "value": content} for name, content in message.headers() or ()]
-        row = (message.offset(), message.timestamp()[1], message.key(), value, headers)
-        if self._values is not None:
-            row += (None, None) if bad is None else (bad.reason.value, bad.error)
-        self._rows.append(row)
-        size = 64 + len(value or b"") + len(message.key() or b"")
-        self._held += size
-        self._in_file += size
-        self.size += size
-        if self._held >= 1 << 20 or len(self._rows) >= 8_192:
-            self._flush()
+        Args:
+            records: The records after those written before.
+            most_bytes: About how many bytes the files have in all at most. What is left when they have them,
+                or would begin a file too many, is not written. None: everything is.
+        """
+        import numpy as np
+
+        sizes = records.sizes()
+        before = self.size + np.cumsum(sizes) - sizes
+        count = len(records) if most_bytes is None else int(np.searchsorted(before, most_bytes))
+        days = self._days(records.millis()[:count])
+        changes = np.flatnonzero(np.diff(days)) + 1
+        for first, end in pairwise([0, *changes.tolist(), count] if count else []):
+            day = dt.date.fromordinal(_EPOCH + int(days[first]))
+            if most_bytes is not None and len(self._files) >= self._most_files and day != self._day:
+                return first
+            self._write(day, records, first, end, sizes)
+        return count
 
     def close(self) -> list[StagedFile]:
         """Finish the last file, and return all of them."""
         self._end_file()
         return self._files
 
-    def _day(self, message: Message) -> dt.date:
-        """Return the day of a record's timestamp; today for one without, and for one in the future."""
-        millis = message.timestamp()[1]
-        today = (self._today - dt.date(1970, 1, 1)).days
-        number = millis // 86_400_000
-        return dt.date.fromordinal(719_163 + number) if 0 <= number < today else self._today
+    @property
+    def _day(self) -> dt.date | None:
+        return self._files[-1].day if self._files else None
+
+    def _days(self, millis: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the day of each record's timestamp; today for one without, and for one in the future."""
+        import numpy as np
+
+        today = self._today.toordinal() - _EPOCH
+        numbers = millis // 86_400_000
+        return np.where((numbers >= 0) & (numbers < today), numbers, today)
+
+    def _write(
+        self, day: dt.date, records: TakenRecords, first: int, end: int, sizes: npt.NDArray[np.int64]
+    ) -> None:
+        """Write some records of one day. A file ends with the record that fills it."""
+        import numpy as np
+
+        while first < end:
+            if day != self._day or self._in_file >= FILE_BYTES:
+                self._begin_file(day, records.offset(first))
+            filled = self._in_file + np.cumsum(sizes[first:end])
+            last = min(end - 1, first + int(np.searchsorted(filled, FILE_BYTES)))
+            self._stream.write_batch(records.between(first, last + 1))
+            written = int(filled[last - first]) - self._in_file
+            self._in_file += written
+            self.size += written
+            first = last + 1
 
     def _begin_file(self, day: dt.date, offset: int) -> None:
         import pyarrow as pa
@@ -103,17 +121,5 @@ class RangeWriter:
 
     def _end_file(self) -> None:
         if self._stream is not None:
-            self._flush()
             self._stream.close()
             self._stream = None
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._rows:
-            columns = zip(*self._rows, strict=True)
-            arrays = [
-                pa.array(list(each), field.type) for each, field in zip(columns, self._schema, strict=True)
-            ]
-            self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-            self._rows, self._held = [], 0

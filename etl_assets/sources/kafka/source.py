@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from etl_assets.errors import SourceLost
 from etl_assets.sources.kafka.clients import SourceClients
 from etl_assets.sources.kafka.range_writer import RangeWriter
+from etl_assets.sources.kafka.taken_records import TakenRecords
 from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange, StagedFile
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ SILENCE_SECONDS = 60.0
 """How long to wait for the next record of a range: the time in which a broker comes back."""
 MAX_FILES = 5_000
 """Most staged files of one batch; a range with more changes of day ends there."""
-_AT_ONCE = 1_000
+_FIRST_AT_ONCE, _MOST_AT_ONCE, _BYTES_AT_ONCE = 500, 10_000, 8 << 20
+"""How many messages, or about how many bytes of them, are taken at once: memory is bounded by them."""
 _LOOK_SECONDS = 2.0
 
 
@@ -130,7 +132,7 @@ class KafkaTopic:
                 identity=f"{self._name(partition)}@{topic_id}" if topic_id else "",
                 today=dt.date.fromisoformat(wanted.details["today"]),
                 most_files=max(1, MAX_FILES - len(files)),
-                values=self._values,
+                is_decoded=self._values is not None,
             )
             reached = self._read_partition(partition, first, last, writer, wanted.details.get("bytes"))
             files += writer.close()
@@ -245,26 +247,27 @@ class KafkaTopic:
     ) -> int:
         """Write the records of a partition up to an offset, and return the offset reached."""
         reached = first
-        for message in self._messages({partition: first}, SILENCE_SECONDS):
-            if message is None:
-                raise self._clients.silent()
-            offset = message.offset() or 0
-            if _is_end(message):
-                if offset >= last:
-                    return last
-                continue
-            if offset >= last:
-                return last
-            if most_bytes is not None and (writer.size >= most_bytes or writer.is_full(message)):
+        for messages, ends in self._taken({partition: first}, SILENCE_SECONDS, wanted=last - first):
+            records = TakenRecords.of(messages, last, self._values)
+            written = writer.add(records, most_bytes)
+            if written:
+                reached = records.offset(written - 1) + 1
+            if written < len(records):
                 return reached
-            writer.add(message)
-            reached = offset + 1
-            if reached >= last:
+            is_over = len(records) < len(messages) or any((each.offset() or 0) >= last for each in ends)
+            if reached >= last or is_over:
                 return last
-        raise self._clients.silent()  # unreachable: messages end with None
+        raise self._clients.silent()
 
-    def _messages(self, begin: Mapping[int, int], seconds: float) -> Iterator[Message | None]:
-        """Yield messages and ends of partitions; None after silence, which ends it.
+    def _taken(
+        self, begin: Mapping[int, int], seconds: float, wanted: int | None = None
+    ) -> Iterator[tuple[Sequence[Message], Sequence[Message]]]:
+        """Yield records, and ends of partitions apart from them, until nothing comes for a while.
+
+        Args:
+            begin: The partitions, and the offset of each to begin at.
+            seconds: How long nothing may come.
+            wanted: Most records that are of use: the client waits for no more.
 
         Raises:
             SourceLost: an offset to begin at is not there any more.
@@ -274,15 +277,21 @@ class KafkaTopic:
         consumer = self._clients.consumer()
         consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in begin.items()])
         try:
-            until = time.monotonic() + seconds
+            until, at_once, left = time.monotonic() + seconds, _FIRST_AT_ONCE, wanted
             while time.monotonic() < until:
-                some = self._clients.answer(lambda: consumer.consume(_AT_ONCE, timeout=0.2))
-                for message in some:
-                    self._check(message)
-                    yield message
-                if some:
-                    until = time.monotonic() + seconds
-            yield None
+                most = at_once if left is None else max(1, min(at_once, left))
+                messages = self._clients.answer(lambda most=most: consumer.consume(most, timeout=0.2))
+                if not messages:
+                    continue
+                ends = [each for each in messages if each.error() is not None]
+                for each in ends:
+                    self._check(each)
+                yield [each for each in messages if each.error() is None] if ends else messages, ends
+                until = time.monotonic() + seconds
+                # The client hands over as many as it is asked for, however long they are.
+                size = sum(map(len, messages)) / len(messages)
+                at_once = int(min(_MOST_AT_ONCE, max(1, _BYTES_AT_ONCE / max(1.0, size))))
+                left = None if left is None else left - len(messages)
         finally:
             consumer.unassign()
 
@@ -302,13 +311,10 @@ class KafkaTopic:
         times: dict[int, int] = {}
         ended: set[int] = set()
         try:
-            for message in self._messages(begin, _LOOK_SECONDS):
-                if message is None:
-                    break
-                if _is_end(message):
-                    ended.add(message.partition() or 0)
-                elif message.partition() not in times:
-                    times[message.partition() or 0] = message.timestamp()[1]
+            for messages, ends in self._taken(begin, _LOOK_SECONDS):
+                ended |= {each.partition() or 0 for each in ends}
+                for each in messages:
+                    times.setdefault(each.partition() or 0, each.timestamp()[1])
                 if begin.keys() <= times.keys() | ended:
                     break
         except SourceLost:
@@ -346,11 +352,6 @@ class KafkaTopic:
             lambda: self._clients.admin().describe_topics(names)[self._topic].result(ANSWER_SECONDS)
         )
         return "" if described.topic_id is None else str(described.topic_id)
-
-
-def _is_end(message: Message) -> bool:
-    """Return whether a message says that a partition has no more records now."""
-    return message.error() is not None
 
 
 def _shares(waiting: Mapping[int, int], most: int) -> dict[int, int]:

@@ -81,6 +81,10 @@ class StagedRecords:
         with pa.OSFile(block.path) as file, pa.ipc.open_stream(file) as stream:
             for batch in stream:
                 first = batch.column("offset")[0].as_py() if next_offset is None else next_offset
+                if self._are_plain(batch, first, held_bytes):
+                    next_offset = first + batch.num_rows
+                    yield first, batch.column("value").to_numpy(zero_copy_only=False).tolist()
+                    continue
                 next_offset, held = first, list[Record]()
                 for offset, record in self._records(batch, partition, held_bytes):
                     while (missing := offset - next_offset) > 0:
@@ -97,6 +101,19 @@ class StagedRecords:
     def positions(self, first: int, records: Sequence[Record]) -> Iterable[int]:
         """Return the offset of each record."""
         return range(first, first + len(records))
+
+    def _are_plain(self, batch: pa.RecordBatch, first: int, held_bytes: int) -> bool:
+        """Return whether records are values of one offset after the other, and nothing else."""
+        import pyarrow.compute as pc
+
+        values, offsets = batch.column("value"), batch.column("offset")
+        if self.include or values.null_count or offsets[-1].as_py() - first + 1 != batch.num_rows:
+            return False
+        if "reason" in batch.schema.names and batch.column("reason").null_count < batch.num_rows:
+            return False
+        lengths = pc.call_function("binary_length", [values]).to_numpy()
+        are_objects = pc.call_function("starts_with", [values], pc.MatchSubstringOptions("{"))
+        return int(lengths.max()) <= held_bytes and are_objects.false_count == 0
 
     def _records(
         self, batch: pa.RecordBatch, partition: int, held_bytes: int

@@ -9,7 +9,7 @@ Belongs here: SQL of PostgreSQL. Does not belong here: which rows are wanted (`s
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from etl_assets.sources.sql.postgres_text import (
 
 if TYPE_CHECKING:
     import psycopg
+    import pyarrow as pa
 
 _SETTINGS = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
@@ -248,9 +249,19 @@ class PostgresQuery:
             )
             cursor.execute(lines)
             with path.open("wb") as file:
-                for batch in cursor.fetch_record_batch():
+                for batch in self._streamed(cursor.fetch_record_batch(), lines):
                     for part in texts_of(batch.column(0)):
                         file.write(part)
+
+    def _streamed(self, batches: Iterable[pa.RecordBatch], lines: str) -> Iterator[pa.RecordBatch]:
+        """Yield batches. An error among them has no SQLSTATE: the server is asked for it by the statement."""
+        import pyarrow as pa
+
+        try:
+            yield from batches
+        except (OSError, pa.ArrowException) as error:
+            self._one(f"SELECT count(line) FROM ({lines}) AS l")
+            self._failed(error, None, None)
 
     def _join_snapshot(self, cursor: Any) -> None:
         import adbc_driver_manager

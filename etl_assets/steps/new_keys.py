@@ -1,0 +1,198 @@
+"""Staged rows of keys that their table does not have: one of each key, as data files of the table.
+
+A load whose keys are all new changes no stored row, so it is an append, and needs no MERGE.
+
+Belongs here: finding that out, and the files. Does not belong here: staging (`plain_stage.py`), and the
+commit.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets.compute.in_process import is_little_work
+from etl_assets.contracts.arrow_types import data_file_schema
+from etl_assets.delta.read.data_files import new_data_file, pieces_of
+from etl_assets.delta.read.range_predicate import Within
+from etl_assets.delta.read.rows import KnownFiles, files_with
+from etl_assets.pipelines.declared import DeclaredTables
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from etl_assets.contracts.columns import TableContract
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
+
+_KEYS_AT_ONCE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKeys:
+    """Rows of new keys.
+
+    Attributes:
+        contract: The table's contract.
+        files: The staged files.
+        kept: For each file, the positions of the rows that the table gets; None: all of them.
+    """
+
+    contract: TableContract
+    files: Sequence[Path]
+    kept: Sequence[np.ndarray] | None
+
+    def write(self, folder: Path, known: KnownFiles) -> int:
+        """Write the rows as data files into a new folder: `Write.files`.
+
+        Returns:
+            Number of rows left out: none, because the table has none of their keys.
+        """
+        assert not known
+
+        folder.mkdir(parents=True)
+        schema = data_file_schema(self.contract)
+        for number, file in enumerate(self.files):
+            target = folder / file.name
+            if self.kept is None and _columns_of(file) == schema.names:
+                shutil.move(file, target)
+            elif self.kept is None or len(self.kept[number]):
+                _write(file, target, schema, None if self.kept is None else self.kept[number])
+        return 0
+
+
+def rows_of_new_keys(
+    tables: DeclaredTables, files: Sequence[Path], table: Table, base: Snapshot, within: Within | None
+) -> NewKeys | None:
+    """Return the rows that an append of staged rows adds; None if the table has one of their keys, or may.
+
+    Args:
+        tables: The pipeline's tables.
+        files: Parquet files with the columns that `PlainRows` has.
+        table: The pipeline's table.
+        base: The version of it that the load is planned on.
+        within: Ranges that hold each row of the table with one of these keys, if known.
+    """
+    contract = tables.table
+    if contract.delta_partition or not base.is_plain:
+        return None
+    # 1. Take one row of each key.
+    staged = _read(contract, files, [*dict.fromkeys((*contract.merge_key, *tables.order))])
+    kept = None
+    if tables.spec.table.write_mode.by_key:
+        kept = one_of_each_key(
+            staged, contract.merge_key, tables.order, newest=tables.spec.table.write_mode.keeps_newest
+        )
+    # 2. Compare the keys with those of files that may have some.
+    stored = list(files_with(base, None, within))
+    numbers = dict(base.rows_by_file())
+    rows = [numbers[file] for file in stored]
+    if None in rows or not is_little_work(sum(each or 0 for each in rows)):
+        return None
+    keys = staged.select(list(contract.merge_key))
+    if _has_one_of(contract, [table.path / file for file in stored], keys):
+        return None
+    return NewKeys(contract=contract, files=files, kept=None if kept is None else _by_file(files, kept))
+
+
+def one_of_each_key(
+    rows: pa.Table, keys: Sequence[str], order: Sequence[str], *, newest: bool
+) -> np.ndarray | None:
+    """Return the positions of one row of each key, ascending; None if each key has one row.
+
+    Args:
+        rows: The rows; keys are not null.
+        keys: The columns of the key.
+        order: Columns that say which row is newer, `_offset` last; a row with null is older than any.
+        newest: Whether of rows that are otherwise alike the last one is wanted, by offset; else the first.
+    """
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if rows.select(keys).group_by(list(keys)).aggregate([]).num_rows == rows.num_rows:
+        return None
+    by_order = [(name, "descending") for name in order[:-1]]
+    by_offset = (order[-1], "descending" if newest else "ascending")
+    options = pc.SortOptions([*((key, "ascending") for key in keys), *by_order, by_offset])
+    places = pc.call_function("sort_indices", [rows], options)
+    in_order = rows.select(keys).take(places)
+    is_first = np.zeros(rows.num_rows, dtype=bool)
+    is_first[0] = True
+    for column in in_order.itercolumns():
+        differs = pc.call_function("not_equal", [column.slice(1), column.slice(0, rows.num_rows - 1)])
+        is_first[1:] |= differs.to_numpy()
+    return np.sort(places.to_numpy()[is_first])
+
+
+def _has_one_of(contract: TableContract, files: Sequence[Path], keys: pa.Table) -> bool:
+    """Return whether a row in some data files has one of some keys."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not files:
+        return False
+    wanted = keys.group_by(keys.column_names).aggregate([])
+    schema = data_file_schema(contract)
+    schema = pa.schema([schema.field(name) for name in keys.column_names])
+    single = wanted.column(0).combine_chunks() if len(schema) == 1 else None
+    for file in files:
+        for piece in pieces_of(file, schema, at_once=_KEYS_AT_ONCE):
+            if single is not None:
+                found = pc.call_function("is_in", [piece.column(0)], pc.SetLookupOptions(single))
+                if pc.call_function("any", [found]).as_py():
+                    return True
+                continue
+            there = piece.group_by(piece.column_names).aggregate([])
+            both = pa.concat_tables([wanted.select(schema.names).cast(schema), there.select(schema.names)])
+            if both.group_by(both.column_names).aggregate([]).num_rows < both.num_rows:
+                return True
+    return False
+
+
+def _read(contract: TableContract, files: Sequence[Path], names: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = [pq.read_table(file, columns=list(names), partitioning=None) for file in files]
+    types = data_file_schema(contract)
+    empty = pa.schema([types.field(name) for name in names if name in types.names]).empty_table()
+    return pa.concat_tables(tables) if tables else empty
+
+
+def _by_file(files: Sequence[Path], places: np.ndarray) -> list[np.ndarray]:
+    """Return positions in all files together as positions in each."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    ends = np.cumsum([0, *(pq.read_metadata(file).num_rows for file in files)])
+    return [
+        places[np.searchsorted(places, first) : np.searchsorted(places, end)] - first
+        for first, end in pairwise(ends)
+    ]
+
+
+def _columns_of(file: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(file).names
+
+
+def _write(file: Path, target: Path, schema: pa.Schema, kept: np.ndarray | None) -> None:
+    """Write some rows of a file, all of them if `kept` is None, with the columns of a schema."""
+    import numpy as np
+
+    first = 0
+    with new_data_file(target, schema) as writer:
+        for piece in pieces_of(file, schema):
+            if kept is None:
+                writer.write_table(piece)
+            else:
+                begin, end = np.searchsorted(kept, (first, first + piece.num_rows))
+                if begin < end:
+                    writer.write_table(piece.take(kept[begin:end] - first))
+            first += piece.num_rows

@@ -1,0 +1,158 @@
+"""Plain records of a load, typed and staged by this process as the data files they may become.
+
+Most loads have few other records or none. Spark types those (`load_table.py`), so that a load of plain
+records needs no Spark at all.
+
+Belongs here: reading new records and staging their rows. Does not belong here: which records are plain
+(`transforms/plain_records.py`), and which of the rows the table gets (`new_keys.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.compute.in_process import is_little_work
+from etl_assets.delta.read.data_files import new_data_file, pieces_of
+from etl_assets.delta.read.rows import files_with
+from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
+from etl_assets.transforms.plain_records import PlainRecords
+from etl_assets.transforms.typed_records import RecordColumn
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from etl_assets.delta.snapshot import Snapshot
+    from etl_assets.delta.table import Table
+
+ROWS_PER_FILE = 500_000
+"""About how many rows a staged file has; a file of the source is never divided."""
+_ROWS_AT_ONCE = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainRows:
+    """Rows of plain records, staged.
+
+    Attributes:
+        files: Parquet files with the parsed columns, `_offset` and `_batch_id`.
+        rows: Number of the rows.
+        others: Offsets of the records that are not plain.
+        bounds: Lowest and highest value of the first key; None if there are no rows.
+    """
+
+    files: tuple[Path, ...]
+    rows: int
+    others: np.ndarray
+    bounds: tuple[Any, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainStage:
+    """The staging of one load.
+
+    Attributes:
+        records: The columns to take.
+        key: The first key of the table.
+        batch_id: The version that the load becomes.
+        after: The batch id above which records are new.
+        folder: A new folder for the files.
+    """
+
+    records: PlainRecords
+    key: str
+    batch_id: int
+    after: int
+    folder: Path
+
+    def run(self, source: Table, snapshot: Snapshot) -> PlainRows | None:
+        """Stage the plain records; None if Spark does the whole load, because there is much to read."""
+        import numpy as np
+
+        numbers = dict(snapshot.rows_by_file())
+        found = [(file, numbers[file]) for file in files_with(snapshot, self.after)]
+        known = [rows for _, rows in found if rows is not None]
+        if len(known) < len(found) or not is_little_work(sum(known)):
+            return None
+        self.folder.mkdir()
+        tasks = list(_tasks([(source.path / file, rows or 0) for file, rows in found]))
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            staged = list(threads.map(self._stage, range(len(tasks)), tasks))
+        bounds = [each.bounds for each in staged if each.bounds is not None]
+        return PlainRows(
+            files=tuple(file for each in staged for file in each.files),
+            rows=sum(each.rows for each in staged),
+            others=np.concatenate([np.empty(0, dtype=np.int64), *(each.others for each in staged)]),
+            bounds=(min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None,
+        )
+
+    def _stage(self, number: int, task: Sequence[Path]) -> PlainRows:
+        """Stage the plain records of some files of the source in one file."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        path, rows, others, bounds = self.folder / f"part-{number:05}.zstd.parquet", 0, [], []
+        read = pa.schema([("offset", pa.int64()), ("record", pa.string()), ("batch_id", pa.int64())])
+        writer = None
+        for piece in (each for file in task for each in pieces_of(file, read, at_once=_ROWS_AT_ONCE)):
+            new = piece.filter(pc.call_function("greater", [piece.column("batch_id"), pa.scalar(self.after)]))
+            if not new.num_rows:
+                continue
+            typed, positions = self.records.typed(new.column("record").combine_chunks())
+            is_other = np.ones(new.num_rows, dtype=bool)
+            is_other[positions.to_numpy()] = False
+            offsets = new.column("offset").to_numpy()
+            others.append(offsets[is_other])
+            if not typed.num_rows:
+                continue
+            typed = typed.append_column(OFFSET, pa.array(offsets[~is_other]))
+            typed = typed.append_column(BATCH_ID, pa.repeat(pa.scalar(self.batch_id), typed.num_rows))
+            writer = writer or new_data_file(path, typed.schema)
+            writer.write_table(typed)
+            rows += typed.num_rows
+            found = pc.call_function("min_max", [typed.column(self.key)])
+            bounds.append((found["min"].as_py(), found["max"].as_py()))
+        if writer is not None:
+            writer.close()
+        return PlainRows(
+            files=() if writer is None else (path,),
+            rows=rows,
+            others=np.concatenate([np.empty(0, dtype=np.int64), *others]),
+            bounds=(min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None,
+        )
+
+
+def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:
+    """Yield files put together to about `ROWS_PER_FILE` rows."""
+    held: list[Path] = []
+    rows = 0
+    for file, number in files:
+        if held and rows + number > ROWS_PER_FILE:
+            yield held
+            held, rows = [], 0
+        held.append(file)
+        rows += number
+    if held:
+        yield held
+
+
+def plain_records(tables: DeclaredTables) -> PlainRecords | None:
+    """Return what this process takes from the records of a pipeline; None if Spark takes everything.
+
+    Spark does transforms and changes, and values of nested types.
+    """
+    spec = tables.spec.table
+    if tables.spec.transforms or tables.tombstones is not None:
+        return None
+    columns = [
+        RecordColumn(column=column, field=tables.spec.columns[column.name].from_ or column.name)
+        for column in tables.parsed_columns
+    ]
+    if spec.partition_by is not None and tables.table.column(spec.partition_by.name).type == "STRING":
+        return None  # A text that lays out files must not be empty.
+    return PlainRecords.of(columns, frozenset(spec.keys))

@@ -1,0 +1,235 @@
+"""Plain records to typed columns, in Arrow and without Spark.
+
+A record is plain if each value has the form in which its type is mostly written (a JSON number for INT, a
+text as in RFC 3339 for TIMESTAMP), no value is missing that must be there, and no rule is broken. What plain
+values become is what `typed_records.py` makes of them. That a record is not plain says nothing about it:
+Spark judges it, so that one place rejects records.
+
+Belongs here: which records are plain, and their values. Does not belong here: reading records and writing
+rows (`steps/plain_stage.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.arrow_rules import holds
+from etl_assets.contracts.arrow_types import arrow_type
+from etl_assets.contracts.column_types import DecimalType, ScalarType
+from etl_assets.contracts.columns import Column
+from etl_assets.contracts.rules import AtLeast, AtMost, MaxCharacters, NotEmpty, NotNull, OneOf
+from etl_assets.transforms.typed_records import RecordColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_RULES = (NotNull, AtLeast, AtMost, OneOf, NotEmpty, MaxCharacters)
+"""Rules that mean the same in Arrow and in Spark. Regular expressions do not."""
+_TEXTS = ("STRING", "DATE", "TIMESTAMP")
+"""Types whose plain values are texts in JSON."""
+_DATE = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
+_TIME = (
+    r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
+    r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])?\z"
+)
+_ZONE = r"(Z|[+-][0-9]{2}:[0-9]{2})\z"
+_FIRST_DAY, _LAST_DAY = "0001-01-03", "9999-12-29"
+"""Times and days before and after these are at the edge of what a column holds."""
+_MAX_SPLITS = 1_000
+"""How often records are cut in half to find those that are not plain, before all that are left are taken for
+such."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainRecords:
+    """The columns that are taken from records.
+
+    Attributes:
+        columns: The columns, all of simple types.
+        required: Names of columns without which a record is not plain.
+    """
+
+    columns: tuple[RecordColumn, ...]
+    required: frozenset[str]
+
+    @classmethod
+    def of(cls, columns: Sequence[RecordColumn], required: frozenset[str]) -> PlainRecords | None:
+        """Return the columns; None if only Spark can take them."""
+        types = {each.field: _json_type(each.column) for each in columns}
+        if not columns or any(types[each.field] != _json_type(each.column) for each in columns):
+            return None
+        if None in types.values() or not all(_has_plain_rules(each.column) for each in columns):
+            return None
+        return cls(columns=tuple(columns), required=required)
+
+    def typed(self, records: pa.Array) -> tuple[pa.Table, pa.Array]:
+        """Return the columns of the plain records among some, and the positions of these, in their order.
+
+        Args:
+            records: JSON objects in canonical form.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        positions, tables = [np.empty(0, dtype=np.int64)], [self._schema().empty_table()]
+        for first, rows, is_plain in self._pieces(records):
+            tables.append(rows.filter(is_plain))
+            positions.append(first + np.flatnonzero(is_plain.to_numpy(zero_copy_only=False)))
+        return pa.concat_tables(tables), pa.array(np.concatenate(positions))
+
+    def _pieces(self, records: pa.Array) -> Iterator[tuple[int, pa.Table, pa.Array]]:
+        """Yield what could be read: the position of its first record, the columns, and which are plain."""
+        import pyarrow as pa
+
+        left, splits = [(0, len(records))] if len(records) else [], 0
+        while left:
+            first, number = left.pop()
+            try:
+                yield first, *self._read(records.slice(first, number))
+            except pa.ArrowInvalid:  # a record of another form is among them
+                if number > 1 and splits < _MAX_SPLITS:
+                    splits += 1
+                    half = number // 2
+                    left += [(first + half, number - half), (first, half)]
+
+    def _read(self, records: pa.Array) -> tuple[pa.Table, pa.Array]:
+        """Return the columns of all of some records, and which of these are plain.
+
+        Raises:
+            pa.ArrowInvalid: a value is of another kind.
+        """
+        import pyarrow as pa
+
+        parsed = _parsed(records, {each.field: _json_type(each.column) for each in self.columns})
+        is_plain = [pa.repeat(pa.scalar(True), len(records))]
+        values = []
+        for each in self.columns:
+            column = parsed.column(each.field).combine_chunks()
+            value, conditions = _value(each, column, records)
+            if each.column.name in self.required or not each.column.nullable:
+                conditions.append(_call("is_valid", value))
+            conditions += [
+                _call("or_kleene", _call("is_null", value), holds(rule, value))
+                for rule in each.column.rules
+                if not isinstance(rule, NotNull)
+            ]
+            values.append(value)
+            is_plain += conditions
+        while len(is_plain) > 1:
+            is_plain.append(_call("and", is_plain.pop(), is_plain.pop()))
+        return pa.Table.from_arrays(values, schema=self._schema()), is_plain[0]
+
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([(each.column.name, arrow_type(each.column.parsed_type)) for each in self.columns])
+
+
+def _has_plain_rules(column: Column) -> bool:
+    of_double = column.type == "DOUBLE" and any(not isinstance(rule, NotNull) for rule in column.rules)
+    return not of_double and all(isinstance(rule, _RULES) for rule in column.rules)
+
+
+def _json_type(column: Column) -> pa.DataType | None:
+    """Return as what Arrow reads a plain value; None for a type that has none."""
+    import pyarrow as pa
+
+    if not isinstance(column.parsed_type, ScalarType | DecimalType):
+        return None
+    return pa.string() if column.type in _TEXTS else arrow_type(column.parsed_type)
+
+
+def _parsed(records: pa.Array, types: Mapping[str, Any]) -> pa.Table:
+    """Return fields of records, one row a record; null where a field is missing.
+
+    Raises:
+        pa.ArrowInvalid: a field of a record has a value of another kind.
+    """
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    lines = _call("binary_join_element_wise", records, "", "\n").buffers()[2]
+    rows = pj.read_json(
+        pa.BufferReader(lines),
+        read_options=pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
+        parse_options=pj.ParseOptions(
+            explicit_schema=pa.schema(types.items()), unexpected_field_behavior="ignore"
+        ),
+    )
+    if rows.num_rows != len(records):
+        raise pa.ArrowInvalid("a record has another number of lines than one")
+    return rows
+
+
+def _value(each: RecordColumn, column: pa.Array, records: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+    """Return the values of a column, and conditions that hold for those of plain records.
+
+    Raises:
+        pa.ArrowInvalid: a text is no day or time.
+    """
+    import pyarrow as pa
+
+    type_ = each.column.parsed_type
+    if isinstance(type_, DecimalType):
+        return column, [*_fits(type_, column), _call("invert", _matches(records, _odd_decimal(each.field)))]
+    if each.column.type == "DATE":
+        is_day = _is_plain_text(column, _DATE)
+        return _where(is_day, column).cast(pa.date32()), [is_day]
+    if each.column.type == "TIMESTAMP":
+        is_time = _is_plain_text(column, _TIME)
+        times = _where(is_time, column)
+        has_zone = _call("coalesce", _matches(times, _ZONE), True)
+        in_utc = _call("binary_join_element_wise", times, "Z", "")
+        return _call("if_else", has_zone, times, in_utc).cast(pa.timestamp("us", tz="UTC")), [is_time]
+    return column, []
+
+
+def _fits(type_: DecimalType, column: pa.Array) -> list[pa.Array]:
+    """Return the condition that a number has not too many digits before the point."""
+    import pyarrow as pa
+
+    most = pa.scalar(Decimal((0, (9,) * type_.precision, -type_.scale)), column.type)
+    return [_call("coalesce", _call("less_equal", _call("abs", column), most), True)]
+
+
+def _odd_decimal(field: str) -> str:
+    """Return the pattern of records with a number that Arrow takes for a decimal and the platform does not.
+
+    It has an exponent, or no digit before or after the point.
+    """
+    key = re.escape(json.dumps(field, ensure_ascii=False) + ":")
+    return key + '"?[+-]?([0-9.]*[eE]|[.]|[0-9]*[.]")'
+
+
+def _is_plain_text(column: pa.Array, pattern: str) -> pa.Array:
+    """Return whether a text has a form, and lies within the years that a column holds; true for null."""
+    has_form = _matches(column, pattern)
+    after = _call("greater_equal", column, _FIRST_DAY)
+    before = _call("less", column, _LAST_DAY)
+    return _call("coalesce", _call("and", has_form, _call("and", after, before)), True)
+
+
+def _where(condition: pa.Array, column: pa.Array) -> pa.Array:
+    """Return values, null where a condition does not hold."""
+    import pyarrow as pa
+
+    return _call("if_else", condition, column, pa.scalar(None, column.type))
+
+
+def _matches(column: pa.Array, pattern: str) -> pa.Array:
+    import pyarrow.compute as pc
+
+    options = pc.MatchSubstringOptions(pattern)
+    return pc.call_function("match_substring_regex", [column], options)
+
+
+def _call(function: str, *values: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.call_function(function, [pa.scalar(v) if isinstance(v, (str, bool)) else v for v in values])
