@@ -11,13 +11,17 @@ import dagster as dg
 
 from etl_assets.contracts.columns import TableContract
 from etl_assets.delta.table import Table
+from etl_assets.errors import EtlAssetsError
+from etl_assets.observability.asset_lag import source_lag, table_lag
 from etl_assets.observability.outcomes import outcomes_by_day
 from etl_assets.observability.outcomes_chart import outcomes_chart
 from etl_assets.pipelines.catalog import Catalog
-from etl_assets.steps.step import INSERTED, StepReport
+from etl_assets.steps.step import INSERTED, StepReport, logger
 
 if TYPE_CHECKING:
     from collections import Counter
+
+    from etl_assets.settings import Settings
 
 CHART_DAYS = 30
 
@@ -70,13 +74,38 @@ def _asset_of(table: str, catalog: Catalog) -> str:
     return table if stage is None else stage.name
 
 
-def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, Any]:
+def lag_metadata(table: Table, settings: Settings | None) -> dict[str, Any]:
+    """Return how far a table of the platform is behind its input now, after the step.
+
+    What cannot be told is left out: a source may not answer, and the step has succeeded all the same.
+    """
+    stage = None if table.contract is None else table.domain.catalog.stage_of(table.name)
+    if stage is None:
+        return {}
+    now = dt.datetime.now(dt.UTC)
+    try:
+        lag = (
+            source_lag(stage, settings, now)
+            if stage.source is not None and settings is not None
+            else table_lag(stage, table.domain, now)
+        )
+    except (EtlAssetsError, OSError) as error:
+        logger.warning("how far %s is behind cannot be told now: %s", table.name, error)
+        return {}
+    figures = {} if lag is None else {"rows": lag.rows, "seconds": lag.seconds, "files": lag.files}
+    return {f"lag_{name}": value for name, value in figures.items() if value is not None}
+
+
+def run_metadata(
+    table: Table, report: StepReport, *, of: int = 1, settings: Settings | None = None
+) -> dict[str, Any]:
     """Return the metrics of the whole commit, the same on every partition's materialization.
 
     Args:
         table: The table written.
         report: The step's report.
         of: Number of partitions of the step. With more than one, totals are named as such.
+        settings: The platform file, by which the lag of a source is told; None: it is left out.
     """
     snapshot = table.snapshot()
     metadata: dict[str, Any] = {
@@ -97,7 +126,7 @@ def run_metadata(table: Table, report: StepReport, *, of: int = 1) -> dict[str, 
     if stage is not None and stage.source is not None:
         chart = outcomes_chart(outcomes_by_day(table.domain, stage, newest=CHART_DAYS))
         metadata["outcomes_by_day"] = dg.MetadataValue.md(chart)
-    return metadata
+    return metadata | lag_metadata(table, settings)
 
 
 def partitions_metadata(

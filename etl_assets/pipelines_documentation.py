@@ -32,6 +32,7 @@ _BLOCKS = {
     ),
     "table": ("TableSpec", "PartitionBy"),
     "sinks": (
+        "MaxLagSpec",
         "PostgresSinkSpec",
         "DuckdbSinkSpec",
         "FolderSinkSpec",
@@ -59,6 +60,7 @@ _TITLES = {
     "Expectation": "`rules[]` of `expectations`",
     "TableSpec": "`table`",
     "PartitionBy": "`partition_by` of `table`",
+    "MaxLagSpec": "`max_lag` of a sink",
     "PostgresSinkSpec": "`sinks[]`, type `postgres`",
     "DuckdbSinkSpec": "`sinks[]`, type `duckdb`",
     "FolderSinkSpec": "`sinks[]`, type `folder`",

@@ -37,6 +37,7 @@ def materialize_days(
     assets: Sequence[str] | None = None,
     max_days: int | None = None,
     sizes: Mapping[dt.date, int] | None = None,
+    paused: Callable[[], Collection[str]] = tuple,
 ) -> list[dg.ExecuteInProcessResult]:
     """Materialize assets for days, one run per range of days, and evaluate their checks.
 
@@ -56,6 +57,7 @@ def materialize_days(
             file's, and no run spans a gap.
         sizes: Bytes to read of each day, where known: a run that reads little may have more days
             (`runs.small_run_bytes`), unless `max_days` is given.
+        paused: Returns the assets that must not be materialized now. It is called before each run.
 
     Raises:
         RunFailed: a run failed. All other pipelines are done, but for those that look values up in its
@@ -89,6 +91,8 @@ def materialize_days(
             waiting = [_Range(*span, (name,)) for name, found in rejected for span in cut(found)]
             continue
         first, last, chosen = waiting.pop(0)
+        if not (chosen := _without(chosen, paused())):
+            continue
         run_id = str(uuid.uuid4())
         with event_databases_open(instance, run_id):
             result = _job(definitions, chosen).execute_in_process(

@@ -16,6 +16,8 @@ from etl_assets.cli.settling import look_until_settled, say_what_is_left
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from etl_assets.cli.paused_sources import PausedSources
+    from etl_assets.observability.pending import Unfinished, UnreadFiles
     from etl_assets.settings import Settings
 
 
@@ -31,11 +33,14 @@ def run(as_json: bool, wait: bool) -> None:
 
     The runs are Dagster's, in this process. With nothing to do it says so, without loading Dagster or Spark;
     so it does where a worker lives, which reads new files as they come. Files that have just come are waited
-    for. The exit code is 1 if a day cannot be read, a file is still being written (the other days are done
-    all the same), or rows are missing that no run brings back.
+    for. A source that is paused because a sink is over its lag limit is read after the sink has what it
+    lacked. The exit code is 1 if a day cannot be read, a file is still being written (the other days are done
+    all the same), a source stays paused, or rows are missing that no run brings back.
     """
+    from etl_assets.cli.paused_sources import PausedSources
     from etl_assets.errors import RunFailed
-    from etl_assets.observability.pending import RUN_COMPLETES, find_unfinished, unread
+    from etl_assets.observability.lag_limits import FIX
+    from etl_assets.observability.pending import find_unfinished, unread
     from etl_assets.settings import expect_landing_folder, load_installation
     from etl_assets.steps.placing import once_led
     from etl_assets.worker.lease import running_worker
@@ -53,22 +58,19 @@ def run(as_json: bool, wait: bool) -> None:
         lambda: once_led(placement, lambda: unread(settings, now=dt.datetime.now(dt.UTC))), wait=wait
     )
     unfinished = once_led(placement, lambda: find_unfinished(placement.reader(), settings.start_date))
-    remarks = list(found.remarks(unsettled=False))
-    for remark in remarks:
-        say(remark)
-    for undone, fix in unfinished.sentences():
-        say(undone if fix is RUN_COMPLETES else f"{undone}\n  fix: {fix}")
-    days = sorted({*found.ready, *unfinished.days})
-    if days:
-        say(f"{len(days):,} days to materialize; Spark starts with the first")
-    elif remarks or found.unsettled or unfinished.missing or unfinished.before_start:
-        say("nothing else to do: every table has read its inputs")
-    else:
-        say("nothing to do: every file is read, and every table is up to date with its inputs")
+    paused = PausedSources(settings)
+    for pause in paused.look():
+        say(f"{pause}\n  fix: {FIX}")
+    begun = found.without(paused.tables)
+    days = sorted({*begun.ready, *unfinished.days})
+    _say_what_there_is(found, unfinished, days)
     try:
         # How much a day reads that a killed run has left undone is not known.
         sizes = {day: size for day, size in found.sizes.items() if day not in unfinished.days}
-        _print(_materialize(settings, days, unfinished.replays, sizes) if days else {}, as_json)
+        made = _materialize(settings, days, unfinished.replays, sizes, paused) if days else Counter()
+        if resumed := found.without({*begun.by_source, *paused.look_again()}).ready:
+            made += _materialize(settings, resumed, {}, sizes, paused)
+        _print(_by_table(made), as_json)
     except RunFailed as error:
         from etl_assets.cli.run_figures import figures_of
 
@@ -76,8 +78,27 @@ def run(as_json: bool, wait: bool) -> None:
         raise
     if found.unsettled:
         say_what_is_left(found.unsettled, settle_seconds=found.longest_settle_seconds)
-    if found.unreadable or found.unsettled or unfinished.missing or unfinished.before_start:
+    unread_still = [name for name in sorted(paused.look_again()) if found.by_source[name].ready]
+    if unread_still:
+        say(f"not read, because a sink is over its lag limit: {', '.join(unread_still)}")
+    if any((found.unreadable, found.unsettled, unfinished.missing, unfinished.before_start, unread_still)):
         sys.exit(1)
+
+
+def _say_what_there_is(found: UnreadFiles, unfinished: Unfinished, days: Collection[dt.date]) -> None:
+    from etl_assets.observability.pending import RUN_COMPLETES
+
+    remarks = list(found.remarks(unsettled=False))
+    for remark in remarks:
+        say(remark)
+    for undone, fix in unfinished.sentences():
+        say(undone if fix is RUN_COMPLETES else f"{undone}\n  fix: {fix}")
+    if days:
+        say(f"{len(days):,} days to materialize; Spark starts with the first")
+    elif remarks or found.unsettled or unfinished.missing or unfinished.before_start:
+        say("nothing else to do: every table has read its inputs")
+    else:
+        say("nothing to do: every file is read, and every table is up to date with its inputs")
 
 
 def _print(figures: dict[str, dict[str, int]], as_json: bool) -> None:
@@ -93,8 +114,9 @@ def _materialize(
     days: Collection[dt.date],
     replays: Mapping[str, Collection[dt.date]],
     sizes: Mapping[dt.date, int],
-) -> dict[str, dict[str, int]]:
-    """Return the metrics by table and name.
+    paused: PausedSources,
+) -> Counter[str]:
+    """Return the metrics by `<table>.<name>`.
 
     Days of `replays` are first read as a whole by the tables that take replays, as `dead-letters replay`
     does.
@@ -108,9 +130,11 @@ def _materialize(
     with open_instance(settings) as instance:
         for table, of_table in replays.items():
             materialize_days(settings, instance, of_table, mode=ReadMode.WHOLE, assets=[table])
-        for result in materialize_days(settings, instance, days, mode=ReadMode.INCREMENTAL, sizes=sizes):
+        for result in materialize_days(
+            settings, instance, days, mode=ReadMode.INCREMENTAL, sizes=sizes, paused=paused.look_again
+        ):
             totals += run_figures(result, settings.catalog())
-    return _by_table(totals)
+    return totals
 
 
 def _by_table(totals: Mapping[str, int]) -> dict[str, dict[str, int]]:

@@ -40,7 +40,8 @@ def tables(context: click.Context, as_json: bool) -> None:
 
     Other readers open a table by its uri at that version. A table that does not exist yet has no version. The
     cursor of a table that is made from files is its last batch of them; those of the others are versions of
-    their inputs, for each day.
+    their inputs, for each day. The lag of a table is what it lacks of the tables that it reads; how far
+    sources are behind is shown by `etl-assets doctor`.
     """
     if context.invoked_subcommand is not None:
         return
@@ -48,7 +49,7 @@ def tables(context: click.Context, as_json: bool) -> None:
     from etl_assets.settings import load_installation
 
     reader = load_installation().placement().reader()
-    states = table_states(reader)
+    states = table_states(reader, dt.datetime.now(dt.UTC))
     if as_json:
         click.echo(json.dumps([state.as_json() for state in states]))
     else:
@@ -241,12 +242,14 @@ def _show(states: list[TableState]) -> None:
     table.add_column("version", justify="right")
     table.add_column("rows", justify="right")
     table.add_column("last commit (UTC)", no_wrap=True)
+    table.add_column("lag")
     for state in states:
         table.add_row(
             state.name,
             "" if state.version is None else str(state.version),
             "" if state.version is None else f"{state.rows:,}",
             "not there yet" if state.last_commit_at is None else _time(state.last_commit_at),
+            "" if state.lag is None else str(state.lag),
         )
     console = Console()
     console.print(table)

@@ -173,7 +173,8 @@ class DeltaUpsertIOManager(dg.ConfigurableIOManager):
         if result.failed:
             fail_with_the_others(context, table, result, stored, rows)
         elif result.report is not None:
-            report_partitions(context, table, result.report, stored, rows)
+            settings = settings_of(self.home, table.domain) if table.contract is not None else None
+            report_partitions(context, table, result.report, stored, rows, settings)
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Return the rows of the requested partitions of the upstream asset, at the table's current version.

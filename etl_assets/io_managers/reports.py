@@ -20,6 +20,7 @@ from etl_assets.steps.step import INSERTED, UPDATED, StepReport, logger
 if TYPE_CHECKING:
     from etl_assets.delta.table import Table
     from etl_assets.io_managers.partition_split import PartitionsResult
+    from etl_assets.settings import Settings
 
 
 def report_partitions(
@@ -28,14 +29,16 @@ def report_partitions(
     report: StepReport,
     stored: Sequence[str],
     rows: Mapping[str, int] | None,
+    settings: Settings | None,
 ) -> None:
     """Report every stored partition with the run's metrics."""
+    of_run = run_metadata(table, report, of=max(1, len(stored)), settings=settings)
     if not stored:
-        context.add_output_metadata(run_metadata(table, report))
+        context.add_output_metadata(of_run)
         return
     for key, metadata in partitions_metadata(table, report, stored, rows).items():
         context.step_context.add_asset_metadata(metadata, partition_key=key)
-    context.step_context.add_asset_metadata(run_metadata(table, report, of=len(stored)))
+    context.step_context.add_asset_metadata(of_run)
 
 
 def fail_with_the_others(

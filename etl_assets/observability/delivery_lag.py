@@ -7,7 +7,7 @@ Belongs here: the figures. Does not belong here: whether there is something to d
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ class DeliveryLag:
     Attributes:
         deliveries: The table of deliveries.
         table: The table that the sink follows.
+        version: The table's newest version.
         commits: Commits that the sink lacks; all of them if it has none.
         rows: New and changed rows among them. Deletes, undos and compactions have none.
         seconds: Age of the oldest of these commits; None if the log no longer has it.
@@ -36,6 +37,7 @@ class DeliveryLag:
 
     deliveries: str
     table: str
+    version: int
     commits: int
     rows: int
     seconds: float | None
@@ -52,14 +54,17 @@ class DeliveryLag:
         )
 
 
-def delivery_lags(domain: FailureDomain, now: dt.datetime) -> Iterator[DeliveryLag]:
+def delivery_lags(
+    domain: FailureDomain, now: dt.datetime, *, among: Container[str] | None = None
+) -> Iterator[DeliveryLag]:
     """Yield the lag of each sink that lacks something.
 
     Args:
         domain: Failure domain of the tables.
         now: The time, which the age of a commit is counted to.
+        among: Tables of deliveries to look at; None: all.
     """
-    for name in undelivered(domain):
+    for name in undelivered(domain, among=among):
         stage = domain.catalog.stage(name)
         table = platform_table(stage.inputs[0], domain)
         delivered = read_cursors(platform_table(name, domain), table.name, [None])[None]
@@ -69,6 +74,7 @@ def delivery_lags(domain: FailureDomain, now: dt.datetime) -> Iterator[DeliveryL
         yield DeliveryLag(
             deliveries=name,
             table=table.name,
+            version=version,
             commits=version - delivered,
             rows=_rows_after(table, delivered),
             seconds=_age(table, delivered + 1, now),

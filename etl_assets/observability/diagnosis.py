@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from etl_assets import environment
 from etl_assets.errors import SettingsError
 from etl_assets.observability import installation_checks as installation
+from etl_assets.observability import lag_checks
 from etl_assets.observability import machine_checks as machine
 from etl_assets.observability.findings import Finding, answer, fail, ok, warn
 from etl_assets.settings import home_folder, load_installation, load_settings, platform_file
@@ -113,6 +114,7 @@ def _installation(settings: Settings) -> list[Finding]:
     findings += answer(installation.REPLICAS, lambda: installation.check_replicas(settings.placement()))
     findings += answer(installation.UNFINISHED, lambda: installation.check_unfinished(settings))
     now = dt.datetime.now(dt.UTC)
-    findings += answer(installation.DELIVERIES, lambda: installation.check_deliveries(settings, now))
+    findings += answer(lag_checks.SOURCES, lambda: lag_checks.check_sources(settings, now))
+    findings += answer(lag_checks.DELIVERIES, lambda: lag_checks.check_deliveries(settings, now))
     findings += answer(installation.ENGINE, lambda: installation.check_engine(settings.home))
     return findings + answer(installation.INSTANCE, lambda: installation.check_instance(settings))

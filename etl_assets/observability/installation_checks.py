@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.engine.ipc import status
-from etl_assets.observability.delivery_lag import delivery_lags
 from etl_assets.observability.findings import Finding, fail, ok, warn
 from etl_assets.observability.machine_checks import SKEW_SECONDS, nearest
 from etl_assets.observability.pending import find_unfinished
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 WRITING, LANDING_FOLDER, LOCKS, INSTANCE = "write access", "landing folder", "locks", "dagster instance"
 INSTALLATION, PIPELINES = "installation", "pipelines"
 STORES, ENGINE, REPLICAS, UNFINISHED = "object stores", "engine", "replicas", "unfinished work"
-DELIVERIES = "deliveries"
 SERVERS = "servers"
 _SHOWN = 5
 
@@ -108,23 +106,6 @@ def check_unfinished(settings: Settings) -> Iterator[Finding]:
         yield warn(UNFINISHED, sentence, f"{fix}; a run or a worker that is at work does it by itself")
     if not undone:
         yield ok(UNFINISHED, "none: every table is up to date with its inputs")
-
-
-def check_deliveries(settings: Settings, now: dt.datetime) -> Iterator[Finding]:
-    """Check that every sink has what its table has."""
-    domain = settings.placement().reader()
-    sinks = sum(stage.delivers for stage in domain.catalog.stages)
-    behind = 0
-    for lag in delivery_lags(domain, now):
-        behind += 1
-        yield warn(
-            DELIVERIES,
-            str(lag),
-            "`etl-assets run` delivers it, or says why that fails; a run or a worker that is at work does it"
-            " by itself",
-        )
-    if sinks > behind:
-        yield ok(DELIVERIES, f"{sinks - behind} of {sinks} sinks have all that their tables have")
 
 
 def _probe(what: str, folder: Path) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -56,6 +56,12 @@ class UnreadFiles:
     def ready(self) -> tuple[dt.date, ...]:
         """Days with closed, unread files."""
         return tuple(sorted({day for found in self.by_source.values() for day in found.ready}))
+
+    def without(self, tables: Collection[str]) -> UnreadFiles:
+        """Return the files of the other sources."""
+        return replace(
+            self, by_source={name: found for name, found in self.by_source.items() if name not in tables}
+        )
 
     @property
     def sizes(self) -> Mapping[dt.date, int]:
@@ -134,14 +140,17 @@ def watch_source(
     most_days: int,
     settle_seconds: float | None = None,
     raises: bool = True,
+    domain: FailureDomain | None = None,
 ) -> Watched:
     """Find the unread files of one source, or the days with unread records of one that is read in ranges.
+
+    Looks into `domain`; by default into the one that the stage is placed in now.
 
     Raises:
         SourceUnavailable, SourceRefused: a source outside the platform does not answer. Unless `raises`,
             it is among the days that cannot be read.
     """
-    domain = place(settings.placement(), stage.name)
+    domain = domain or place(settings.placement(), stage.name)
     source = source_of(stage, settings, domain)
     table = platform_table(stage.name, domain)
     try:

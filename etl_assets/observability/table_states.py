@@ -12,6 +12,7 @@ from etl_assets.delta.log.cursor import ALL_DAYS, cursor_name, read_cursors, tak
 from etl_assets.delta.snapshot_cache import snapshot_in
 from etl_assets.delta.table import Table
 from etl_assets.ingest.pending_plan import FILES, committed_batch
+from etl_assets.observability.asset_lag import AssetLag, table_lag
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class TableState:
             has `files`, its last batch of files.
         last_commit_at: Time of that version's commit.
         taken_back: Days of its first input that an undo removed and no run has rebuilt (`*`: all).
+        lag: How far it is behind the tables that it reads; None for one that reads a source, for one that no
+            stage writes, and for a table of rejected rows.
         asset: Key of the user's asset whose table it is; None for a table of the platform, and for one that
             does not say.
     """
@@ -46,6 +49,7 @@ class TableState:
     cursor: Mapping[str, int]
     last_commit_at: dt.datetime | None = None
     taken_back: tuple[str, ...] = ()
+    lag: AssetLag | None = None
     asset: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -60,15 +64,21 @@ class TableState:
             "cursor": dict(self.cursor),
             "last_commit_at": None if at is None else at.isoformat(),
             "taken_back": list(self.taken_back),
+            "lag_rows": None if self.lag is None else self.lag.rows,
+            "lag_seconds": None if self.lag is None else self.lag.seconds,
             "asset": self.asset,
         }
 
 
-def table_states(domain: FailureDomain) -> list[TableState]:
+def table_states(domain: FailureDomain, now: dt.datetime) -> list[TableState]:
     """Return the state of every table in a domain: in the order of the data path, then those of users'
     assets.
     """
-    return [_state(platform_table(name, domain)) for name in domain.catalog.every_name()]
+    lags = {stage.name: table_lag(stage, domain, now) for stage in domain.catalog.stages if stage.inputs}
+    return [
+        replace(_state(platform_table(name, domain)), lag=lags.get(name))
+        for name in domain.catalog.every_name()
+    ]
 
 
 def _state(table: Table) -> TableState:

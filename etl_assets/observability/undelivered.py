@@ -5,6 +5,7 @@ Belongs here: whether there is anything to deliver. Does not belong here: how mu
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import REPLAYS
@@ -18,9 +19,14 @@ if TYPE_CHECKING:
     from etl_assets.placement.domains import FailureDomain
 
 
-def undelivered(domain: FailureDomain) -> tuple[str, ...]:
-    """Return the tables of deliveries whose input has moved on since the last one, or with replays to do."""
-    stages = [stage for stage in domain.catalog.stages if stage.delivers]
+def undelivered(domain: FailureDomain, *, among: Container[str] | None = None) -> tuple[str, ...]:
+    """Return the tables of deliveries whose input has moved on since the last one, or with replays to do.
+
+    Looks at all of them, or at those among some.
+    """
+    stages = [
+        stage for stage in domain.catalog.stages if stage.delivers and (among is None or stage.name in among)
+    ]
     replays = replays_of(domain) if stages else None
     return tuple(
         stage.name

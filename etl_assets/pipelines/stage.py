@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl_assets.contracts.columns import TableContract
+from etl_assets.pipelines.lag_limit import LagLimit
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets.pipelines.undo_policy import UndoPolicy
 
@@ -52,6 +53,8 @@ class Stage:
         reads_landing: Whether its source is the landing folder of the platform file.
         delivers: Whether it delivers rows of its inputs to a sink. Its table has a row for each delivery: an
             undo leaves it as it is, and the next delivery brings the target to where the input is then.
+        is_required: Whether a sink that is over its lag limit pauses the source of the pipeline.
+        lag_limit: That limit; None: the platform file's.
         withdraws: Whether that delivery also removes the rows that the undo took out.
     """
 
@@ -74,6 +77,8 @@ class Stage:
     figures: tuple[str, ...] = ()
     reads_landing: bool = False
     delivers: bool = False
+    is_required: bool = True
+    lag_limit: LagLimit | None = None
     withdraws: bool = True
 
     @property

@@ -25,6 +25,10 @@ class AlertKind(StrEnum):
     ONE_LOSS_SAFE = "OneLossSafe"
     TABLE_TROUBLED = "TableTroubled"
     TABLE_WELL = "TableWell"
+    SINK_DOWN = "SinkDown"
+    SINK_BACK = "SinkBack"
+    SOURCE_PAUSED = "SourcePaused"
+    SOURCE_RESUMED = "SourceResumed"
 
 
 _LOOKED_AT_BYTES = 1 << 20

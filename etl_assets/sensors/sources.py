@@ -10,12 +10,14 @@ from etl_assets import tags
 from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.errors import EtlAssetsError
 from etl_assets.ingest.pending_plan import committed_batch
+from etl_assets.observability.lag_limits import FIX
 from etl_assets.observability.pending import days_behind, source_of, watch_source
 from etl_assets.partitions import ranges
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.stage import Stage
 from etl_assets.placement.domains import FailureDomain
 from etl_assets.sensors.attempts import Attempt, next_attempt
+from etl_assets.sensors.source_pauses import paused_sources
 from etl_assets.settings import Settings
 from etl_assets.sources.unread_days import WatchCursor
 from etl_assets.steps.placing import place
@@ -72,7 +74,10 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
         worker = running_worker(settings.home)
         if worker is not None and not worker.is_silent:
             return dg.SensorResult(skip_reason=f"{worker} reads new files as they come")
-        # 2. Find the days with unread files, and those that an ended worker left unfinished.
+        # 2. Leave them if a sink is over its lag limit, and have it delivered to.
+        if (waiting := _waiting_for_sinks(context, settings, stage)) is not None:
+            return waiting
+        # 3. Find the days with unread files, and those that an ended worker left unfinished.
         try:
             domain = place(settings.placement(), stage.name)
             source = source_of(stage, settings, domain)
@@ -91,7 +96,7 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
         requests, reasons = [], list(remarks)
         if worker is not None:
             reasons.append(f"{worker} has given no sign of life for {worker.silent_seconds:.0f} s")
-        # 3. Request a run per range of days, unless one is under way or has failed too recently.
+        # 4. Request a run per range of days, unless one is under way or has failed too recently.
         runs = ranges(
             {*found.ready, *undone},
             settings.runs.max_days_per_run,
@@ -113,6 +118,42 @@ def source_sensor(settings: Settings, stage: Stage, path: Sequence[str], *, name
         return dg.SensorResult(skip_reason=reason, cursor=found.cursor.dump())
 
     return look_for_files
+
+
+def _waiting_for_sinks(
+    context: dg.SensorEvaluationContext, settings: Settings, stage: Stage
+) -> dg.SensorResult | None:
+    """Request a run of each sink that a source waits for, unless one is under way or has failed too recently.
+
+    Nothing else starts one: what a source does not read changes no table. None if the source may be read.
+    """
+    pipeline = settings.catalog().pipeline_of(stage.name)
+    try:
+        pauses = paused_sources(settings, dt.datetime.now(dt.UTC))
+    except (EtlAssetsError, OSError) as error:
+        return dg.SensorResult(skip_reason=str(error))
+    pause = None if pipeline is None else pauses.get(pipeline.name)
+    if pause is None:
+        return None
+    requests, reasons = [], [f"{pause}; {FIX}"]
+    for excess in pause.excesses:
+        sink = excess.lag.deliveries
+        request = f"{sink}:{excess.lag.version}"
+        decision = next_attempt(*_earlier(context.instance, request))
+        if decision.number is None:
+            reasons.append(f"{sink}: {decision.reason}")
+            continue
+        requests.append(
+            dg.RunRequest(
+                run_key=f"{request}#{decision.number}",
+                asset_selection=[dg.AssetKey(sink)],
+                tags={tags.READ_MODE: ReadMode.INCREMENTAL.value, tags.REQUEST: request},
+            )
+        )
+    if not requests:
+        return dg.SensorResult(skip_reason="; ".join(reasons))
+    context.log.warning("; ".join(reasons))
+    return dg.SensorResult(run_requests=requests)
 
 
 def _left_undone(settings: Settings, domain: FailureDomain, tables: Collection[str]) -> set[dt.date]:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from etl_assets.built_in import NAMES
+from etl_assets.pipelines.lag_limit import LagLimit
 from etl_assets.settings.section import Section
 
 
@@ -31,6 +32,29 @@ class PipelineSettings(Section):
             " folder lies",
         ),
     ] = None
+
+    max_lag_rows: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="lag limit of required sinks that declare no `max_lag`: rows that a sink may lack"
+            " before the source of its pipeline is read no further; by default any number",
+        ),
+    ] = None
+    max_lag_seconds: Annotated[
+        float | None,
+        Field(
+            ge=1,
+            description="the same as the age of the oldest commit that a sink lacks; by default any age",
+        ),
+    ] = None
+
+    @property
+    def lag_limit(self) -> LagLimit | None:
+        """The limit of required sinks that declare none; None if there is none."""
+        if self.max_lag_rows is None and self.max_lag_seconds is None:
+            return None
+        return LagLimit(rows=self.max_lag_rows, seconds=self.max_lag_seconds)
 
     @field_validator("built_in")
     @classmethod

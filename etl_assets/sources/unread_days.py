@@ -18,6 +18,7 @@ from etl_assets.errors import SourceUnreadable
 from etl_assets.sources.landing import LANDING, Folders, shown
 from etl_assets.sources.ledger import Ledger
 from etl_assets.sources.ranges import Lag
+from etl_assets.sources.source_files import SourceFile
 
 MAX_NAMES = 5
 """Most names in a remark about entries that are not read; the rest is a number."""
@@ -91,6 +92,8 @@ class Watched:
         outside: Days with files but without a partition: before the first day, or in the future.
         strangers: Entries of the folder that are not days.
         unreadable: Errors of days whose folder cannot be listed.
+        files: Number of unread files of the ready days.
+        oldest_ns: When the oldest of them was last changed (nanoseconds since 1970); None if there are none.
         lag: What a source that is read in ranges has beyond its positions; None for files.
         cursor: Cursor of the next tick; it includes the entries that are never read.
     """
@@ -106,6 +109,8 @@ class Watched:
     unreadable: Mapping[dt.date, str] = field(default_factory=dict)
     set_aside: int = 0
     changed: tuple[str, ...] = ()
+    files: int = 0
+    oldest_ns: int | None = None
     lag: Lag | None = None
 
     @property
@@ -192,6 +197,7 @@ def watch(
     ahead = [day for day in suspects if day > now.date()]
     ready, still_open, unsettled, unreadable = [], later + ahead, 0, {}
     set_aside, changed = 0, []
+    unread_files: list[SourceFile] = []
     sizes: dict[dt.date, int] = {}
     never_read = {day: of_day for day, of_day in cursor.unread.items() if day in modified}
     for day in looked:
@@ -214,6 +220,7 @@ def watch(
         if unread:
             ready.append(day)
             sizes[day] = sum(file.size for file in unread)
+            unread_files += unread
         if unread or waiting:
             still_open.append(day)
     return Watched(
@@ -227,6 +234,8 @@ def watch(
         unreadable=unreadable,
         set_aside=set_aside,
         changed=tuple(changed),
+        files=len(unread_files),
+        oldest_ns=min((file.mtime_ns for file in unread_files), default=None),
         # A folder may change within the same clock tick as this listing: the folders of the last seconds are
         # listed again.
         cursor=WatchCursor(

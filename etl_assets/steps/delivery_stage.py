@@ -71,5 +71,7 @@ def delivery_stage(
         owners=tuple(owners),
         kinds=(sink.kind, "deltalake"),
         delivers=True,
+        is_required=sink.required,
+        lag_limit=None if sink.max_lag is None else sink.max_lag.limit,
         withdraws=sink.withdraws,
     )

@@ -26,6 +26,11 @@ class Feed:
     unreadable: Mapping[dt.date, str] = field(default_factory=dict)
     left_behind: frozenset[dt.date] = frozenset()
 
+    def take_left_behind(self) -> tuple[dt.date, ...]:
+        """Return the days that are unfinished on its path, once."""
+        left, self.left_behind = self.left_behind, frozenset()
+        return tuple(sorted(left))
+
     @property
     def path(self) -> tuple[str, ...]:
         """Names of the tables of its data path."""

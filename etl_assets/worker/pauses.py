@@ -24,6 +24,16 @@ An attempt costs little then, and every minute is latency.
 """
 
 
+def backoff_seconds(error: Exception, failures: int) -> float:
+    """Return the backoff after a number of failures in a row, the last of them with an error.
+
+    Each is twice as long as the last, up to a maximum.
+    """
+    passing = decide(error) is Decision.RETRY or disk_is_full(error)
+    longest = MAX_PASSING_SECONDS if passing else MAX_SECONDS
+    return min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), longest)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """Number of failures in a row, and the end of the backoff (seconds of the caller's clock)."""
@@ -43,17 +53,10 @@ class Backoffs:
         return tuple(thing for thing in things if (p := self.by_thing.get(thing)) is None or p.until <= now)
 
     def failed(self, things: Collection[WorkItem], error: Exception, now: float) -> Backoffs:
-        """Return the backoffs after some items failed.
-
-        Each pause is twice as long as the last, up to a maximum.
-        """
-        passing = decide(error) is Decision.RETRY or disk_is_full(error)
-        longest = MAX_PASSING_SECONDS if passing else MAX_SECONDS
+        """Return the backoffs after some items failed."""
         failures = {thing: self._failures(thing) + 1 for thing in things}
         new = {
-            thing: Pause(
-                failures=number, until=now + min(FIRST_SECONDS * 2.0 ** min(number - 1, 20), longest)
-            )
+            thing: Pause(failures=number, until=now + backoff_seconds(error, number))
             for thing, number in failures.items()
         }
         return Backoffs({**self.by_thing, **new})

@@ -165,7 +165,8 @@ class Reports:
         written = platform_table(table, self._settings.placement().reader())
         is_daily = self._settings.catalog().table(table).is_daily
         keys = [day.isoformat() for day in sorted(news.days)] if is_daily else []
-        whole = run_metadata(written, news.report, of=max(1, len(keys))) | {"worker": self._worker}
+        whole = run_metadata(written, news.report, of=max(1, len(keys)), settings=self._settings)
+        whole["worker"] = self._worker
         if not keys:
             yield None, dg.AssetMaterialization(table, metadata=whole)
         for key, figures in partitions_metadata(written, news.report, keys).items():

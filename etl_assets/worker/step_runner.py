@@ -75,13 +75,13 @@ class StepRunner:
     leaving: Callable[[], bool]
     alive: Callable[[], object] = lambda: None
 
-    def run(self, table: str, days: Sequence[dt.date]) -> StepOutcome:
-        """Run a table's step for some days, with the retries of the platform's runs.
+    def run(self, table: str, days: Sequence[dt.date], *, repeat: bool = True) -> StepOutcome:
+        """Run a table's step for some days, with the retries of the platform's runs unless `repeat` is false.
 
         Raises:
             EngineLost: the Spark engine of this process is lost for good.
         """
-        attempts = self.settings.runs.max_retries + 1
+        attempts = self.settings.runs.max_retries + 1 if repeat else 1
         for attempt in range(attempts):
             began = time.monotonic()
             try:

@@ -1,10 +1,11 @@
 """The loop: find new files, carry them along their pipelines, update the derived tables, report to Dagster.
 
-Each of three threads has one task, so that none waits for another:
+Each thread has one task, so that none waits for another:
 
 - the main thread takes the records of each source along the path of its pipeline, one micro-batch after
   another;
 - "derived" brings the derived tables of all pipelines up to date, in a Spark session of its own;
+- "sinks" starts a thread for each sink that lacks something (`deliveries.py`);
 - "reports" reports to Dagster.
 
 New and unfinished work is read from the tables each time, so that no correctness depends on this process's
@@ -21,59 +22,35 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
 from etl_assets.errors import EtlAssetsError
 from etl_assets.observability.pending import days_behind, watch_source
-from etl_assets.observability.undelivered import undelivered
 from etl_assets.resources.cancellation import interrupted
-from etl_assets.resources.spark import LONG_LIVED, SparkResource, spark_config
+from etl_assets.resources.spark import LONG_LIVED, spark_config
 from etl_assets.sensors.alerts import AlertKind, write_alert
+from etl_assets.sensors.source_pauses import paused_sources
 from etl_assets.sources.unread_days import WatchCursor
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import StepReport, logger
+from etl_assets.worker.deliveries import Deliveries
 from etl_assets.worker.feed import Feed
 from etl_assets.worker.lease import Lease, lease
 from etl_assets.worker.pauses import Backoffs, WorkItem
 from etl_assets.worker.reports import Reports
+from etl_assets.worker.session import Session
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from etl_assets.observability.lag_limits import SourcePause
     from etl_assets.settings import Settings
     from etl_assets.worker.reports import Event
 
 MAX_DAYS_PER_LOOK = 1_000
 JOIN_SECONDS = 10.0
-"""How long to wait for each thread on leaving. The next process does interrupted steps again."""
-
-
-@dataclass(slots=True)
-class Session:
-    """A Spark session of one thread, created on first use and created again when it is lost."""
-
-    config: Mapping[str, str]
-    resource: SparkResource | None = None
-    made: SparkSession | None = None
-
-    def __call__(self) -> SparkSession:
-        if self.resource is None:
-            self.resource = SparkResource(spark_config=dict(self.config))
-        self.made = self.resource.spark_session
-        return self.made
-
-    def renew(self) -> None:
-        self.resource = self.made = None
-
-    def interrupt(self) -> None:
-        """Cancel the session's running jobs."""
-        if self.made is not None:
-            with suppress(Exception):  # this process leaves whether or not the jobs could be cancelled
-                self.made.interruptAll()
+"""How long to wait for the threads on leaving. The next process does interrupted steps again."""
 
 
 class Worker:
@@ -100,11 +77,16 @@ class Worker:
         config = spark_config(settings.spark)
         if "spark.remote" not in config:  # a Spark server has its own
             config = LONG_LIVED | config
-        self._sessions = {"path": Session(config), "derived": Session(config), "sinks": Session(config)}
+        self._config = config
+        self._sessions = {"path": Session(config), "derived": Session(config)}
+        self._deliveries = Deliveries(
+            settings, self._deliver_to, is_leaving=self._is_leaving, lost=self._end_with
+        )
         self._leaving = threading.Event()
         self._lost: Exception | None = None
         self._pauses: Backoffs = Backoffs()
         self._pauses_lock = threading.Lock()
+        self._paused: Mapping[str, SourcePause] = {}
         self._check_at = 0.0
         self._broken: dict[tuple[str, str], int] = {}
 
@@ -122,7 +104,7 @@ class Worker:
                 logger.warning("working on the sources of %s", self._followed())
                 threads = [
                     self._started("derived", self._bring_up_to_date, self._pace.derived_interval_seconds),
-                    self._started("sinks", self._deliver, self._pace.batch_interval_seconds),
+                    self._started("sinks", self._deliveries.look, self._pace.batch_interval_seconds),
                     self._started("reports", self._reports.tell, self._pace.report_interval_seconds),
                 ]
                 self._carry_on(held)
@@ -138,11 +120,26 @@ class Worker:
             began = time.monotonic()
             held.alive()
             self._take_up_declarations()
+            self._look_at_limits()
             for feed in self._feeds:
-                if days := self._days_to_carry(feed):
-                    self._carry(crew, feed, days, held)
+                is_paused = feed.pipeline.name in self._paused
+                if days := feed.take_left_behind() if is_paused else self._days_to_carry(feed):
+                    self._carry(crew, feed, days, held, reads=not is_paused)
             self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
+
+    def _look_at_limits(self) -> None:
+        """Find the sources that wait for a sink. While the tables cannot be read, those that waited wait."""
+        try:
+            paused = paused_sources(self._settings, dt.datetime.now(dt.UTC))
+        except (EtlAssetsError, OSError) as error:
+            logger.warning("lag limits cannot be looked at now: %s", error)
+            return
+        for name in paused.keys() - self._paused.keys():
+            logger.warning("%s", paused[name])
+        for name in self._paused.keys() - paused.keys():
+            logger.warning("the source of %s is read again", name)
+        self._paused = paused
 
     def _take_up_declarations(self) -> None:
         """Follow the pipelines as they are declared now; each goes on from where it is."""
@@ -190,19 +187,23 @@ class Worker:
         for name in found.changed:
             logger.warning("%s changed after being read and is read again", name)
         feed.unreadable = found.unreadable
-        feed.left_behind, behind = frozenset(), feed.left_behind
-        days = sorted({*found.ready, *behind})
+        days = sorted({*found.ready, *feed.take_left_behind()})
         return tuple(day for day in days if self._ready([(source.name, day)]))
 
-    def _carry(self, crew: StepRunner, feed: Feed, days: Sequence[dt.date], held: Lease) -> None:
-        """Carry days of a source along its pipeline's path, each as far as it gets."""
+    def _carry(
+        self, crew: StepRunner, feed: Feed, days: Sequence[dt.date], held: Lease, *, reads: bool = True
+    ) -> None:
+        """Carry days of a source along its pipeline's path, each as far as it gets.
+
+        Without `reads`, the source is paused: only what it has read already is carried.
+        """
         # If a reference table cannot be updated, no stage may look rows up in it: only read the source.
         whole = all(
             self._ready([(stage.name, None)]) and not self._run(crew, stage.name, days).failed
             for stage in feed.pipeline.reference
         )
         left = list(days)
-        for table in feed.path if whole else feed.path[:1]:
+        for table in feed.path[0 if reads else 1 : None if whole else 1]:
             held.alive()  # for each step: a large backlog makes all of them together slow
             done = self._run(crew, table, left)
             left = [] if None in done.failed else [day for day in left if day not in done.failed]
@@ -229,22 +230,10 @@ class Worker:
                 self._run(crew, table, [day for _, day in ready if day is not None])
                 crew.tidy(table)
 
-    def _deliver(self) -> None:
-        """Deliver what is new to each sink, soon after it is there.
-
-        A sink that is down backs off by itself, and neither the path nor another sink waits for it for longer
-        than its timeouts.
-        """
-        try:
-            placement = self._settings.placement()
-            behind = once_led(placement, lambda: undelivered(placement.reader()))
-        except (EtlAssetsError, OSError) as error:
-            logger.warning("what sinks lack cannot be told now: %s", error)
-            return
-        crew = self._crew("sinks") if behind else None
-        for table in behind:
-            if crew is not None and self._ready([(table, None)]):
-                self._run(crew, table, [])
+    def _deliver_to(self, table: str, repeat: bool) -> StepOutcome:
+        done = self._crew(table).run(table, [], repeat=repeat)
+        self._take(table, [], done)
+        return done
 
     def _behind(self) -> Mapping[str, tuple[dt.date, ...]]:
         """Return the days that each table is behind; store those on paths for the main thread."""
@@ -260,17 +249,22 @@ class Worker:
 
     def _run(self, crew: StepRunner, table: str, days: Sequence[dt.date]) -> StepOutcome:
         done = crew.run(table, days)
-        if done.report is not None:
-            self._heard(table, done.report)
-            kept = [day for day in days if day not in done.failed]
-            self._reports.add(table, kept, done.report, done.began)
-            if all(
-                table not in feed.path[:-1] for feed in self._feeds
-            ):  # a day has succeeded once it reaches the end of the path
-                self._succeeded([(self._entry(table), day) for day in (None, *kept)])
+        self._take(table, days, done)
         if done.failed and not self._is_leaving():
             self._failed(table, days, done.failed)
         return done
+
+    def _take(self, table: str, days: Sequence[dt.date], done: StepOutcome) -> None:
+        """Pass on the report of what a step did."""
+        if done.report is None:
+            return
+        self._heard(table, done.report)
+        kept = [day for day in days if day not in done.failed]
+        self._reports.add(table, kept, done.report, done.began)
+        if all(
+            table not in feed.path[:-1] for feed in self._feeds
+        ):  # a day has succeeded once it reaches the end of the path
+            self._succeeded([(self._entry(table), day) for day in (None, *kept)])
 
     def _failed(
         self, table: str, days: Sequence[dt.date], failed: Mapping[dt.date | None, Exception]
@@ -342,7 +336,7 @@ class Worker:
         return next((feed for feed in self._feeds if table in feed.path), None)
 
     def _crew(self, name: str, alive: Callable[[], object] = lambda: None) -> StepRunner:
-        session = self._sessions[name]
+        session = self._sessions.setdefault(name, Session(self._config))
         return StepRunner(
             settings=self._settings,
             session=session,
@@ -351,6 +345,10 @@ class Worker:
             leaving=self._is_leaving,
             alive=alive,
         )
+
+    def _end_with(self, error: Exception) -> None:
+        """Let the main thread raise an error of another one, which ends the process."""
+        self._lost = error
 
     def _is_leaving(self) -> bool:
         return interrupted() or self._leaving.is_set()
@@ -365,7 +363,7 @@ class Worker:
                 except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the process
                     if not self._is_leaving():
                         logger.exception("the thread %s cannot go on", name)
-                        self._lost = error
+                        self._end_with(error)
                     return
 
         thread = threading.Thread(target=again, name=name, daemon=True)
@@ -374,10 +372,11 @@ class Worker:
 
     def _leave(self, threads: Sequence[threading.Thread]) -> None:
         self._leaving.set()
-        for session in self._sessions.values():
+        for session in tuple(self._sessions.values()):
             session.interrupt()
-        for thread in threads:
-            thread.join(JOIN_SECONDS)
+        deadline = time.monotonic() + JOIN_SECONDS
+        for thread in (*threads, *self._deliveries.threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
         if threads:
             self._reports.tell()
 

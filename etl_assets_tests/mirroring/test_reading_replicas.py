@@ -18,6 +18,7 @@ from etl_assets.observability.table_states import table_states
 from etl_assets.pipelines.placement_class import PlacementClass
 from etl_assets_tests.reference.mirrored_rows import commit_customers, publish_unacknowledged
 from etl_assets_tests.reference.three_domains import A, B, C, named_domains, root_of, three_domains
+from etl_assets_tests.reference.written_tables import NOON
 
 COUNT = "select count(*) as n, count(distinct customer_id) as ids from customers"
 
@@ -76,7 +77,7 @@ def test_a_domain_without_the_rows_names_the_one_that_they_are_read_from(home):
     version = commit_customers(placement, B, ["a"])
     assert placement.reader().name == A
 
-    (state,) = (each for each in table_states(placement.reader()) if each.name == "customers")
+    (state,) = (each for each in table_states(placement.reader(), NOON) if each.name == "customers")
     assert (state.domain, state.version) == (B, version)
     assert state.uri.startswith(str(root_of(placement, B)))
     told = answered("tables", "path", "customers")

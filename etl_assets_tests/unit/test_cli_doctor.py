@@ -75,6 +75,7 @@ def test_a_fresh_installation_is_well_and_stays_untouched(home):
         "locks",
         "engine",
         "unfinished work",
+        "sources",
         "dagster instance",
     }
     assert sorted(home.rglob("*")) == before

@@ -10,10 +10,11 @@ import pytest
 from etl_assets.delta.log.cursor import cursor_name
 from etl_assets.delta.log.entries import entry_path
 from etl_assets.observability.findings import Finding, Status
-from etl_assets.observability.installation_checks import check_deliveries
+from etl_assets.observability.lag_checks import check_deliveries
 from etl_assets.observability.pending import days_behind
 from etl_assets.observability.undelivered import undelivered
 from etl_assets.settings import load_settings
+from etl_assets.sinks.circuit_breaker import after_failure, write_circuits
 from etl_assets.sinks.replay_requests import content_of_request
 from etl_assets.sources.replays import row_again, submit_replays
 from etl_assets.steps.step import platform_table
@@ -68,6 +69,9 @@ def test_a_sink_is_behind_by_commits_rows_and_the_age_of_the_oldest(domain):
     commit(domain, 2, 4, minutes_ago=2)
     (behind,) = found()
     assert behind.detail == f"{DELIVERIES} is 2 commits and 7 rows behind films, the oldest for 0:10:00"
+    circuit = after_failure(None, "SinkUnavailable: no\n  fix: -", pause_seconds=30, now=NOON.timestamp())
+    write_circuits(load_settings().home, {DELIVERIES: circuit})
+    assert found()[0].detail == f"{behind.detail}; {circuit.sentence(NOON.timestamp())}"
     deliver(domain, 2, batch=1)
     assert [each.status for each in found()] == [Status.OK]
 

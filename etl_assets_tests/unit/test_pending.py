@@ -10,6 +10,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_a_run_has_something_to_do_when_only_a_table_is_behind(settings, monkeyp
     write(settings, "warehouse_rows", DAY, 1)
     asked = []
     monkeypatch.setattr(
-        command, "_materialize", lambda settings, days, replays, sizes: asked.append(days) or {}
+        command, "_materialize", lambda settings, days, replays, *rest: asked.append(days) or Counter()
     )
     result = CliRunner().invoke(command.run, catch_exceptions=False)
     assert "order_status_view (1 day)" in result.output
@@ -129,7 +130,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, landing: str = "", *options: str) -> tu
     if landing:
         platform_file().write_text(f"landing: {{{landing}}}")
     monkeypatch.setattr(
-        command, "_materialize", lambda settings, days, replays, sizes: asked.extend(days) or {}
+        command, "_materialize", lambda settings, days, replays, *rest: asked.extend(days) or Counter()
     )
     return CliRunner().invoke(command.run, options, catch_exceptions=False), asked
 
@@ -240,7 +241,7 @@ def test_a_letter_that_was_handed_in_to_normalize_and_not_judged_is_left_undone(
     submit_replays(domain, [event_again(DAY, "a" * 64, 2, "event-1", None)])
     asked: list = []
     monkeypatch.setattr(
-        command, "_materialize", lambda settings, days, replays, sizes: asked.append(replays) or {}
+        command, "_materialize", lambda settings, days, replays, *rest: asked.append(replays) or Counter()
     )
     result = CliRunner().invoke(command.run, catch_exceptions=False)
     assert "dead letters that were handed in (1 day)" in result.output

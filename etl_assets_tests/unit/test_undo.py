@@ -63,7 +63,7 @@ from etl_assets.undo.plan import plan_days, plan_restore, version_at
 from etl_assets.undo.undo import Undo
 from etl_assets_tests.reference.mirrored_log import commit_entries, three_replications
 from etl_assets_tests.reference.tables import CATALOG
-from etl_assets_tests.reference.written_tables import write_table
+from etl_assets_tests.reference.written_tables import NOON, write_table
 
 PATH = CATALOG.downstream_of(["normalized_orders"])
 FIRST, SECOND = dt.date(2026, 3, 1), dt.date(2026, 3, 2)
@@ -254,7 +254,7 @@ def test_a_restored_table_has_its_old_rows_and_what_was_made_of_the_others_is_ta
             SECOND.isoformat()
         }
     assert cursor(domain, "order_status_view", "warehouse_rows", None) == -1
-    waiting = {state.name: state.taken_back for state in table_states(domain)}
+    waiting = {state.name: state.taken_back for state in table_states(domain, NOON)}
     assert waiting["normalized_orders"] == (SECOND.isoformat(),)
     assert waiting["warehouse_rows"] == (), "there is nothing yet to make them of"
     assert waiting["order_status_view"] == ("*",)
@@ -544,7 +544,7 @@ UNDONE = (
 def content(domain: FailureDomain) -> dict[str, Any]:
     """Rows of every table, and how far each has read the others."""
     stands: dict[str, Any] = {
-        f"{state.name} has read": state.cursor for state in table_states(domain) if state.name in PATH
+        f"{state.name} has read": state.cursor for state in table_states(domain, NOON) if state.name in PATH
     }
     return stands | {name: sorted(map(repr, rows(domain, name))) for name in PATH}
 

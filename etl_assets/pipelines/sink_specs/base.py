@@ -6,11 +6,36 @@ delivery (`steps/deliver.py`).
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from etl_assets.pipelines.lag_limit import LagLimit
 from etl_assets.pipelines.spec_fields import Name, Spec
+
+
+class MaxLagSpec(Spec):
+    """How far a required sink may be behind its table. Beyond it, the source of the pipeline is not read
+    further until the sink has caught up.
+
+    A sink that was just added lacks the whole table until its first delivery.
+    """
+
+    rows: Annotated[int | None, Field(ge=1, description="new and changed rows that the sink lacks")] = None
+    seconds: Annotated[
+        float | None, Field(ge=1, description="age of the oldest commit of the table that the sink lacks")
+    ] = None
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> MaxLagSpec:
+        if self.rows is None and self.seconds is None:
+            raise ValueError("it limits nothing; add `rows`, `seconds` or both")
+        return self
+
+    @property
+    def limit(self) -> LagLimit:
+        """The limit."""
+        return LagLimit(rows=self.rows, seconds=self.seconds)
 
 
 class BaseSinkSpec(Spec):
@@ -37,6 +62,31 @@ class BaseSinkSpec(Spec):
             description="a name of `connections` in the platform file",
         ),
     ]
+
+    required: Annotated[
+        bool,
+        Field(
+            description="whether the pipeline's source waits for this sink: it is read no further while the"
+            " sink is over its lag limit"
+        ),
+    ] = True
+    max_lag: Annotated[
+        MaxLagSpec | None,
+        Field(
+            examples=[{"rows": 1_000_000, "seconds": 3_600}],
+            description="the lag limit of a required sink; by default the platform file's"
+            " (`pipelines.max_lag_rows`, `pipelines.max_lag_seconds`), which has none by default",
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _limit_is_of_a_required_sink(self) -> Self:
+        if self.max_lag is not None and not self.required:
+            raise ValueError(
+                "the source waits for required sinks alone, so `max_lag` has no effect; leave it out, or"
+                " `required: false`"
+            )
+        return self
 
     @property
     def sink_name(self) -> str:

@@ -1,0 +1,167 @@
+"""Deliveries of the worker: one thread for each sink that lacks something, behind its circuit breaker.
+
+Belongs here: which sink is delivered to when, and what is said of one that is down. Does not belong here: the
+step (`steps/deliver.py`), its repetitions (`step_runner.py`), and the breaker's states
+(`sinks/circuit_breaker.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from etl_assets.error_policy import told
+from etl_assets.errors import EtlAssetsError
+from etl_assets.observability.undelivered import undelivered
+from etl_assets.sensors.alerts import AlertKind, write_alert
+from etl_assets.sinks.circuit_breaker import (
+    CircuitState,
+    after_failure,
+    read_circuits,
+    write_circuits,
+)
+from etl_assets.steps.placing import once_led
+from etl_assets.steps.step import logger
+from etl_assets.worker.pauses import backoff_seconds
+
+if TYPE_CHECKING:
+    from etl_assets.settings import Settings
+    from etl_assets.worker.step_runner import StepOutcome
+
+MAX_DELIVERIES_AT_ONCE = 8
+"""Threads that deliver. With more sinks, the one that was served longest ago is next."""
+
+DeliverOnce = Callable[[str, bool], "StepOutcome"]
+"""Delivers to a sink, with the repetitions of a run or without, and returns the outcome."""
+
+
+class Deliveries:
+    """Deliver what is new to each sink. A sink that is down or slow holds up no other one.
+
+    A failed delivery, after the repetitions that the error policy allows, opens the sink's circuit. It stays
+    open for a backoff; then one delivery is tried. There is one alert when it opens and one when it closes,
+    also over restarts of the worker, which tries at once.
+
+    Args:
+        settings: The platform file.
+        deliver: Runs the step of a sink.
+        is_leaving: Whether this process is about to end.
+        lost: Takes an error that the process cannot go on with.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        deliver: DeliverOnce,
+        *,
+        is_leaving: Callable[[], bool],
+        lost: Callable[[Exception], object],
+    ) -> None:
+        self._settings, self._step, self._is_leaving, self._lose = settings, deliver, is_leaving, lost
+        self._lock = threading.Lock()
+        self._circuits = read_circuits(settings.home)
+        self._due_at_once = set(self._circuits)  # an operator may have restarted it because the sink is back
+        self._began: dict[str, float] = {}
+        self._threads: dict[str, threading.Thread] = {}
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """Threads of the deliveries that are under way."""
+        with self._lock:
+            return tuple(self._threads.values())
+
+    def look(self) -> None:
+        """Start a delivery to each sink that lacks something, and whose circuit allows it."""
+        try:
+            placement = self._settings.placement()
+            behind = once_led(placement, lambda: undelivered(placement.reader()))
+        except (EtlAssetsError, OSError) as error:
+            logger.warning("what sinks lack cannot be told now: %s", error)
+            return
+        with self._lock:
+            caught_up = self._circuits.keys() - set(behind) - self._threads.keys()
+        for table in caught_up:  # a run has delivered, or the sink is no longer declared
+            self._close(table)
+        for table in self._due(behind):
+            if self._is_leaving():
+                return
+            thread = threading.Thread(target=self._deliver, args=(table,), name=table, daemon=True)
+            with self._lock:
+                self._threads[table] = thread
+                self._began[table] = time.monotonic()
+            thread.start()
+
+    def _due(self, behind: Collection[str]) -> list[str]:
+        """Return the sinks to deliver to now, the one that was served longest ago first."""
+        now = time.time()
+        with self._lock:
+            due = [
+                table
+                for table in sorted(behind, key=lambda table: self._began.get(table, 0.0))
+                if table not in self._threads
+                and (
+                    table in self._due_at_once
+                    or (circuit := self._circuits.get(table)) is None
+                    or circuit.state(now) is CircuitState.HALF_OPEN
+                )
+            ]
+            return due[: max(0, MAX_DELIVERIES_AT_ONCE - len(self._threads))]
+
+    def _deliver(self, table: str) -> None:
+        try:
+            with self._lock:
+                is_closed = table not in self._circuits
+                self._due_at_once.discard(table)
+            failed = self._step(table, is_closed).failed
+            if self._is_leaving():
+                return
+            if failed:
+                self._open(table, next(iter(failed.values())))
+            else:
+                self._close(table)
+        except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the process
+            if not self._is_leaving():
+                logger.exception("the deliveries of %s cannot go on", table)
+                self._lose(error)
+        finally:
+            with self._lock:
+                del self._threads[table]
+
+    def _open(self, table: str, error: Exception) -> None:
+        text, now = told(error), time.time()
+        with self._lock:
+            before = self._circuits.get(table)
+            failures = 1 if before is None else before.failures + 1
+            circuit = after_failure(
+                before, text[:2_000], pause_seconds=backoff_seconds(error, failures), now=now
+            )
+            self._circuits[table] = circuit
+            self._keep()
+        logger.warning("%s: %s", table, circuit.sentence(now))
+        if before is None:
+            self._alert(AlertKind.SINK_DOWN, table, text)
+
+    def _close(self, table: str) -> None:
+        with self._lock:
+            circuit = self._circuits.pop(table, None)
+            self._due_at_once.discard(table)
+            if circuit is not None:
+                self._keep()
+        if circuit is not None:
+            logger.warning("%s: it is delivered again", table)
+            self._alert(
+                AlertKind.SINK_BACK,
+                table,
+                f"{table} is delivered again; it was: {circuit.first_line}\n  fix: nothing",
+            )
+
+    def _keep(self) -> None:
+        with suppress(OSError):  # a full disk, for instance: other processes then see an older state
+            write_circuits(self._settings.home, self._circuits)
+
+    def _alert(self, kind: AlertKind, table: str, error: str) -> None:
+        with suppress(OSError):  # the disk may be what failed
+            write_alert(self._settings.home, kind, {"sink": table, "error": error[:2_000]})
