@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryLag:
-    """A sink that lacks commits of its table.
+    """A sink that lacks commits of its table, or replays of its dead letters.
 
     Attributes:
         deliveries: The table of deliveries.
@@ -31,7 +31,7 @@ class DeliveryLag:
         version: The table's newest version.
         commits: Commits that the sink lacks; all of them if it has none.
         rows: New and changed rows among them. Deletes, undos and compactions have none.
-        seconds: Age of the oldest of these commits; None if the log no longer has it.
+        seconds: Age of the oldest of these commits, 0 if there is none; None if the log no longer has it.
         has_replays: Whether dead letters of it were submitted again that no delivery has taken up.
     """
 
@@ -77,7 +77,7 @@ def delivery_lags(
             version=version,
             commits=version - delivered,
             rows=_rows_after(table, delivered),
-            seconds=_age(table, delivered + 1, now),
+            seconds=_age(table, delivered + 1, now) if delivered < version else 0.0,
             has_replays=has_requests(platform_table(name, domain), replays_of(domain)),
         )
 

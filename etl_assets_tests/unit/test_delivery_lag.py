@@ -9,6 +9,7 @@ import pytest
 
 from etl_assets.delta.log.cursor import cursor_name
 from etl_assets.delta.log.entries import entry_path
+from etl_assets.observability.delivery_lag import delivery_lags
 from etl_assets.observability.findings import Finding, Status
 from etl_assets.observability.lag_checks import check_deliveries
 from etl_assets.observability.pending import days_behind
@@ -84,6 +85,8 @@ def test_a_replay_is_something_that_a_sink_lacks_until_a_delivery_takes_it_up(do
     assert undelivered(domain) == (DELIVERIES,)
     assert days_behind(domain, NOON.date()) == {}, "there is no day yet to run"
     assert [each.detail for each in found()] == [f"{DELIVERIES} has dead letters to replay"]
+    (lag,) = delivery_lags(domain, NOON)
+    assert (lag.commits, lag.rows, lag.seconds) == (0, 0, 0.0), "no limit of the lag is exceeded by it"
     row: dict[str, Any] = {"to_version": 0, "_batch_id": 1, "seconds": 1.0}
     write_table(domain, DELIVERIES, [row], {cursor_name("films", None): 0, cursor_name("replays", None): 1})
     assert undelivered(domain) == ()
