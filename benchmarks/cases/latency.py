@@ -217,7 +217,8 @@ def _documents(url: str, lowest: int) -> Iterable[int]:
 def _declare(home: Path, options: Options, brokers: str, engine: str, database: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    AdminClient({"bootstrap.servers": brokers}).create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(60)
+    admin = AdminClient({"bootstrap.servers": brokers})  # kept: one that is let go of answers nothing
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(60)
     address = urlsplit(database)
     connections: dict[str, Any] = {
         "events": {"type": "kafka", "bootstrap_servers": [brokers]},

@@ -57,7 +57,9 @@ def _run_once(options: Options, work: Path, documents: int) -> Measured:
             "documents": documents,
             "spark": spark_of(options, work / "scratch"),
         }
-        measured = run_script("search_by_platform", given, script_environment())
+        environment = script_environment()
+        run_script("search_by_platform", {**given, "makes_tables": True}, environment)
+        measured = run_script("search_by_platform", {**given, "makes_tables": False}, environment)
     if (found := measured.marks["verified"].figures["documents"]) != documents:
         raise WrongRows(f"the index has {found:,} documents, not {documents:,}")
     return measured

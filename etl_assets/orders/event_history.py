@@ -22,7 +22,7 @@ from etl_assets.observability.dead_letters import DeadLetter, read_dead_letters
 from etl_assets.observability.history import HistoryEntry, SourceFolders, shown_time
 from etl_assets.observability.rows import find_rows
 from etl_assets.orders import history_entries as happenings
-from etl_assets.orders.order_deliveries import deliveries_of_order
+from etl_assets.orders.order_deliveries import deliveries_of_order, replays_of_order
 from etl_assets.orders.tables.audit_log import AUDIT_LOG
 from etl_assets.orders.tables.exceptions import NORMALIZED_ORDERS_EXCEPTIONS, RAW_EVENTS_EXCEPTIONS
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
@@ -164,6 +164,8 @@ class _Teller:
         commits = [] if event is None else self._rows_of(event, WAREHOUSE_ROWS.name, ("batch_id",))
         # An event that was refused reaches no sink.
         at_sinks = deliveries_of_order(self._domain, order, commits) if commits or waiting else {}
+        replayed = list(replays_of_order(self._domain, order)) if order is not None and commits else []
+        delivered = [each for each in at_sinks.values() if each is not None and each not in replayed]
         days = {row["partition_date"] for row in (event, *(row for _, row in exceptions)) if row is not None}
         accepted = next((each for each in told if each.table == RAW_EVENTS.name), None)
         return EventHistory(
@@ -171,9 +173,7 @@ class _Teller:
             event=event,
             file=None if accepted is None else accepted.file,
             line=None if accepted is None else accepted.line,
-            happenings=tuple(
-                _in_order([*self._audited(told, days), *filter(None, at_sinks.values())], accepted)
-            ),
+            happenings=tuple(_in_order([*self._audited(told, days), *delivered, *replayed], accepted)),
             waiting_for=(*waiting, *(name for name, entry in at_sinks.items() if entry is None)),
             dead_letters=tuple(letters),
             order=order,

@@ -7,7 +7,7 @@ first one of a version that had read the event's commit.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.delta.log.cursor import read_cursors
@@ -34,15 +34,26 @@ def deliveries_of_order(
         commits: The `batch_id` of the event's rows in warehouse_rows; none if it was not committed.
     """
     found: dict[str, HistoryEntry | None] = {}
+    for sink in _sinks(domain):
+        found[sink.deliveries.name] = None
+        if order is not None and commits:
+            batch = max(row["batch_id"] for row in commits)
+            found[sink.deliveries.name] = _entry(sink, order, batch)
+    return found
+
+
+def replays_of_order(domain: FailureDomain, order: Mapping[str, Any]) -> Iterator[HistoryEntry]:
+    """Yield the replays of an order that targets of sinks rejected, and what became of them."""
+    for sink in _sinks(domain):
+        yield from sink.replays(order)
+
+
+def _sinks(domain: FailureDomain) -> Iterator[SinkHistory]:
     for stage in domain.catalog.sinks_of([ORDER_STATUS_VIEW.name]):
         assert stage.rejects is not None  # every sink may refuse rows
-        sink = SinkHistory(
+        yield SinkHistory(
             domain=domain, table=ORDER_STATUS_VIEW, deliveries=stage.table, rejects=stage.rejects
         )
-        found[stage.name] = None
-        if order is not None and commits:
-            found[stage.name] = _entry(sink, order, max(row["batch_id"] for row in commits))
-    return found
 
 
 def _entry(sink: SinkHistory, order: Mapping[str, Any], batch: int) -> HistoryEntry | None:

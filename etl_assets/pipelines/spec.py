@@ -295,6 +295,8 @@ class TableSpec(Spec):
 
 DELETED_COLUMN = "deleted_in_source"
 """Column by which rows that are gone from a query are deleted; no table stores it."""
+IS_GONE = f"coalesce({DELETED_COLUMN}, false)"
+"""The condition on the records of such rows."""
 _DELETED = ColumnSpec.model_validate({"type": "boolean", "from": "sql.deleted"})
 
 
@@ -361,7 +363,7 @@ class PipelineSpec(Spec):
                     f"transforms.{index}.columns has no `{DELETED_COLUMN}: boolean`, by which rows that are"
                     " gone are deleted; add it, and keep the column"
                 )
-        deletes = f"coalesce({DELETED_COLUMN}, false)"
+        deletes = IS_GONE
         if table.apply_as_deletes is not None:
             deletes = f"({table.apply_as_deletes}) OR {deletes}"
         changed = {

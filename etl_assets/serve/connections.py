@@ -1,21 +1,34 @@
-"""Connections of slow clients: the head of a request has a time limit, and connections a number."""
+"""Connections of slow clients: the head of a request and the taking of its answer have time limits, and
+connections a number.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from etl_assets.serve.problems import ProblemDetails
+
 _BASE: Any = AutoHTTPProtocol
+_HEAD_TIMEOUT = ProblemDetails(
+    HTTPStatus.REQUEST_TIMEOUT, "head-timeout", "the head of the request did not arrive in time"
+)
 
 
 class LimitedProtocol(_BASE):
-    """Uvicorn's HTTP protocol, which closes a connection when the head of its request does not come."""
+    """Uvicorn's HTTP protocol, which closes a connection when the head of its request does not come, or its
+    answer is not taken.
+    """
 
     header_seconds: float
+    answer_seconds: float
     max_connections: int
     head_due: asyncio.TimerHandle | None = None
+    answer_due: asyncio.TimerHandle | None = None
+    has_begun: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Refuse a connection that is one too many."""
@@ -25,8 +38,14 @@ class LimitedProtocol(_BASE):
             return
         self._expect_head()
 
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, and note that a head has begun."""
+        self.has_begun = True
+        super().data_received(data)
+
     def on_response_complete(self) -> None:
         """Wait for the next head."""
+        self.has_begun = False
         super().on_response_complete()
         if not self.transport.is_closing():
             self._expect_head()
@@ -34,7 +53,19 @@ class LimitedProtocol(_BASE):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._forget_head()
+        self._forget_answer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Give the client some time to take what it was answered."""
+        super().pause_writing()
+        self._forget_answer()
+        self.answer_due = self.loop.call_later(self.answer_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client takes its answer."""
+        self._forget_answer()
+        super().resume_writing()
 
     def _expect_head(self) -> None:
         self._forget_head()
@@ -45,13 +76,30 @@ class LimitedProtocol(_BASE):
             self.head_due.cancel()
             self.head_due = None
 
+    def _forget_answer(self) -> None:
+        if self.answer_due is not None:
+            self.answer_due.cancel()
+            self.answer_due = None
+
     def _close_without_head(self) -> None:
         cycle = self.cycle
-        if (cycle is None or cycle.response_complete) and not self.transport.is_closing():
-            self.transport.close()
+        if (cycle is not None and not cycle.response_complete) or self.transport.is_closing():
+            return
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # the client does not take its answers: closing would wait for it
+            return
+        if self.has_begun:
+            self.transport.write(_HEAD_TIMEOUT.message())
+        self.transport.close()
 
 
-def limited_protocol(*, header_seconds: float, max_connections: int) -> type[asyncio.Protocol]:
+def limited_protocol(
+    *, header_seconds: float, answer_seconds: float, max_connections: int
+) -> type[asyncio.Protocol]:
     """Return the protocol with its limits."""
-    limits = {"header_seconds": header_seconds, "max_connections": max_connections}
+    limits = {
+        "header_seconds": header_seconds,
+        "answer_seconds": answer_seconds,
+        "max_connections": max_connections,
+    }
     return type("LimitedProtocolOfServer", (LimitedProtocol,), limits)

@@ -1,4 +1,8 @@
-"""`POST /v1/pipelines/{name}/events`: records into the journal of a pipeline."""
+"""`POST /v1/pipelines/{name}/events`: records into the journal of a pipeline.
+
+Belongs here: what a request asks for, in which order it is checked, and the journal. Does not belong here:
+the wait for a commit and its answers (`committed_answers.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,96 +10,38 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from etl_assets.contracts.trace_context import TRACEPARENT, trace_id_of
-from etl_assets.pipelines.spec_fields import MAX_NAME_CHARACTERS, NAME_PATTERN
+from etl_assets.serve.commit_watch import TooManyWait
+from etl_assets.serve.committed_answers import committed_answer
+from etl_assets.serve.events_description import DESCRIPTION, MAX_KEY_CHARACTERS, PROBLEMS, Ack
 from etl_assets.serve.group_commit import NotStored, Receipt
 from etl_assets.serve.idempotency import KeyReused
-from etl_assets.serve.problems import ProblemDetails, problem_responses
-from etl_assets.serve.request_body import JSON_TYPE, LINES_TYPES, read_body, records_of
+from etl_assets.serve.problems import ProblemDetails
+from etl_assets.serve.request_body import is_lone_object, read_body, records_of
 from etl_assets.serve.service import Service
+from etl_assets.serve.stored_request import StoredRequest
 from etl_assets.serve.tokens import Scope, Token
 from etl_assets.sources.http.journal_file import JournalRequest
 
-DURABLE = "durable"
-MAX_KEY_CHARACTERS = 255
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
-_DESCRIPTION: dict[str, Any] = {
-    "security": [{"bearer": []}],
-    "parameters": [
-        {
-            "name": "name",
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "pattern": f"^{NAME_PATTERN}$", "maxLength": MAX_NAME_CHARACTERS},
-        },
-        {"name": "ack", "in": "query", "schema": {"type": "string", "enum": [DURABLE], "default": DURABLE}},
-        {
-            "name": "Idempotency-Key",
-            "in": "header",
-            "description": "a repeated request under this key gets the first one's answer",
-            "schema": {"type": "string", "pattern": r"^[\x21-\x7e]+$", "maxLength": MAX_KEY_CHARACTERS},
-        },
-        {"name": "traceparent", "in": "header", "schema": {"type": "string"}},
-    ],
-    "requestBody": {
-        "required": True,
-        "content": {
-            JSON_TYPE: {
-                "schema": {
-                    "anyOf": [
-                        {"type": "object"},
-                        {"type": "array", "minItems": 1, "items": {"type": "object"}},
-                    ]
-                },
-                "example": {"id": 1, "film": "Metropolis"},
-            },
-            LINES_TYPES[0]: {"schema": {"type": "string"}},
-        },
-    },
-    "responses": {
-        "202": {
-            "description": "the events are durable in a majority of the ingest domains",
-            "content": {
-                JSON_TYPE: {
-                    "schema": {
-                        "type": "object",
-                        "required": ["status", "events", "position"],
-                        "properties": {
-                            "status": {"const": DURABLE},
-                            "events": {"type": "integer", "minimum": 1},
-                            "position": {
-                                "type": "string",
-                                "description": "`source_position` of the first event in `<name>_source`",
-                            },
-                        },
-                    }
-                }
-            },
-        }
-    },
-}
-_PROBLEMS = problem_responses(
-    {
-        400: "the body is not what its headers say",
-        401: "no valid token",
-        403: "the token does not allow the pipeline",
-        404: "no such pipeline",
-        408: "the body took too long",
-        413: "too many bytes or events",
-        415: "an unknown media type or encoding",
-        422: "events that are no objects, another `ack`, or a key that was used for other content",
-        429: "too many events of this token",
-        503: "too much is waiting, or no majority of the domains stored the events",
-    }
-)
-
 router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What a request asks for: parameters and headers."""
+
+    ack: Ack
+    wait_seconds: float
+    key: str | None
+    traceparent: str | None
 
 
 @router.post(
@@ -104,8 +50,8 @@ router = APIRouter()
     summary="Send events",
     operation_id="sendEvents",
     response_class=JSONResponse,
-    openapi_extra=_DESCRIPTION,
-    responses=_PROBLEMS,
+    openapi_extra=DESCRIPTION,
+    responses=PROBLEMS,
 )
 async def send_events(request: Request) -> Response:
     """Take one event, an array, or an event a line. All events of a request are stored, or none."""
@@ -113,37 +59,55 @@ async def send_events(request: Request) -> Response:
     # 1. Who it is, and what is asked for: before the body is read.
     token = service.token_of(request)
     max_record_bytes = _expect_pipeline(service, token, pipeline)
-    key, traceparent = _headers(request)
+    asked = _asked(request)
     _expect_capacity(service, token)
-    # 2. The records.
-    service.body_bytes += (expected := _expected_bytes(request))
+    is_waiting = asked.ack is Ack.COMMITTED
     try:
-        body = await read_body(request, service.limits)
-        records = records_of(body, request.headers.get("content-type"), service.limits, max_record_bytes)
-    finally:
-        service.body_bytes -= expected
-    service.rates.take(token.id, len(records))
-    # 3. Into the journal.
-    receipt, is_repeated = await _store(service, token, pipeline, key, traceparent, body, records)
-    content = {"status": DURABLE, "events": receipt.events, "position": receipt.position}
-    return JSONResponse(content, 202, {"Idempotency-Replayed": "true"} if is_repeated else None)
+        with service.watch.place() if is_waiting else nullcontext():
+            # 2. The records into the journal. What was sent is not held any longer.
+            since = await service.watch.versions(pipeline) if is_waiting else None
+            stored = await _store(request, token, pipeline, asked, max_record_bytes)
+            # 3. The answer.
+            if not is_waiting:
+                return JSONResponse(stored.as_json(), 202, stored.headers)
+            return await committed_answer(request, pipeline, stored, since, asked.wait_seconds)
+    except TooManyWait as error:
+        raise ProblemDetails(
+            503,
+            "too-many-waits",
+            f"{error}; nothing was stored: send the request again, or with `ack={Ack.DURABLE}`",
+            headers={"Retry-After": "1"},
+        ) from None
 
 
 async def _store(
-    service: Service,
-    token: Token,
-    pipeline: str,
-    key: str | None,
-    traceparent: str | None,
-    body: bytes,
-    records: Sequence[bytes],
+    request: Request, token: Token, pipeline: str, asked: _Asked, max_record_bytes: int
+) -> StoredRequest:
+    """Read the records of a request, and return once they are durable."""
+    service, content_type = Service.of(request), request.headers.get("content-type")
+    service.body_bytes += (expected := _expected_bytes(request))
+    try:
+        body = await read_body(request, service.limits)
+        records = records_of(body, content_type, service.limits, max_record_bytes)
+    finally:
+        service.body_bytes -= expected
+    service.rates.take(token.id, len(records))
+    receipt, is_repeated = await _into_journal(service, token, pipeline, asked, body, records)
+    return StoredRequest(
+        receipt=receipt, is_repeated=is_repeated, is_lone_object=is_lone_object(body, content_type)
+    )
+
+
+async def _into_journal(
+    service: Service, token: Token, pipeline: str, asked: _Asked, body: bytes, records: Sequence[bytes]
 ) -> tuple[Receipt, bool]:
     try:
-        if key is None:
-            request = JournalRequest(records=records, traceparent=traceparent)
+        if asked.key is None:
+            request = JournalRequest(records=records, traceparent=asked.traceparent)
             return await service.commits.put(pipeline, request), False
-        scoped, content = f"{pipeline}/{token.tenant}/{token.client}/{key}", hashlib.sha256(body).hexdigest()
-        request = JournalRequest(records=records, key=scoped, content=content, traceparent=traceparent)
+        scoped = f"{pipeline}/{token.tenant}/{token.client}/{asked.key}"
+        content = hashlib.sha256(body).hexdigest()
+        request = JournalRequest(records=records, key=scoped, content=content, traceparent=asked.traceparent)
         return await service.keys.once(scoped, content, lambda: service.commits.put(pipeline, request))
     except KeyReused:
         raise ProblemDetails(
@@ -179,18 +143,20 @@ def _expect_pipeline(service: Service, token: Token, pipeline: str) -> int:
     return source.max_record_bytes
 
 
-def _headers(request: Request) -> tuple[str | None, str | None]:
-    """Return the key and the trace context of a request.
+def _asked(request: Request) -> _Asked:
+    """Return what a request asks for.
 
     Raises:
-        ProblemDetails: a header, or `ack`, is not what it may be.
+        ProblemDetails: a header or a parameter is not what it may be.
     """
-    if (ack := request.query_params.get("ack", DURABLE)) != DURABLE:
+    ack = request.query_params.get("ack", Ack.DURABLE.value)
+    if ack not in tuple(Ack):
+        allowed = [each.value for each in Ack]
         raise ProblemDetails(
             422,
             "unknown-ack",
-            f"ack={ack!r} is not known; use `{DURABLE}`",
-            errors=[{"parameter": "ack", "allowed": [DURABLE]}],
+            f"ack={ack!r} is not known; use {' or '.join(f'`{each}`' for each in allowed)}",
+            errors=[{"parameter": "ack", "allowed": allowed}],
         )
     key = request.headers.get("idempotency-key")
     if key is not None and not _KEY.fullmatch(key):
@@ -200,7 +166,35 @@ def _headers(request: Request) -> tuple[str | None, str | None]:
             f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} visible ASCII characters",
         )
     traceparent = request.headers.get(TRACEPARENT)
-    return key, None if trace_id_of(traceparent) is None else traceparent
+    return _Asked(
+        ack=Ack(ack),
+        wait_seconds=_wait_seconds(request),
+        key=key,
+        traceparent=None if trace_id_of(traceparent) is None else traceparent,
+    )
+
+
+def _wait_seconds(request: Request) -> float:
+    """Return how long a request may wait for its commit: no longer than the setting.
+
+    Raises:
+        ProblemDetails: `timeout` is no number of seconds.
+    """
+    longest = Service.of(request).settings.serve.commit_timeout_seconds
+    if (given := request.query_params.get("timeout")) is None:
+        return longest
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:  # NaN is none
+        raise ProblemDetails(
+            422,
+            "bad-timeout",
+            f"timeout={given!r} is no number of seconds",
+            errors=[{"parameter": "timeout", "detail": "a number of at least 0"}],
+        )
+    return min(seconds, longest)
 
 
 def _expect_capacity(service: Service, token: Token) -> None:

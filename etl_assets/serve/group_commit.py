@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -34,6 +34,10 @@ class Receipt:
     def position(self) -> str:
         """Source position of the first record."""
         return f"{self.file}:{self.line}"
+
+    def positions(self) -> Iterator[str]:
+        """Yield the source positions of all records, in order."""
+        return (f"{self.file}:{self.line + number}" for number in range(self.events))
 
 
 class NotStored(Exception):

@@ -1,7 +1,8 @@
-"""ProblemDetails details (RFC 9457): the form of every error that the server answers."""
+"""Problem details (RFC 9457): the form of every error that the server answers."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -56,6 +57,15 @@ class ProblemDetails(Exception):
         if self.status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT):
             headers["Connection"] = "close"  # the rest of the body is not read
         return JSONResponse(content, self.status, headers, media_type=MEDIA_TYPE)
+
+    def message(self) -> bytes:
+        """Return the answer as it is sent to a client whose request is not known, which is closed with it."""
+        status, content = HTTPStatus(self.status), json.dumps(self.content).encode()
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\n"
+            f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
+        )
+        return head.encode() + content
 
 
 PROBLEM_SCHEMA: dict[str, Any] = {

@@ -94,7 +94,7 @@ def records_of(
     Raises:
         ProblemDetails: it is none of these, or has too many records, or too large ones. Nothing is stored.
     """
-    kind = (content_type or JSON_TYPE).partition(";")[0].strip().lower()
+    kind = _kind(content_type)
     if kind != JSON_TYPE and kind not in LINES_TYPES:
         raise ProblemDetails(
             415, "unsupported-media-type", f"Content-Type {kind!r}; use {JSON_TYPE} or {LINES_TYPES[0]}"
@@ -134,6 +134,15 @@ def records_of(
     if not records:
         raise ProblemDetails(422, "no-events", "the body has no events; send an object, an array, or lines")
     return records
+
+
+def is_lone_object(body: bytes, content_type: str | None) -> bool:
+    """Return whether a body that has records is one object, and neither an array nor lines."""
+    return _kind(content_type) == JSON_TYPE and body.lstrip()[:1] == b"{"
+
+
+def _kind(content_type: str | None) -> str:
+    return (content_type or JSON_TYPE).partition(";")[0].strip().lower()
 
 
 def _refuse_constant(name: str) -> Any:

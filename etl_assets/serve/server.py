@@ -38,10 +38,13 @@ def run_server(settings: Settings, host: str, port: int) -> None:
     placement = settings.placement()
     journal = Journal(placement, timeout_seconds=serve.write_timeout_seconds)
     protocol = limited_protocol(
-        header_seconds=serve.header_timeout_seconds, max_connections=serve.max_connections
+        header_seconds=serve.header_timeout_seconds,
+        answer_seconds=serve.body_timeout_seconds,
+        max_connections=serve.max_connections,
     )
+    service = Service(settings=settings, journal=journal)
     config = uvicorn.Config(
-        build_app(Service(settings=settings, journal=journal)),
+        build_app(service),
         http=protocol,
         ws="none",
         log_config=None,
@@ -55,7 +58,20 @@ def run_server(settings: Settings, host: str, port: int) -> None:
     )
     scheme = "http" if serve.tls_certificate is None else "https"
     logger.info("listening on %s://%s:%d", scheme, host, listening.getsockname()[1])
-    uvicorn.Server(config).run(sockets=[listening])
+    _Server(config, service).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's server, whose requests do not wait for a commit once it ends."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let requests end, and return."""
+        self._service.watch.close()
+        await super().shutdown(sockets)
 
 
 def is_loopback(host: str) -> bool:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from etl_assets.pipelines.source_specs import HttpSource
+from etl_assets.serve.commit_watch import CommitWatch
 from etl_assets.serve.group_commit import GroupCommit
 from etl_assets.serve.idempotency import Keys
 from etl_assets.serve.journal import Journal
+from etl_assets.serve.outcomes import OutcomeReader
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.rates import Rates
 from etl_assets.serve.request_body import BodyLimits
@@ -45,6 +47,7 @@ class Service:
     is_ending: bool = False
     tokens: Tokens = field(init=False)
     commits: GroupCommit = field(init=False)
+    watch: CommitWatch = field(init=False)
     keys: Keys = field(init=False)
     rates: Rates = field(init=False)
     body_bytes: int = field(init=False, default=0)
@@ -62,6 +65,7 @@ class Service:
             max_bytes=serve.max_waiting_bytes,
             clock=self.clock,
         )
+        self.watch = CommitWatch(OutcomeReader(self.settings.placement), max_waiting=serve.max_commit_waits)
 
     @classmethod
     def of(cls, request: Request) -> Service:

@@ -52,8 +52,24 @@ class ServeSettings(Section):
         float, Field(ge=0.1, le=600, description="how long the head of a request may take")
     ] = 10.0
     body_timeout_seconds: Annotated[
-        float, Field(ge=0.1, le=3600, description="how long the body of a request may take")
+        float,
+        Field(
+            ge=0.1,
+            le=3600,
+            description="how long the body of a request may take, and a client to take its answer",
+        ),
     ] = 30.0
+    commit_timeout_seconds: Annotated[
+        float,
+        Field(
+            ge=0.1,
+            le=3600,
+            description="longest wait of a request with `ack=committed`, and the default of its `timeout`",
+        ),
+    ] = 30.0
+    max_commit_waits: Annotated[
+        int, Field(ge=1, description="requests with `ack=committed` at one time; more are refused (503)")
+    ] = 500
     max_keys: Annotated[
         int, Field(ge=1, description="number of last `Idempotency-Key`s that are remembered")
     ] = 100_000

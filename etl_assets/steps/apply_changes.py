@@ -61,6 +61,11 @@ class Tombstones:
     is_whole: bool
     is_first: bool
 
+    @property
+    def are_there(self) -> bool:
+        """Whether there are tombstones, as the run has seen their table."""
+        return self.seen >= 0 and self._has_rows(self.seen)
+
     def keep(self, changes: DataFrame, *, are_there: bool) -> DataFrame | None:
         """Commit the tombstones of changes, and return all that are kept; None if there are none.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.load_rejects import commit_rejects
 from etl_assets.steps.new_keys import rows_of_new_keys
-from etl_assets.steps.plain_stage import PlainRows, PlainStage, plain_records
+from etl_assets.steps.plain_stage import PlainRows, plain_stage, record_columns
 from etl_assets.steps.staged_load import FILTERED, Staged, stage_rows, staged_here
 from etl_assets.steps.step import (
     DELETED,
@@ -57,7 +57,7 @@ from etl_assets.transforms.change_kinds import partial_records
 from etl_assets.transforms.declared_transforms import LEFT_OUT, DeclaredTransforms
 from etl_assets.transforms.table_rows import judged_rows, newest_of_each_key
 from etl_assets.transforms.time_partition import with_time_partition
-from etl_assets.transforms.typed_records import RecordColumn, typed_records
+from etl_assets.transforms.typed_records import typed_records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -176,8 +176,7 @@ class _Load:
         # 3. Commit the rejects before the rows, so that no record is lost by a kill in between.
         if any(stage.figures[REFUSED] for stage in stages):
             records = self.source.read(self.context.spark, self.snapshot.version, self.after)
-            frames = [stage.rows.frame for stage in stages if stage.rows is not None]
-            commit_rejects(self.context, self.tables, frames, records, self.folder)
+            commit_rejects(self.context, self.tables, _by_spark(stages), records, self.folder)
         # 4. Commit the rows.
         done, truncated = self._commit_rows(last, base)
         refused, filtered = self._records_without_rows(stages, read_from)
@@ -205,35 +204,27 @@ class _Load:
 
     def _stage(self) -> tuple[list[Staged], tuple[frozenset[int], ...]]:
         """Return the stages, and for each those whose rows its rows are made from."""
-        plain = self._stage_plain()
-        if plain is not None and not len(plain.others):
-            return [staged_here(plain, None, self.tables, self.base + 1)], (frozenset(),)
-        stages, read_from = self._stage_by_spark(None if plain is None else plain.others)
-        if plain is not None:  # then there are no transforms, and so one stage
-            stages = [staged_here(plain, stages[0], self.tables, self.base + 1)]
-        return stages, read_from
+        if (plain := self._stage_plain()) is None:
+            return self._stage_by_spark(None)
+        # There are no transforms, so Spark has one stage.
+        others = self._stage_by_spark(plain.others)[0][0] if len(plain.others) else None
+        return [staged_here(plain, others, self.tables, self.base + 1)], (frozenset(),)
 
     def _stage_plain(self) -> PlainRows | None:
         """Stage the plain records; None if Spark takes all of them."""
-        contract, base = self.table.contract, self.table.snapshot(self.base)
-        assert contract is not None
+        base = self.table.snapshot(self.base)
         assert base is not None  # `base` is a version of the table
-        records = plain_records(self.tables)
         # A table that gets other columns has another version before its rows.
-        if (
-            records is None
-            or not self.snapshot.is_plain
-            or not can_append(self.table, base, struct_type(contract))
-        ):
+        if not can_append(self.table, base, struct_type(self.tables.table)):
             return None
-        stage = PlainStage(
-            records=records,
-            key=contract.merge_key[0],
-            batch_id=self.base + 1,
-            after=self.after,
-            folder=self.folder / "plain",
-        )
-        return stage.run(self.source, self.snapshot)
+        if self.tombstones is not None and self.tombstones.are_there:
+            return None
+        folder = self.folder / "plain"
+        stage = plain_stage(self.tables, batch_id=self.base + 1, after=self.after, folder=folder)
+        found = None if stage is None else stage.run(self.source, self.snapshot)
+        if found is not None and len(found.others) and self.tombstones is not None:
+            return None  # Deletes leave tombstones, which Spark makes of all changes.
+        return found
 
     def _stage_by_spark(self, offsets: np.ndarray | None) -> tuple[list[Staged], tuple[frozenset[int], ...]]:
         """Stage the rows of records by Spark: of those with some offsets, or of all."""
@@ -241,11 +232,8 @@ class _Load:
 
         spark, spec = self.context.spark, self.tables.spec
         transforms = DeclaredTransforms(spark=spark, tables=self.tables, read_table=self._read_table)
-        columns = [
-            RecordColumn(column=column, field=spec.columns[column.name].from_ or column.name)
-            for column in self.tables.parsed_columns
-        ]
-        records = self.source.read(spark, self.snapshot.version, self.after).select("offset", "record")
+        columns = record_columns(self.tables)
+        records = self.source.read(spark, self.snapshot.version, self.after)
         if offsets is not None:
             wanted = frame_of(spark, [(int(each),) for each in offsets], "offset BIGINT")
             records = records.join(F.broadcast(wanted), "offset", "left_semi")
@@ -271,8 +259,7 @@ class _Load:
         """Return the numbers of rejected and of filtered records."""
         refused, filtered = (sum(stage.figures[name] for stage in stages) for name in (REFUSED, FILTERED))
         if self.tables.may_repeat_records and refused + filtered:
-            frames = [stage.rows.frame for stage in stages if stage.rows is not None]
-            return count_records(frames, read_from)
+            return count_records(_by_spark(stages), read_from)
         return refused, filtered
 
     def _expect_one_row_per_record(self, last: Staged) -> None:
@@ -300,14 +287,16 @@ class _Load:
             rows, truncated = self._rows_to_merge(last, snapshot)
         else:
             schema = struct_type(self.tables.table)
-            rows = DeferredRows(schema=schema, frame=lambda: self._rows_to_merge(last, snapshot)[0])
+            rows = DeferredRows(
+                schema=schema, frame=lambda: self._rows_to_merge(last, snapshot)[0].drop(IS_DELETED)
+            )
         done = commit(
             self.table,
             Write(
                 rows=rows,
                 base_version=base,
                 transaction=self.transaction,
-                upsert=self._upsert(),
+                upsert=self._upsert() if new is None else replace(self._upsert(), deleted_by=None),
                 cursors=self.cursors,
                 deterministic=True,
                 known_within=within if new is None else (),
@@ -386,6 +375,10 @@ class _Load:
         if version < 0:
             return frame_of(self.context.spark, [], struct_type(table.contract))
         return table.read(self.context.spark, version)
+
+
+def _by_spark(stages: Sequence[Staged]) -> list[DataFrame]:
+    return [stage.rows.frame for stage in stages if stage.rows is not None]
 
 
 def _expect_declared(table: Table, version: int) -> None:

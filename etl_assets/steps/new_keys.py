@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl_assets.compute.in_process import is_little_work
+from etl_assets.compute.worker_tasks import attempt_name
 from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.delta.read.data_files import new_data_file, pieces_of
 from etl_assets.delta.read.range_predicate import Within
@@ -58,7 +59,7 @@ class NewKeys:
         folder.mkdir(parents=True)
         schema = data_file_schema(self.contract)
         for number, file in enumerate(self.files):
-            target = folder / file.name
+            target = folder / f"part-{attempt_name()}.zstd.parquet"
             if self.kept is None and _columns_of(file) == schema.names:
                 shutil.move(file, target)
             elif self.kept is None or len(self.kept[number]):
@@ -126,7 +127,7 @@ def one_of_each_key(
     for column in in_order.itercolumns():
         differs = pc.call_function("not_equal", [column.slice(1), column.slice(0, rows.num_rows - 1)])
         is_first[1:] |= differs.to_numpy()
-    return np.sort(places.to_numpy()[is_first])
+    return np.sort(places.to_numpy()[is_first]).astype(np.int64)
 
 
 def _has_one_of(contract: TableContract, files: Sequence[Path], keys: pa.Table) -> bool:

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.compute.in_process import is_little_work
+from etl_assets.contracts.columns import Column
 from etl_assets.delta.read.data_files import new_data_file, pieces_of
 from etl_assets.delta.read.rows import files_with
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
+from etl_assets.pipelines.spec import DELETED_COLUMN, IS_GONE
 from etl_assets.transforms.plain_records import PlainRecords
 from etl_assets.transforms.typed_records import RecordColumn
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 ROWS_PER_FILE = 500_000
 """About how many rows a staged file has; a file of the source is never divided."""
 _ROWS_AT_ONCE = 50_000
+_MAX_OTHERS = 50_000
+"""With more records that are not plain, Spark finds them in all records as fast as by their offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,7 @@ class PlainRows:
     """Rows of plain records, staged.
 
     Attributes:
-        files: Parquet files with the parsed columns, `_offset` and `_batch_id`.
+        files: Parquet files with `staged_columns`, `_offset` and `_batch_id`.
         rows: Number of the rows.
         others: Offsets of the records that are not plain.
         bounds: Lowest and highest value of the first key; None if there are no rows.
@@ -57,6 +61,7 @@ class PlainStage:
 
     Attributes:
         records: The columns to take.
+        kept: Names of those to stage.
         key: The first key of the table.
         batch_id: The version that the load becomes.
         after: The batch id above which records are new.
@@ -64,15 +69,18 @@ class PlainStage:
     """
 
     records: PlainRecords
+    kept: Sequence[str]
     key: str
     batch_id: int
     after: int
     folder: Path
 
     def run(self, source: Table, snapshot: Snapshot) -> PlainRows | None:
-        """Stage the plain records; None if Spark does the whole load, because there is much to read."""
+        """Stage the plain records; None if Spark does the whole load: it is large, or much is not plain."""
         import numpy as np
 
+        if not snapshot.is_plain:
+            return None
         numbers = dict(snapshot.rows_by_file())
         found = [(file, numbers[file]) for file in files_with(snapshot, self.after)]
         known = [rows for _, rows in found if rows is not None]
@@ -82,6 +90,8 @@ class PlainStage:
         tasks = list(_tasks([(source.path / file, rows or 0) for file, rows in found]))
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             staged = list(threads.map(self._stage, range(len(tasks)), tasks))
+        if sum(len(each.others) for each in staged) > _MAX_OTHERS:
+            return None
         bounds = [each.bounds for each in staged if each.bounds is not None]
         return PlainRows(
             files=tuple(file for each in staged for file in each.files),
@@ -110,7 +120,7 @@ class PlainStage:
             others.append(offsets[is_other])
             if not typed.num_rows:
                 continue
-            typed = typed.append_column(OFFSET, pa.array(offsets[~is_other]))
+            typed = typed.select(list(self.kept)).append_column(OFFSET, pa.array(offsets[~is_other]))
             typed = typed.append_column(BATCH_ID, pa.repeat(pa.scalar(self.batch_id), typed.num_rows))
             writer = writer or new_data_file(path, typed.schema)
             writer.write_table(typed)
@@ -141,18 +151,41 @@ def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:
         yield held
 
 
-def plain_records(tables: DeclaredTables) -> PlainRecords | None:
-    """Return what this process takes from the records of a pipeline; None if Spark takes everything.
+def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Path) -> PlainStage | None:
+    """Return the staging of a pipeline's plain records; None if Spark takes everything.
 
-    Spark does transforms and changes, and values of nested types.
+    Spark does transforms, values of nested types, and deletes; those that a source reports are no plain
+    records.
     """
     spec = tables.spec.table
-    if tables.spec.transforms or tables.tombstones is not None:
+    if tables.spec.transforms or spec.apply_as_truncates or spec.apply_as_deletes not in (None, IS_GONE):
         return None
-    columns = [
+    if spec.partition_by is not None and tables.table.column(spec.partition_by.name).type == "STRING":
+        return None  # A text that lays out files must not be empty.
+    required = {*spec.keys, *(tables.order[:1] if tables.tombstones is not None else ())} - {OFFSET}
+    not_true = frozenset() if spec.apply_as_deletes is None else frozenset({DELETED_COLUMN})
+    records = PlainRecords.of(record_columns(tables), frozenset(required), not_true)
+    if records is None:
+        return None
+    return PlainStage(
+        records=records,
+        kept=[column.name for column in staged_columns(tables)],
+        key=tables.table.merge_key[0],
+        batch_id=batch_id,
+        after=after,
+        folder=folder,
+    )
+
+
+def record_columns(tables: DeclaredTables) -> list[RecordColumn]:
+    """Return the columns of the records of a pipeline, with their fields."""
+    return [
         RecordColumn(column=column, field=tables.spec.columns[column.name].from_ or column.name)
         for column in tables.parsed_columns
     ]
-    if spec.partition_by is not None and tables.table.column(spec.partition_by.name).type == "STRING":
-        return None  # A text that lays out files must not be empty.
-    return PlainRecords.of(columns, frozenset(spec.keys))
+
+
+def staged_columns(tables: DeclaredTables) -> tuple[Column, ...]:
+    """Return the parsed columns that the table has, or by which it orders rows."""
+    names = {*tables.table.names, *tables.order}
+    return tuple(column for column in tables.parsed_columns if column.name in names)

@@ -16,10 +16,11 @@ from etl_assets.contracts.spark_types import spark_type
 from etl_assets.contracts.sql_text import identifier
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.read.data_files import new_data_file, pieces_of
+from etl_assets.delta.session import frame_of
 from etl_assets.delta.write.changes import IS_DELETED
 from etl_assets.delta.write.staged import StagedRows
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
-from etl_assets.steps.plain_stage import PlainRows
+from etl_assets.steps.plain_stage import PlainRows, staged_columns
 from etl_assets.steps.step import READ, REFUSED
 from etl_assets.steps.unmet_expectations import fail_if_declared
 from etl_assets.transforms.declared_transforms import GOES_ON, LEFT_OUT
@@ -52,14 +53,19 @@ class Staged:
         if self.plain is None:
             assert self.rows is not None  # Spark has staged everything
             return self.rows.frame.where(GOES_ON)
+        from pyspark.sql import functions as F
         from pyspark.sql import types
 
         fields = [
-            types.StructField(name, spark_type(column.parsed_type))
-            for name, column in {column.name: column for column in tables.parsed_columns}.items()
+            types.StructField(column.name, spark_type(column.parsed_type))
+            for column in staged_columns(tables)
         ]
         schema = types.StructType([*fields, types.StructField(OFFSET, types.LongType())])
-        return spark.read.schema(schema).parquet(*map(str, self.plain.files))
+        files = list(map(str, self.plain.files))
+        rows = spark.read.schema(schema).parquet(*files) if files else frame_of(spark, [], schema)
+        if tables.tombstones is None:
+            return rows
+        return rows.withColumns({IS_DELETED: F.lit(False), IS_TRUNCATE: F.lit(False)})
 
 
 def stage_rows(
@@ -103,7 +109,8 @@ def stage_rows(
 
 def staged_here(plain: PlainRows, others: Staged | None, tables: DeclaredTables, batch_id: int) -> Staged:
     """Return rows that this process has staged together with those that Spark made of the other records."""
-    figures: dict[str, Any] = {READ: 0, REFUSED: 0, FILTERED: 0, "rows": 0, "low": None, "high": None}
+    figures: dict[str, Any] = dict.fromkeys((READ, REFUSED, FILTERED, "rows", "deletes", "truncates"), 0)
+    figures |= {"low": None, "high": None}
     if others is not None:
         figures = {**figures, **others.figures}
         if figures["rows"]:
@@ -121,7 +128,7 @@ def _with_rows_of(plain: PlainRows, others: Staged, tables: DeclaredTables, batc
     import pyarrow.compute as pc
 
     assert others.rows is not None  # there are some
-    columns = {column.name: arrow_type(column.parsed_type) for column in tables.parsed_columns}
+    columns = {column.name: arrow_type(column.parsed_type) for column in staged_columns(tables)}
     schema = pa.schema([*columns.items(), (OFFSET, pa.int64()), (REASON, pa.string())])
     path = others.rows.folder.with_suffix(".zstd.parquet")
     written = schema.remove(schema.get_field_index(REASON)).append(pa.field(BATCH_ID, pa.int64()))

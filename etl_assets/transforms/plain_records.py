@@ -52,20 +52,27 @@ class PlainRecords:
     Attributes:
         columns: The columns, all of simple types.
         required: Names of columns without which a record is not plain.
+        not_true: Names of columns with whose value true it is not.
     """
 
     columns: tuple[RecordColumn, ...]
     required: frozenset[str]
+    not_true: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, columns: Sequence[RecordColumn], required: frozenset[str]) -> PlainRecords | None:
+    def of(
+        cls,
+        columns: Sequence[RecordColumn],
+        required: frozenset[str],
+        not_true: frozenset[str] = frozenset(),
+    ) -> PlainRecords | None:
         """Return the columns; None if only Spark can take them."""
         types = {each.field: _json_type(each.column) for each in columns}
         if not columns or any(types[each.field] != _json_type(each.column) for each in columns):
             return None
         if None in types.values() or not all(_has_plain_rules(each.column) for each in columns):
             return None
-        return cls(columns=tuple(columns), required=required)
+        return cls(columns=tuple(columns), required=required, not_true=not_true)
 
     def typed(self, records: pa.Array) -> tuple[pa.Table, pa.Array]:
         """Return the columns of the plain records among some, and the positions of these, in their order.
@@ -113,6 +120,8 @@ class PlainRecords:
             value, conditions = _value(each, column, records)
             if each.column.name in self.required or not each.column.nullable:
                 conditions.append(_call("is_valid", value))
+            if each.column.name in self.not_true:
+                conditions.append(_call("invert", _call("coalesce", value, False)))
             conditions += [
                 _call("or_kleene", _call("is_null", value), holds(rule, value))
                 for rule in each.column.rules

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import duckdb
@@ -18,11 +20,14 @@ import polars as pl
 import pytest
 
 from etl_assets.errors import NotFound, SinkFenced, SinkRefused, SinkUnavailable
+from etl_assets.failpoints import Failpoint
 from etl_assets.mirroring.stores.opening import open_store
+from etl_assets.sinks.files import sink as files_sink
 from etl_assets.sinks.files.manifest import newest, numbers
 from etl_assets.sinks.files.reader import read_manifest
 from etl_assets.sinks.files.retention import remove_old
 from etl_assets.sinks.files.sink import FilesSink
+from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
 from etl_assets_tests.reference.object_store_server import BUCKET, ObjectStoreServer
 from etl_assets_tests.sinks.contract import SinkContract
 from etl_assets_tests.sinks.deliveries import CONTRACT, PARTITIONED, at, delivery, film, many
@@ -162,6 +167,33 @@ def test_a_killed_delivery_is_there_once_or_not_at_all(tmp_path, point):
     if not done:
         sink.deliver(delivery(at(1), at(2), [film("a", 2)], ["b"]))
     assert counts(root) == {"a": 2}
+
+
+def test_a_manifest_whose_answer_is_lost_is_there_once(server, tmp_path, monkeypatch):
+    proxy = FaultProxy(server.port, random.Random(1))
+    server.addressed(monkeypatch, port=proxy.port)
+    root = f"s3://{BUCKET}/{tmp_path.name}"
+    sink = sink_of(root)
+    sink.deliver(delivery(None, at(1), [film("a"), film("b")]))
+    given = delivery(at(1), at(2), [film("a", 2)], ["b"])
+    with ExitStack() as network, monkeypatch.context() as patched:
+        # The conditional put comes next: it is carried out, and repeated for want of an answer.
+        lost = network.enter_context
+        patched.setattr(
+            files_sink, "failpoint", lambda name, **_: _at_commit(name, lost, proxy.fault(Fault.ANSWERS_LOST))
+        )
+        with pytest.raises(SinkUnavailable):
+            sink.deliver(given)
+    again = sink_of(root)
+    assert (again.position(), counts(root)) == (at(2), {"a": 2})
+    with pytest.raises(SinkFenced):
+        again.deliver(given)
+    proxy.close()
+
+
+def _at_commit(name, enter, fault) -> None:
+    if name == Failpoint.SINK_BEFORE_TARGET_COMMIT:
+        enter(fault)
 
 
 @pytest.mark.kill

@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import time
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from etl_assets.delta.log.checkpoint import checkpoint_in_place
 from etl_assets.delta.log.log_truncation import find_old_log, remove_old_log
 from etl_assets.errors import SourceLost, SourceRefused, SourceUnavailable
 from etl_assets.failpoints import Failpoint
+from etl_assets.sources.kafka.source import KafkaTopic
 from etl_assets.stack.kafka import KafkaServer
 from etl_assets_tests.sources.topics import REJECTS, SOURCE, Topic, today
 
@@ -167,6 +169,32 @@ def test_what_retention_removed_before_it_was_read_is_named_and_skipped_only_whe
     report = topic.ingest()
     assert [row["record_id"] for row in topic.accepted()] == ["0", "1", "2", "3", "4", "8", "9"]
     assert any("offsets 5 to 7" in note for note in report.notes)
+
+
+def test_a_topic_that_lost_its_end_or_partitions_is_reported_and_read_on_only_when_told(
+    kafka_server, tmp_path
+):
+    """As after brokers that lost what was acknowledged: the topic has the same id, and ends earlier."""
+    topic = Topic.create(kafka_server.url, tmp_path)
+    topic.send([{"id": "a"}, {"id": "b"}])
+
+    def plan(positions: dict[str, Any], on_lost: str = "fail") -> Any:
+        options = {"bootstrap.servers": kafka_server.url}
+        source = KafkaTopic(
+            options=options, topic=topic.name, start="earliest", on_lost=on_lost, table="people"
+        )
+        with closing(source):
+            return source.plan(positions, max_bytes=1 << 20, max_records=100)
+
+    read = dict(plan({}).end)
+    beyond, without = {**read, f"{topic.name}/0": 99}, {**read, f"{topic.name}/1": 5}
+    with pytest.raises(SourceLost, match="ends at 2, before the position 99"):
+        plan(beyond)
+    with pytest.raises(SourceLost, match=f"not there any more: {topic.name}/1"):
+        plan(without)
+    again = plan(beyond, "earliest")
+    assert (again.begin, again.notes[0][:5]) == ({f"{topic.name}/0": 0}, "lost,")
+    assert plan(without, "earliest").end[f"{topic.name}/1"] is None
 
 
 def test_a_new_partition_is_read_from_its_beginning_also_by_a_source_that_began_at_the_end(

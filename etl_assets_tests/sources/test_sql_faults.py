@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from etl_assets.errors import SourceUnavailable
-from etl_assets.sources.ranges import ReadRange
+from etl_assets.sources.ranges import RangeRead, ReadRange
 from etl_assets.sources.sql.full_load import SqlFullLoad
 from etl_assets.sources.sql.postgres import PostgresQuery
 from etl_assets.sources.sql.source import SqlQuery
@@ -46,7 +46,7 @@ class Site:
         return SqlFullLoad(name="films", database=database, id=("film_id",))
 
     @contextmanager
-    def in_the_middle(self, load: str, folder: Path) -> Iterator[Future[object]]:
+    def in_the_middle(self, load: str, folder: Path) -> Generator[Future[RangeRead]]:
         """The reading of a range that has got to the middle of its rows, in a thread."""
         waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         source = self.source(load)
@@ -93,17 +93,17 @@ def rows_in(folder: Path) -> list[int]:
 def test_what_cannot_be_read_to_its_end_is_unavailable_and_the_next_attempt_has_each_row_once(
     site, tmp_path, load
 ):
-    def cut_off(reading: Future[object]) -> None:
+    def cut_off(reading: Future[RangeRead]) -> None:
         with site.proxy.fault(Fault.REFUSED), pytest.raises(SourceUnavailable):
             reading.result(30)
 
-    def killed(reading: Future[object]) -> None:
+    def killed(reading: Future[RangeRead]) -> None:
         site.server.kill()
         with pytest.raises(SourceUnavailable):
             reading.result(30)
         site.server.start()
 
-    faults: list[Callable[[Future[object]], None]] = [cut_off, killed]
+    faults: list[Callable[[Future[RangeRead]], None]] = [cut_off, killed]
     for number, fault in enumerate(faults):
         with site.in_the_middle(load, tmp_path / f"{number}") as reading:
             fault(reading)
@@ -111,7 +111,7 @@ def test_what_cannot_be_read_to_its_end_is_unavailable_and_the_next_attempt_has_
         again.mkdir()
         with closing(site.source(load)) as source:
             source.read(plan(source), again)
-        assert rows_in(again) == list(range(1, ROWS + 1)), fault.__name__
+        assert rows_in(again) == list(range(1, ROWS + 1)), f"attempt {number}"
 
 
 @pytest.mark.parametrize("load", ["incremental", "full"])

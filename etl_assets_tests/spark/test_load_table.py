@@ -124,6 +124,23 @@ def test_records_beyond_the_stored_keys_are_appended_without_a_merge(people):
     assert '"operation":"MERGE"' in (log / "00000000000000000003.json").read_text()
 
 
+def test_plain_records_of_new_keys_need_no_session(people):
+    def session() -> Any:
+        raise AssertionError("a session was asked for")
+
+    alone = replace(people, session=session)
+    people.accept([person("a", 1), person("b", 2), person("a", 3)])
+    assert figures(alone.load()) == {"read": 3, "inserted": 2, "ignored": 1}
+    people.accept([person("c", 4), person("aa", 5)])
+    assert figures(alone.load()) == {"read": 2, "inserted": 2}
+    assert ages(people) == {"a": 3, "aa": 5, "b": 2, "c": 4}
+
+    # Records of other forms, one of them good, beside plain ones and a stored key.
+    people.accept([person("d", "6"), person("e", 7), person("f", "much"), person("b", 8), person("d", 9)])
+    assert figures(people.load()) == {"read": 5, "refused": 1, "inserted": 2, "updated": 1, "ignored": 1}
+    assert ages(people) == {"a": 3, "aa": 5, "b": 8, "c": 4, "d": 9, "e": 7}
+
+
 def test_a_violation_that_fails_the_run_leaves_everything_as_it_was(people):
     rules = [{"name": "adult", "condition": "age >= 18", "on_violation": "fail"}]
     pipeline = replace(people, spec=declared(transforms=[{"type": "expectations", "rules": rules}]))

@@ -104,6 +104,47 @@ def test_letters_are_chosen_by_stage_reason_and_day(domain):
     assert listed("--day", "2026-02-28", "--stage", "normalize") == []
 
 
+def test_letters_are_chosen_by_the_time_at_which_they_were_refused(domain):
+    write_letters(
+        domain,
+        {"dead_letter_id": A},
+        {"dead_letter_id": B, "failed_at": NOON + dt.timedelta(hours=1)},
+        {"dead_letter_id": C, "failed_at": NOON + dt.timedelta(days=1)},
+    )
+    assert listed("--since", "2026-03-01T13:00") == [C, B]
+    assert listed("--until", "2026-03-01T13:00") == [A]
+    assert listed("--since", "2026-03-01T12:00:01", "--until", "2026-03-02") == [B]
+    result = run("list", "--since", "2026-03-01T12:30", "--limit", "1", "--json")
+    assert "1 of 2 are shown" in result.stderr
+
+
+def test_letters_are_chosen_by_the_sink_of_any_pipeline(domain, tmp_path):
+    (tmp_path / "platform.yaml").write_text("connections: {marts: {type: duckdb, path: m.db, write: ['*']}}")
+    (tmp_path / "pipelines").mkdir()
+    for name in ("films", "shops"):
+        (tmp_path / "pipelines" / f"{name}.yaml").write_text(
+            f"name: {name}\nsource: {{type: files, path: 'in/*.jsonl', id: [id]}}\ncolumns: {{id: bigint}}\n"
+            f"table: {{keys: [id]}}\nsinks: [{{type: duckdb, connection: marts, table: {name}}}]\n"
+        )
+    write_letters(
+        domain,
+        {"dead_letter_id": A, "stage": "films_to_duckdb"},
+        {"dead_letter_id": B, "stage": "shops_to_duckdb", "failed_at": NOON + dt.timedelta(hours=1)},
+        {"dead_letter_id": C},
+    )
+    assert listed("--sink", "duckdb") == [B, A]
+    assert listed("--sink", "films_to_duckdb") == [A]
+    assert "'nobody' is no sink: duckdb" in run("list", "--sink", "nobody", code=2).stderr
+    both = run("list", "--sink", "duckdb", "--stage", "shops_to_duckdb", code=2)
+    assert "take one of them" in both.stderr
+
+
+def test_one_id_on_two_days_is_one_letter(domain):
+    # A row that a target rejected again on another day had the same id before.
+    write_letters(domain, {"dead_letter_id": A}, {"dead_letter_id": A, "partition_date": DAY.replace(day=2)})
+    assert json.loads(run("show", A[:12], "--json").stdout)["dead_letter_id"] == A
+
+
 def test_an_error_text_is_never_taken_for_markup(domain):
     write_letters(domain, {"dead_letter_id": A, "error": "[bold]x[/nothing]"})
     assert "[bold]x[/nothing]" in run("list").stdout

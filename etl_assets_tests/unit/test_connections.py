@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
+from pydantic import TypeAdapter
 
-from etl_assets.errors import SettingsError
+from etl_assets.errors import SettingsError, SinkRefused
+from etl_assets.pipelines.sink_specs import SinkSpec
 from etl_assets.settings import load_settings
 from etl_assets.settings.connections import CONNECTION_TYPES, PostgresConnection, type_of
+from etl_assets.sinks.open_sink import open_sink
 
 
 def _loaded(home: Path, text: str):
@@ -70,3 +74,24 @@ def test_a_wrong_connection_is_named_and_no_value_of_it_is_shown(tmp_path: Path,
 def test_each_type_has_a_name_of_its_own():
     names = [type_of(each) for each in CONNECTION_TYPES]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("connection", "sink", "says"),
+    [
+        (POSTGRES, "{type: postgres, connection: warehouse, table: public.films}", "does not allow to write"),
+        (POSTGRES, "{type: postgres, connection: warehuose, table: analytics.films}", "did you mean"),
+        (
+            "connections: {warehouse: {type: folder, path: out, write: ['*']}}",
+            "{type: postgres, connection: warehouse, table: analytics.films}",
+            "no connection 'warehouse' of type postgres",
+        ),
+    ],
+)
+def test_what_a_connection_does_not_allow_is_refused_at_each_delivery(tmp_path: Path, connection, sink, says):
+    """Whatever validation said: the platform file may have changed since."""
+    settings = _loaded(tmp_path, connection.replace("{password}", "${PG_PASSWORD}"))
+    spec = TypeAdapter(SinkSpec).validate_python(yaml.safe_load(sink))
+    with pytest.raises(SinkRefused) as refused:
+        open_sink(spec, settings, pipeline="films")
+    assert says in f"{refused.value} {refused.value.fix}"

@@ -11,8 +11,12 @@ from etl_assets.delta.log.cursor import cursor_name
 from etl_assets.delta.log.entries import entry_path
 from etl_assets.observability.findings import Finding, Status
 from etl_assets.observability.lag_checks import check_deliveries
+from etl_assets.observability.pending import days_behind
+from etl_assets.observability.undelivered import undelivered
 from etl_assets.settings import load_settings
 from etl_assets.sinks.circuit_breaker import after_failure, write_circuits
+from etl_assets.sinks.replay_requests import content_of_request
+from etl_assets.sources.replays import row_again, submit_replays
 from etl_assets.steps.step import platform_table
 from etl_assets_tests.reference.written_tables import NOON, write_table
 
@@ -69,6 +73,20 @@ def test_a_sink_is_behind_by_commits_rows_and_the_age_of_the_oldest(domain):
     write_circuits(load_settings().home, {DELIVERIES: circuit})
     assert found()[0].detail == f"{behind.detail}; {circuit.sentence(NOON.timestamp())}"
     deliver(domain, 2, batch=1)
+    assert [each.status for each in found()] == [Status.OK]
+
+
+def test_a_replay_is_something_that_a_sink_lacks_until_a_delivery_takes_it_up(domain):
+    commit(domain, 0, 5, minutes_ago=90)
+    deliver(domain, 0)
+    content = content_of_request({"id": 1}, NOON, "anna@etl-1")
+    submit_replays(domain, [row_again(NOON.date(), "a" * 64, 2, content, stage=DELIVERIES)])
+    assert undelivered(domain) == (DELIVERIES,)
+    assert days_behind(domain, NOON.date()) == {}, "there is no day yet to run"
+    assert [each.detail for each in found()] == [f"{DELIVERIES} has dead letters to replay"]
+    row: dict[str, Any] = {"to_version": 0, "_batch_id": 1, "seconds": 1.0}
+    write_table(domain, DELIVERIES, [row], {cursor_name("films", None): 0, cursor_name("replays", None): 1})
+    assert undelivered(domain) == ()
     assert [each.status for each in found()] == [Status.OK]
 
 
