@@ -65,7 +65,8 @@ def table_lag(stage: Stage, domain: FailureDomain, now: dt.datetime) -> AssetLag
     """Return the lag of a table or a sink behind the tables that it reads; None for the table of a source."""
     if stage.delivers:
         for lag in delivery_lags(domain, now, among=(stage.name,)):
-            return AssetLag(rows=lag.rows, seconds=lag.seconds)
+            # A replay of dead letters is to be delivered too, and is no lag.
+            return AssetLag(rows=lag.rows, seconds=lag.seconds) if lag.commits else _CURRENT
         return _CURRENT
     if not stage.inputs:
         return None

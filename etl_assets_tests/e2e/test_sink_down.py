@@ -90,7 +90,7 @@ class Site:
 
     def until(self, holds: Callable[[], Any]) -> None:
         assert self.worker is not None
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240  # the machine may be busy
         while not holds():
             assert time.monotonic() < deadline, self.worker.err[-6000:]
             assert self.worker.wait(0.2) is None, f"the worker has ended\n{self.worker.err[-6000:]}"
@@ -127,7 +127,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 @pytest.mark.e2e
 @pytest.mark.kill
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_a_sink_that_dies_pauses_the_source_at_its_limit_and_nothing_is_lost_or_twice(site, tell):
     site.land()
     site.work()
