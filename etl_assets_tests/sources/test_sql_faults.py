@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Site:
         return SqlFullLoad(name="films", database=database, id=("film_id",))
 
     @contextmanager
-    def in_the_middle(self, load: str, folder: Path) -> Iterator[Future[object]]:
+    def in_the_middle(self, load: str, folder: Path) -> Generator[Future[object]]:
         """The reading of a range that has got to the middle of its rows, in a thread."""
         waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         source = self.source(load)
@@ -54,7 +54,7 @@ class Site:
         folder.mkdir()
         with psycopg.connect(self.server.url, autocommit=True) as other, ThreadPoolExecutor(1) as threads:
             other.execute("SELECT pg_advisory_lock(1)")
-            reading = threads.submit(source.read, planned, folder)
+            reading: Future[object] = threads.submit(source.read, planned, folder)
             until = time.monotonic() + 30
             while other.execute(waits).fetchone() is None:
                 assert time.monotonic() < until
@@ -111,7 +111,7 @@ def test_what_cannot_be_read_to_its_end_is_unavailable_and_the_next_attempt_has_
         again.mkdir()
         with closing(site.source(load)) as source:
             source.read(plan(source), again)
-        assert rows_in(again) == list(range(1, ROWS + 1)), fault.__name__
+        assert rows_in(again) == list(range(1, ROWS + 1)), number
 
 
 @pytest.mark.parametrize("load", ["incremental", "full"])
