@@ -38,7 +38,7 @@ from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.load_rejects import commit_rejects
 from etl_assets.steps.new_keys import rows_of_new_keys
 from etl_assets.steps.plain_stage import PlainRows, plain_stage, record_columns
-from etl_assets.steps.staged_load import FILTERED, Staged, stage_rows, staged_here
+from etl_assets.steps.staged_load import FILTERED, StagedLoad, stage_rows, staged_here
 from etl_assets.steps.step import (
     DELETED,
     IGNORED,
@@ -202,7 +202,7 @@ class _Load:
             notes=warnings_of(self.tables.spec, [stage.figures for stage in stages]),
         )
 
-    def _stage(self) -> tuple[list[Staged], tuple[frozenset[int], ...]]:
+    def _stage(self) -> tuple[list[StagedLoad], tuple[frozenset[int], ...]]:
         """Return the stages, and for each those whose rows its rows are made from."""
         if (plain := self._stage_plain()) is None:
             return self._stage_by_spark(None)
@@ -226,7 +226,9 @@ class _Load:
             return None  # Deletes leave tombstones, which Spark makes of all changes.
         return found
 
-    def _stage_by_spark(self, offsets: np.ndarray | None) -> tuple[list[Staged], tuple[frozenset[int], ...]]:
+    def _stage_by_spark(
+        self, offsets: np.ndarray | None
+    ) -> tuple[list[StagedLoad], tuple[frozenset[int], ...]]:
         """Stage the rows of records by Spark: of those with some offsets, or of all."""
         from pyspark.sql import functions as F
 
@@ -239,7 +241,7 @@ class _Load:
             records = records.join(F.broadcast(wanted), "offset", "left_semi")
         partial = partial_records(spec.table)
         rows = typed_records(records, columns, partial=partial).withColumn(LEFT_OUT, F.lit(False))
-        stages: list[Staged] = []
+        stages: list[StagedLoad] = []
         with transforms.views():
 
             def stage(rows: DataFrame, *, is_last: bool = False) -> DataFrame:
@@ -254,7 +256,7 @@ class _Load:
         return stages, applied.read_from
 
     def _records_without_rows(
-        self, stages: Sequence[Staged], read_from: Sequence[frozenset[int]]
+        self, stages: Sequence[StagedLoad], read_from: Sequence[frozenset[int]]
     ) -> tuple[int, int]:
         """Return the numbers of rejected and of filtered records."""
         refused, filtered = (sum(stage.figures[name] for stage in stages) for name in (REFUSED, FILTERED))
@@ -262,7 +264,7 @@ class _Load:
             return count_records(_by_spark(stages), read_from)
         return refused, filtered
 
-    def _expect_one_row_per_record(self, last: Staged) -> None:
+    def _expect_one_row_per_record(self, last: StagedLoad) -> None:
         if self.tables.spec.table.write_mode is not WriteMode.APPEND or not self.tables.may_repeat_records:
             return
         rows = last.going_on(self.context.spark, self.tables)
@@ -275,7 +277,7 @@ class _Load:
                 column=OFFSET,
             )
 
-    def _commit_rows(self, last: Staged, base: int) -> tuple[Commit, int]:
+    def _commit_rows(self, last: StagedLoad, base: int) -> tuple[Commit, int]:
         """Commit the rows, and return how many stored rows truncates remove among those that are deleted."""
         snapshot = self.table.snapshot(base)
         assert snapshot is not None  # `base` is a version of the table
@@ -306,7 +308,7 @@ class _Load:
         )
         return done, truncated
 
-    def _rows_to_merge(self, last: Staged, base: Snapshot) -> tuple[DataFrame, int]:
+    def _rows_to_merge(self, last: StagedLoad, base: Snapshot) -> tuple[DataFrame, int]:
         """Return the rows of the MERGE, and how many of them are deletes of rows that a truncate removes."""
         from pyspark.sql import functions as F
 
@@ -329,7 +331,7 @@ class _Load:
         return rows, truncated
 
     def _changes(
-        self, rows: DataFrame, last: Staged, tombstones: Tombstones, base: int
+        self, rows: DataFrame, last: StagedLoad, tombstones: Tombstones, base: int
     ) -> tuple[DataFrame, int]:
         """Commit the tombstones of some rows, and return the changes to merge.
 
@@ -357,7 +359,7 @@ class _Load:
             deleted_by=None if self.tombstones is None else IS_DELETED,
         )
 
-    def _known_within(self, last: Staged) -> Within | None:
+    def _known_within(self, last: StagedLoad) -> Within | None:
         """Return the range of the first key of the rows, where it tells which files may have them."""
         key = self.tables.table.column(self.tables.table.merge_key[0])
         low, high = last.figures["low"], last.figures["high"]
@@ -377,7 +379,7 @@ class _Load:
         return table.read(self.context.spark, version)
 
 
-def _by_spark(stages: Sequence[Staged]) -> list[DataFrame]:
+def _by_spark(stages: Sequence[StagedLoad]) -> list[DataFrame]:
     return [stage.rows.frame for stage in stages if stage.rows is not None]
 
 

@@ -34,7 +34,7 @@ FILTERED = "filtered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StagedLoad:
     """Staged rows and their figures.
 
     Attributes:
@@ -70,7 +70,7 @@ class Staged:
 
 def stage_rows(
     spark: SparkSession, tables: DeclaredTables, rows: DataFrame, folder: Path, *, is_last: bool
-) -> Staged:
+) -> StagedLoad:
     """Stage rows by Spark in a new folder, count them, and fail if an expectation says so.
 
     Raises:
@@ -102,12 +102,14 @@ def stage_rows(
         within = {"low": "min", "high": "max"}
         figures |= {name: F.expr(f"{each}({key}) FILTER (WHERE {GOES_ON})") for name, each in within.items()}
     counted = staged.frame.agg(*(value.alias(name) for name, value in figures.items())).collect()[0]
-    done = Staged(rows=staged, figures=counted.asDict())
+    done = StagedLoad(rows=staged, figures=counted.asDict())
     fail_if_declared(tables.spec, done.figures, table=tables.table.name)
     return done
 
 
-def staged_here(plain: PlainRows, others: Staged | None, tables: DeclaredTables, batch_id: int) -> Staged:
+def staged_here(
+    plain: PlainRows, others: StagedLoad | None, tables: DeclaredTables, batch_id: int
+) -> StagedLoad:
     """Return rows that this process has staged together with those that Spark made of the other records."""
     figures: dict[str, Any] = dict.fromkeys((READ, REFUSED, FILTERED, "rows", "deletes", "truncates"), 0)
     figures |= {"low": None, "high": None}
@@ -119,10 +121,10 @@ def staged_here(plain: PlainRows, others: Staged | None, tables: DeclaredTables,
     figures["rows"] = plain.rows
     if plain.bounds is not None:
         figures["low"], figures["high"] = plain.bounds
-    return Staged(rows=None if others is None else others.rows, figures=figures, plain=plain)
+    return StagedLoad(rows=None if others is None else others.rows, figures=figures, plain=plain)
 
 
-def _with_rows_of(plain: PlainRows, others: Staged, tables: DeclaredTables, batch_id: int) -> PlainRows:
+def _with_rows_of(plain: PlainRows, others: StagedLoad, tables: DeclaredTables, batch_id: int) -> PlainRows:
     """Return staged rows with those that Spark has staged, written in the same form."""
     import pyarrow as pa
     import pyarrow.compute as pc
