@@ -220,8 +220,13 @@ class PostgresQuery:
         return (*_SETTINGS, f"SET LOCAL statement_timeout = {milliseconds}")
 
     def _lines(self, bounds: KeyBounds | None, *, ordered: bool) -> str:
-        """Return the statement whose rows are records as JSON, each with a line break."""
-        values = ", ".join(value_of(each) for each in self._described)
+        """Return the statement whose rows are records as JSON, each with a line break.
+
+        Rows in order are those to read. They have their fields in the order of canonical JSON, which is then
+        written once less. Others are hashed, as the digests of positions have been.
+        """
+        columns = sorted(self._described, key=lambda each: each.name) if ordered else self._described
+        values = ", ".join(value_of(each) for each in columns)
         rows = (
             f"SELECT {self._key} AS {KEY_ALIAS}, {self._id} AS {ID_ALIAS},"
             f" (SELECT row_to_json(r) FROM (SELECT {values}) AS r)::text AS line"
