@@ -6,11 +6,21 @@ import datetime as dt
 import json
 import os
 import subprocess
+from contextlib import closing
+from decimal import Decimal
 
 import httpx
+import psycopg
+import pyarrow as pa
 import pytest
 
+from etl_assets.contracts.arrow_types import arrow_schema
+from etl_assets.orders.delivery import STATUS_SINK
+from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.serve.tokens import Scope, Tokens
+from etl_assets.settings import load_settings
+from etl_assets.sinks.postgres.open import open_postgres
+from etl_assets.sinks.sink import Delivery, SinkPosition
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets_tests.commands.home import BIN, SPARK
 from etl_assets_tests.serve.server_process import JSON_EVENT, serving, write_installation
@@ -22,6 +32,15 @@ PAYLOADS = {
     "PaymentProcessed": {"amount": "12.50", "currency": "EUR"},
     "ItemShipped": {},
 }
+
+SOME = {
+    "string": "x",
+    "timestamp": NOW,
+    "decimal128": Decimal("0.00"),
+    "int64": 1,
+    "map<string, decimal128": [],
+}
+"""A value of each type of a column."""
 
 
 @pytest.mark.full
@@ -124,3 +143,53 @@ def test_rights_come_first_and_a_server_that_is_away_is_named_while_events_are_s
         assert [each.status_code for each in answers] == [401, 403, 403, 503]
         assert "order_status_view does not answer" in answers[-1].json()["detail"]
         assert client.post(process.events, json=JSON_EVENT).status_code == 202
+
+
+def test_an_order_that_was_delivered_is_answered_with_the_delivery_and_not_again_while_it_is_the_same(
+    tmp_path, monkeypatch, postgres_server
+):
+    monkeypatch.setenv("ORDERS_PASSWORD", postgres_server.password)
+    with psycopg.connect(postgres_server.database_url("postgres"), autocommit=True) as session:
+        session.execute("CREATE DATABASE status_of_orders")
+    connection = {
+        "type": "postgres", "host": "127.0.0.1", "port": postgres_server.port, "database": "status_of_orders",
+        "user": postgres_server.user, "password": "${ORDERS_PASSWORD}", "write": ["orders.*"],
+    }  # fmt: skip
+    write_installation(
+        tmp_path, pipelines={"built_in": ["orders"]}, start_date=str(DAY), connections={"orders": connection}
+    )
+    settings = load_settings({"ETL_ASSETS_HOME": str(tmp_path)})
+    schema = arrow_schema(ORDER_STATUS_VIEW)
+    always = {
+        "tenant_id": "acme",
+        "order_id": "o/1",
+        "order_status": "shipped",
+        "paid_total": Decimal("12.50"),
+    }
+    order = {
+        field.name: always.get(field.name, SOME[str(field.type).partition("(")[0].partition("[")[0]])
+        for field in schema
+        if not field.nullable
+    }
+    rows = pa.Table.from_pylist([dict.fromkeys(schema.names) | order], schema=schema)
+    with closing(open_postgres(STATUS_SINK, settings.connections["orders"], settings, "orders")) as sink:
+        sink.prepare(ORDER_STATUS_VIEW)
+        sink.deliver(
+            Delivery(
+                before=None,
+                after=SinkPosition(table_id="t", version=7),
+                whole=True,
+                rows=lambda: iter(rows.to_batches()),
+                deleted=lambda: iter(()),
+                reject=lambda rejected: pytest.fail(f"refused: {rejected}"),
+            )
+        )
+    _, acme = Tokens(tmp_path).add("shop", now=NOW, tenant="acme", scope=Scope.READ)
+    with serving(tmp_path, acme) as process, process.client() as client:
+        url = f"{process.url}/v1/orders/acme/o%2F1"
+        found = client.get(url)
+        assert found.status_code == 200, found.text
+        assert found.json()["order"]["paid_total"] == "12.50"
+        assert found.json()["delivered"]["version"] == 7
+        assert client.get(url, headers={"if-none-match": found.headers["etag"]}).status_code == 304
+        assert client.get(f"{process.url}/v1/orders/acme/o").status_code == 404
