@@ -20,6 +20,8 @@ from etl_assets.settings.secret import Secret, TextWithSecrets, holds_credential
 from etl_assets.settings.section import Section, expect_storage
 
 CONNECTION_NAME = r"^[a-z][a-z0-9_-]*$"
+SILENCE_SECONDS = 60
+"""After how long a PostgreSQL server that the network no longer reaches counts as gone."""
 OWN_HEADERS = frozenset(
     {
         "connection",
@@ -120,6 +122,20 @@ class PostgresConnection(Connection):
     lock_timeout_seconds: Annotated[
         int, Field(ge=1, le=3_600, description="to wait for a lock that another session holds")
     ] = 30
+
+    @property
+    def keepalive(self) -> Mapping[str, Any]:
+        """Parameters of libpq by which a network that went silent is noticed within `SILENCE_SECONDS`.
+
+        Without them a statement waits for the kernel, two hours where nothing is to be sent.
+        """
+        return {
+            "keepalives": 1,
+            "keepalives_idle": SILENCE_SECONDS // 3,
+            "keepalives_interval": SILENCE_SECONDS // 6,
+            "keepalives_count": 4,
+            "tcp_user_timeout": SILENCE_SECONDS * 1_000,
+        }
 
 
 class SqlConnection(Connection):

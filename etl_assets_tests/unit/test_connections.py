@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import TypeAdapter
 
 from etl_assets.errors import SettingsError, SinkRefused
-from etl_assets.pipelines.sink_specs import SinkSpec
+from etl_assets.pipelines.sink_specs import PostgresSinkSpec, SinkSpec
+from etl_assets.pipelines.source_specs import SqlLoad, SqlSource
 from etl_assets.settings import load_settings
 from etl_assets.settings.connections import CONNECTION_TYPES, PostgresConnection, type_of
 from etl_assets.sinks.open_sink import open_sink
+from etl_assets.sinks.postgres.open import open_postgres
+from etl_assets.sources.sql.connect import query_database
+from etl_assets.sources.sql.postgres import PostgresQuery
 
 
 def _loaded(home: Path, text: str):
@@ -95,3 +101,21 @@ def test_what_a_connection_does_not_allow_is_refused_at_each_delivery(tmp_path: 
     with pytest.raises(SinkRefused) as refused:
         open_sink(spec, settings, pipeline="films")
     assert says in f"{refused.value} {refused.value.fix}"
+
+
+def test_sources_and_sinks_notice_a_postgresql_that_the_network_no_longer_reaches(tmp_path, monkeypatch):
+    monkeypatch.setenv("PG_PASSWORD", "hunter2-long")
+    settings = _loaded(tmp_path, POSTGRES.format(password="${PG_PASSWORD}"))
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("psycopg.connect", lambda **options: asked.update(options))
+    sink = PostgresSinkSpec(type="postgres", connection="warehouse", table="analytics.films")
+    open_postgres(sink, settings.connections["warehouse"], settings, "films")
+    source = SqlSource(
+        type="sql", connection="warehouse", query="SELECT 1 AS a", load=SqlLoad.FULL, id=("a",)
+    )
+    database = query_database(source, settings)
+    assert isinstance(database, PostgresQuery)
+    read_by: dict[str, Any] = {**conninfo_to_dict(database.address)}
+    for options in (asked, read_by):
+        assert int(options["tcp_user_timeout"]) == 60_000
+        assert int(options["keepalives_idle"]) + 4 * int(options["keepalives_interval"]) <= 60

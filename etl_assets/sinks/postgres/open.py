@@ -48,6 +48,7 @@ def open_postgres(
             sslmode=connection.sslmode,
             sslrootcert=connection.sslrootcert,
             connect_timeout=connection.connect_timeout_seconds,
+            **connection.keepalive,
             application_name="etl-assets",
             client_encoding="utf8",
             # A writer that was paused in its transaction holds up another for so long at most.

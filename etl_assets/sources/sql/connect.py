@@ -88,6 +88,7 @@ def _address(found: PostgresConnection) -> str:
         "sslmode": found.sslmode,
         "sslrootcert": found.sslrootcert,
         "connect_timeout": found.connect_timeout_seconds,
+        **found.keepalive,
         "client_encoding": "utf8",
         "options": f"-c lock_timeout={found.lock_timeout_seconds * 1000}",
         "application_name": "etl-assets",
