@@ -31,7 +31,8 @@ class DeliveryLag:
         version: The table's newest version.
         commits: Commits that the sink lacks; all of them if it has none.
         rows: New and changed rows among them. Deletes, undos and compactions have none.
-        seconds: Age of the oldest of these commits, 0 if there is none; None if the log no longer has it.
+        seconds: Age of the oldest of these commits, 0 if there is none. If the log no longer has it, the age
+            of the oldest that it has, which is less; None if it has none.
         has_replays: Whether dead letters of it were submitted again that no delivery has taken up.
     """
 
@@ -97,8 +98,11 @@ def _rows_after(table: Table, version: int) -> int:
 
 
 def _age(table: Table, version: int, now: dt.datetime) -> float | None:
+    path = entry_path(table.path, version)
+    if not path.exists():  # cleaned up: the oldest one left is a lower bound
+        left = (each for each in path.parent.glob(f"{'[0-9]' * 20}.json") if each.name > path.name)
+        path = min(left, default=path)
     try:
-        at = entry_path(table.path, version).stat().st_mtime
+        return max(0.0, now.timestamp() - path.stat().st_mtime)
     except FileNotFoundError:
         return None
-    return max(0.0, now.timestamp() - at)

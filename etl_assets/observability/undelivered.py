@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from etl_assets.contracts.tables import REPLAYS
 from etl_assets.delta.log.cursor import read_cursors
-from etl_assets.sinks.replay_requests import newest_request
+from etl_assets.sinks.replay_requests import done_up_to, newest_request
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -53,5 +53,7 @@ def has_undelivered(deliveries: Table, table: Table, replays: Snapshot | None) -
 
 def has_requests(deliveries: Table, replays: Snapshot | None) -> bool:
     """Return whether dead letters of a sink were submitted again that no delivery has taken up."""
-    settled = -1 if replays is None else read_cursors(deliveries, REPLAYS.name, [None])[None]
+    if replays is None:
+        return False
+    settled = done_up_to(read_cursors(deliveries, REPLAYS.name, [None])[None], replays.version)
     return newest_request(replays, deliveries.name, settled) > settled

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from etl_assets.contracts.key_values import key_values, parse_row
 from etl_assets.sources.replays import source_position
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("etl_assets")
 _COLUMNS = ["dead_letter_id", "attempt", "content", "partition_date", "batch_id"]
+_newest: WeakKeyDictionary[Snapshot, Mapping[str, int]] = WeakKeyDictionary()
+"""Of each version that was asked, so that asking again opens no file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,30 @@ def newest_request(replays: Snapshot | None, stage: str, after: int) -> int:
         stage: Name of the table of the sink's deliveries.
         after: The number that is done.
     """
-    return max((row["batch_id"] for row in _rows(replays, stage, after, ["batch_id"])), default=after)
+    if replays is None:
+        return after
+    if (newest := _newest.get(replays)) is None:
+        _newest[replays] = newest = _newest_by_stage(replays)
+    return max(newest.get(stage, after), after)
+
+
+def _newest_by_stage(replays: Snapshot) -> Mapping[str, int]:
+    """Return the newest number of each table that has any."""
+    rows = replays.dataset().to_table(columns=["stage", "batch_id"])
+    found = rows.group_by("stage").aggregate([("batch_id", "max")]).to_pylist()
+    return {row["stage"]: row["batch_id_max"] for row in found}
+
+
+def done_up_to(number: int, present: int) -> int:
+    """Return the number of requests that are done; -1 if the table of replays was put back since.
+
+    Numbers after its present version are given again then, so all of its requests are looked at.
+
+    Args:
+        number: The number up to which they were done.
+        present: The version of the table of replays; -1 if there is none.
+    """
+    return number if number <= present else -1
 
 
 def requests_after(

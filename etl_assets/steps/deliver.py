@@ -25,7 +25,7 @@ from etl_assets.delta.table import Table
 from etl_assets.delta.write.create import base_of
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.sinks.decision import DeliveryExtent, Head, extent_of
-from etl_assets.sinks.replay_requests import ReplayRequest, newest_request, requests_after
+from etl_assets.sinks.replay_requests import ReplayRequest, done_up_to, newest_request, requests_after
 from etl_assets.sinks.sink import Delivered, Delivery, Guarantee, Sink, SinkPosition
 from etl_assets.steps.delivery_plan import PlannedDelivery, claimed, delivery_log, finish
 from etl_assets.steps.delivery_record import (
@@ -99,8 +99,12 @@ class Deliver:
         table = self._pinned(self.table.name)
         if table is None:
             return None
-        settled = -1 if recorded is None else recorded.replays
-        newest = newest_request(self.context.table(REPLAYS.name).snapshot(), self.deliveries.name, settled)
+        replays = self.context.table(REPLAYS.name).snapshot()
+        number = -1 if recorded is None else recorded.replays
+        settled = number if replays is None else done_up_to(number, replays.version)
+        newest = newest_request(replays, self.deliveries.name, settled)
+        if replays is not None and settled < number:
+            newest = replays.version  # put back: the record goes back with it
         return DeliveryRows(contract=self.table, table=table, tombstones=tombstones, replays=newest)
 
     def _requests(self, after: int, up_to: int) -> tuple[ReplayRequest, ...]:
@@ -124,15 +128,20 @@ class Deliver:
     ) -> tuple[PlannedDelivery, StepReport]:
         began, started = self.context.clock(), time.monotonic()
         before = sink.position() if sink.keeps_position else recorded
-        if before is not None and before.replays > rows.replays:
-            rows = replace(rows, replays=before.replays)
+        present = self.context.table(REPLAYS.name).version()
+        is_ours = before is not None and before.table_id == rows.position.table_id
+        held = done_up_to(before.replays, present) if before is not None and is_ours else -1
+        settled = -1 if recorded is None else done_up_to(recorded.replays, present)
+        if held > rows.replays:
+            rows = replace(rows, replays=held)
         # 1. Decide. A target that is at the head while the record is not: its writer died between the two.
         head = Head(
             position=rows.position,
             rows_taken_out=rows_taken_out(rows, before),
             has_truncate=has_truncate(rows, before),
         )
-        extent = extent_of(before, head, asked_whole=whole)
+        known = None if recorded is None else replace(recorded, replays=settled)
+        extent = extent_of(before, head, recorded=known, asked_whole=whole)
         base = base_of(record, seen, wait_seconds=self.context.lock_wait_seconds)
         notes: tuple[str, ...] = ()
         done: Delivered | None = None
@@ -140,17 +149,17 @@ class Deliver:
             before=before, after=rows.position, whole=extent is DeliveryExtent.WHOLE, number=base + 1
         )
         # Requests that the record does not have. The target may have some of them.
-        rejects = self._rejects(-1 if recorded is None else recorded.replays, rows.replays)
+        rejects = self._rejects(settled, rows.replays)
         past = past_deliveries(record, rows.position.table_id) if rejects.requests else ()
         if extent is DeliveryExtent.NOTHING:
             notes = ("the target had everything already; the figures of its delivery are not known",)
         else:
             # 2. Deliver; rejected rows are stored before the target commits.
-            plan, done, notes = self._carry_out(sink, rows, plan, record, rejects, past)
+            plan, done, notes = self._carry_out(sink, rows, plan, record, rejects, past, held)
         # 3. Settle what was requested, then record the delivery.
         if rejects.requests:
             requested = RequestedRows(requests=rejects.requests, rows=rows.at(plan.after), past=past)
-            has_all = plan.whole or before is None or recorded is None or before.replays <= recorded.replays
+            has_all = plan.whole or before is None or recorded is None or held <= settled
             is_known = done is not None and has_all and sink.guarantee is not Guarantee.AT_LEAST_ONCE
             rejects.settle(requested.result, is_known=is_known)
         version = commit_record(
@@ -191,8 +200,12 @@ class Deliver:
         record: Table,
         rejects: DeliveryRejects,
         past: Sequence[PastDelivery],
+        held: int,
     ) -> tuple[PlannedDelivery, Delivered, tuple[str, ...]]:
-        """Deliver, and return the plan that was carried out, its figures and notes."""
+        """Deliver, and return the plan that was carried out, its figures and notes.
+
+        `held` is the number of requests that the target has.
+        """
         log: DeliveryLog | None = None
         done: Delivered | None = None
         if sink.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -200,9 +213,8 @@ class Deliver:
             plan, done = claimed(log, rows, plan, recorded=last_recorded(record))
             rows = rows.at(plan.after) if plan.is_continued else rows
         rejects.requests = tuple(each for each in rejects.requests if each.number <= plan.after.replays)
-        lacking = -1 if plan.before is None else plan.before.replays
         wanted = RequestedRows(
-            requests=tuple(each for each in rejects.requests if each.number > lacking), rows=rows, past=past
+            requests=tuple(each for each in rejects.requests if each.number > held), rows=rows, past=past
         )
         since = None if plan.whole else plan.before
         found = wanted.added_to(rows.since(since), since)

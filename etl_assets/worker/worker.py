@@ -20,9 +20,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from etl_assets.error_policy import told
@@ -41,6 +40,7 @@ from etl_assets.worker.lease import Lease, lease
 from etl_assets.worker.pauses import Backoffs, WorkItem
 from etl_assets.worker.reports import Reports
 from etl_assets.worker.session import Session
+from etl_assets.worker.signals import interrupted_by
 from etl_assets.worker.step_runner import StepOutcome, StepRunner
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Worker:
             WorkerRunning: a worker runs on this home folder already.
             EngineLost: the Spark engine is lost. A supervisor starts the process again.
         """
-        with lease(self._settings.home) as held, _interrupted_by(signal.SIGTERM, signal.SIGINT):
+        with lease(self._settings.home) as held, interrupted_by(signal.SIGTERM, signal.SIGINT):
             threads: list[threading.Thread] = []
             try:
                 self._sessions["path"]()
@@ -123,7 +123,8 @@ class Worker:
             self._look_at_limits()
             for feed in self._feeds:
                 is_paused = feed.pipeline.name in self._paused
-                if days := feed.take_left_behind() if is_paused else self._days_to_carry(feed):
+                days = self._left_behind(feed) if is_paused else self._days_to_carry(feed)
+                if days:
                     self._carry(crew, feed, days, held, reads=not is_paused)
             self._leaving.wait(max(0.0, began + self._pace.batch_interval_seconds - time.monotonic()))
         raise self._lost
@@ -187,8 +188,13 @@ class Worker:
         for name in found.changed:
             logger.warning("%s changed after being read and is read again", name)
         feed.unreadable = found.unreadable
-        days = sorted({*found.ready, *feed.take_left_behind()})
-        return tuple(day for day in days if self._ready([(source.name, day)]))
+        return self._left_behind(feed, found.ready)
+
+    def _left_behind(self, feed: Feed, more: Iterable[dt.date] = ()) -> tuple[dt.date, ...]:
+        """Return the days left unfinished on a pipeline's path, and some more, but those that back off."""
+        source = feed.path[0]
+        days = sorted({*more, *feed.take_left_behind()})
+        return tuple(day for day in days if self._ready([(source, day)]))
 
     def _carry(
         self, crew: StepRunner, feed: Feed, days: Sequence[dt.date], held: Lease, *, reads: bool = True
@@ -379,21 +385,3 @@ class Worker:
             thread.join(max(0.0, deadline - time.monotonic()))
         if threads:
             self._reports.tell()
-
-
-@contextmanager
-def _interrupted_by(*signals: signal.Signals) -> Generator[None]:
-    """Raise `KeyboardInterrupt` on the signals during the block, where this is the main thread."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {each: signal.signal(each, interrupt) for each in signals}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

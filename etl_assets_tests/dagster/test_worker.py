@@ -452,3 +452,11 @@ def test_an_engine_that_is_gone_is_told_as_such_whatever_the_error(settings, mon
 def test_an_engine_that_is_there_is_not_to_blame(settings, monkeypatch, driver):
     attempts = Attempts(settings, monkeypatch, CONFLICT, None)
     assert attempts.done().report is not None
+
+
+def test_days_left_behind_back_off_also_while_their_source_is_paused(settings):
+    worker = Worker(settings, lambda event: None)
+    feed = worker._feeds[0]
+    worker._failed(feed.path[0], [BAD_DAY], {BAD_DAY: InputError("no", fix="-")})
+    feed.left_behind = frozenset({DAY, BAD_DAY})
+    assert worker._left_behind(feed) == (DAY,)

@@ -137,4 +137,6 @@ def test_each_attempt_is_requested_once_and_by_its_sink_alone(tmp_path, monkeypa
     assert requests_after(replays, "films_to_out", CONTRACT, 1, up_to=2) == ()
     assert requests_after(replays, "films_to_out", KEYS, -1, up_to=3) == (), "the table has other keys now"
     assert newest_request(replays, "films_to_out", 3) == 3
+    monkeypatch.setattr(type(replays), "dataset", None)
+    assert newest_request(table.snapshot(), "films_to_out", -1) == 3, "a version is read once"
     assert list(replays_folder(domain, "films_to_out").rglob("*.jsonl")) == [], "it needs no file"

@@ -93,7 +93,9 @@ def test_a_replay_is_something_that_a_sink_lacks_until_a_delivery_takes_it_up(do
     assert [each.status for each in found()] == [Status.OK]
 
 
-def test_a_table_that_was_made_again_is_behind_as_a_whole_and_a_shorter_log_has_no_age(domain):
+def test_a_table_made_again_is_behind_as_a_whole_and_a_shorter_log_has_the_age_of_its_oldest(
+    domain,
+):
     commit(domain, 0, 5, minutes_ago=90)
     deliver(domain, 7)
     assert "1 commits and 5 rows" in found()[0].detail
@@ -104,4 +106,4 @@ def test_a_table_that_was_made_again_is_behind_as_a_whole_and_a_shorter_log_has_
 
     DeltaTable(str(path)).create_checkpoint()
     entry_path(path, 0).unlink()
-    assert found()[0].detail == f"{DELIVERIES} is 2 commits and 6 rows behind films"
+    assert found()[0].detail == (f"{DELIVERIES} is 2 commits and 6 rows behind films, the oldest for 0:10:00")
