@@ -37,7 +37,7 @@ from etl_assets.steps.apply_changes import Tombstones
 from etl_assets.steps.changes import read_new_rows
 from etl_assets.steps.load_rejects import commit_rejects
 from etl_assets.steps.new_keys import rows_of_new_keys
-from etl_assets.steps.plain_stage import PlainRows, plain_stage, record_columns
+from etl_assets.steps.plain_stage import BOUNDED_TYPES, PlainRows, plain_stage, record_columns
 from etl_assets.steps.staged_load import FILTERED, StagedLoad, stage_rows, staged_here
 from etl_assets.steps.step import (
     DELETED,
@@ -65,9 +65,6 @@ if TYPE_CHECKING:
 
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
-
-_BOUNDED = ("STRING", "INT", "BIGINT")
-"""Types of a key whose range tells which files may hold it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +364,7 @@ class _Load:
             return ()
         if last.figures.get("truncates"):
             return None
-        return ({key.name: (low, high)},) if key.type in _BOUNDED else None
+        return ({key.name: (low, high)},) if key.type in BOUNDED_TYPES else None
 
     def _read_table(self, name: str) -> DataFrame:
         """Return the newest rows of another table, none if it does not exist yet."""

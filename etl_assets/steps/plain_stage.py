@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 ROWS_PER_FILE = 500_000
 """About how many rows a staged file has; a file of the source is never divided."""
-_ROWS_AT_ONCE = 50_000
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 50_000, 32 << 20
+"""Most rows, or about how many bytes of them, that a thread holds: records may be long."""
+BOUNDED_TYPES = ("STRING", "INT", "BIGINT")
+"""Types of a key whose range tells which files of a table may hold it."""
 _MAX_OTHERS = 50_000
 """With more records that are not plain, Spark finds them in all records as fast as by their offsets."""
 
@@ -46,7 +49,8 @@ class PlainRows:
         files: Parquet files with `staged_columns`, `_offset` and `_batch_id`.
         rows: Number of the rows.
         others: Offsets of the records that are not plain.
-        bounds: Lowest and highest value of the first key; None if there are no rows.
+        bounds: Lowest and highest value of the first key; None if there are no rows, or the key's type is
+            none of `BOUNDED_TYPES`.
     """
 
     files: tuple[Path, ...]
@@ -62,7 +66,7 @@ class PlainStage:
     Attributes:
         records: The columns to take.
         kept: Names of those to stage.
-        key: The first key of the table.
+        key: The first key of the table; None if its bounds are of no use.
         batch_id: The version that the load becomes.
         after: The batch id above which records are new.
         folder: A new folder for the files.
@@ -70,7 +74,7 @@ class PlainStage:
 
     records: PlainRecords
     kept: Sequence[str]
-    key: str
+    key: str | None
     batch_id: int
     after: int
     folder: Path
@@ -109,7 +113,7 @@ class PlainStage:
         path, rows, others, bounds = self.folder / f"part-{number:05}.zstd.parquet", 0, [], []
         read = pa.schema([("offset", pa.int64()), ("record", pa.string()), ("batch_id", pa.int64())])
         writer = None
-        for piece in (each for file in task for each in pieces_of(file, read, at_once=_ROWS_AT_ONCE)):
+        for piece in (each for file in task for each in pieces_of(file, read, at_once=_rows_at_once(file))):
             new = piece.filter(pc.call_function("greater", [piece.column("batch_id"), pa.scalar(self.after)]))
             if not new.num_rows:
                 continue
@@ -125,8 +129,9 @@ class PlainStage:
             writer = writer or new_data_file(path, typed.schema)
             writer.write_table(typed)
             rows += typed.num_rows
-            found = pc.call_function("min_max", [typed.column(self.key)])
-            bounds.append((found["min"].as_py(), found["max"].as_py()))
+            if self.key is not None:
+                found = pc.call_function("min_max", [typed.column(self.key)])
+                bounds.append((found["min"].as_py(), found["max"].as_py()))
         if writer is not None:
             writer.close()
         return PlainRows(
@@ -135,6 +140,15 @@ class PlainStage:
             others=np.concatenate([np.empty(0, dtype=np.int64), *others]),
             bounds=(min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None,
         )
+
+
+def _rows_at_once(file: Path) -> int:
+    """Return how many rows of a file to hold at once."""
+    import pyarrow.parquet as pq
+
+    found = pq.read_metadata(file)
+    size = sum(found.row_group(number).total_byte_size for number in range(found.num_row_groups))
+    return max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * max(1, found.num_rows) // max(1, size)))
 
 
 def _tasks(files: Sequence[tuple[Path, int]]) -> Iterator[list[Path]]:
@@ -167,10 +181,11 @@ def plain_stage(tables: DeclaredTables, *, batch_id: int, after: int, folder: Pa
     records = PlainRecords.of(record_columns(tables), frozenset(required), not_true)
     if records is None:
         return None
+    key = tables.table.column(tables.table.merge_key[0])
     return PlainStage(
         records=records,
         kept=[column.name for column in staged_columns(tables)],
-        key=tables.table.merge_key[0],
+        key=key.name if key.type in BOUNDED_TYPES else None,
         batch_id=batch_id,
         after=after,
         folder=folder,

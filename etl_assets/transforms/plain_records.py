@@ -98,7 +98,7 @@ class PlainRecords:
             first, number = left.pop()
             try:
                 yield first, *self._read(records.slice(first, number))
-            except pa.ArrowInvalid:  # a record of another form is among them
+            except (pa.ArrowInvalid, pa.ArrowCapacityError):  # a record of another form is among them
                 if number > 1 and splits < _MAX_SPLITS:
                     splits += 1
                     half = number // 2

@@ -171,7 +171,7 @@ def _name(value: Any) -> str:
 
 
 def test_every_failpoint_is_covered():
-    of_sinks = [point for point in Failpoint if point.startswith(("sink.", "search.", "webhook."))]
+    of_sinks = [point for point in Failpoint if point.startswith(("sink.", "search.", "webhook.", "replay."))]
     tests_of_sinks = "".join(file.read_text("utf-8") for file in SINKS.glob("test_*.py"))
     assert [point for point in of_sinks if not {point.name, point.value} & named(tests_of_sinks)] == []
     used = [*of_sinks, *(point for _, points in BETWEEN_WRITES for point in points)]

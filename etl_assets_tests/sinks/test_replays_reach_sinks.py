@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,6 +145,19 @@ def _webhook(request: pytest.FixtureRequest) -> Target:
     )
 
 
+REQUEST = """
+import datetime as dt, json, sys
+from etl_assets.observability.dead_letters import DeadLetter
+from etl_assets.observability.submit_replays import hand_in
+from etl_assets.settings import load_settings
+
+fields = json.load(sys.stdin)
+fields["failed_at"] = dt.datetime.fromisoformat(fields["failed_at"])
+fields["partition_date"] = dt.date.fromisoformat(fields["partition_date"])
+hand_in(load_settings().placement().domains[0], [DeadLetter(**fields)], None)
+"""
+
+
 class ReplayLab:
     """An installation with a table and one sink, without Spark: each step is a process of its own."""
 
@@ -176,6 +190,23 @@ class ReplayLab:
             check=False,
         )
         assert done.returncode == -signal.SIGKILL, (failpoint, done.stderr)
+
+    def request_and_die(self, letter: DeadLetter) -> None:
+        """Request a replay in a process that is killed behind the commit of the request."""
+        done = subprocess.run(
+            [sys.executable, "-c", REQUEST],
+            input=json.dumps(asdict(letter), default=str),
+            env={
+                **os.environ,
+                "ETL_ASSETS_HOME": str(self.lab.home),
+                "ETL_ASSETS_FAILPOINT": Failpoint.REPLAY_AFTER_REQUEST,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return sorted(self.lab._rows(name), key=lambda row: row.get("_batch_id", row.get("batch_id", 0)))
@@ -269,8 +300,8 @@ def test_a_replay_is_delivered_once_wherever_it_is_killed(request, tmp_path, of)
     what_is_gone_or_delivered_is_settled(lab, letters, target)
     # Killed at each place, and repeated: each row is there once, and its dead letter is settled once.
     for key, place in places.items():
-        lab.request(letters[key])
-        lab.request(letters[key])  # two at once are one
+        lab.request_and_die(letters[key])
+        lab.request(letters[key])  # two are one
         lab.die(place)
         lab.deliver()
         lab.deliver()

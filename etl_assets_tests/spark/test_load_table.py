@@ -275,6 +275,34 @@ def _without_batch(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "_batch_id"} for row in rows]
 
 
+@pytest.mark.parametrize("is_filled", [True, False], ids=["filled", "empty"])
+@pytest.mark.parametrize("was_laid_out", [True, False], ids=["no longer", "now"])
+def test_plain_records_do_not_enter_a_table_of_another_layout(people, is_filled, was_laid_out):
+    laid_out = replace(people, spec=declared(table={**PEOPLE["table"], "partition_by": "country"}))
+    former, later = (laid_out, people) if was_laid_out else (people, laid_out)
+    former.accept([person("a", country="de")] if is_filled else [person("a", "much")])
+    former.load()
+    later.accept([person("b", country="fr")])
+    if is_filled:
+        with pytest.raises(ContractError, match="laid out by"):
+            later.load()
+        return
+    later.load()
+    assert [(row["id"], row["country"]) for row in later.rows_by_spark()] == [("b", "fr")]
+    assert [(row["id"], row["country"]) for row in later.rows()] == [("b", "fr")]
+
+
+def test_a_key_that_is_a_time_may_come_in_plain_and_in_other_records_of_one_load(people):
+    timed = replace(
+        people,
+        spec=declared(
+            columns={"at": "timestamp", "age": "bigint"}, table={"keys": ["at"], "write_mode": "upsert"}
+        ),
+    )
+    timed.accept([{"at": "2026-01-05T10:00:00Z", "age": 1}, {"at": "2026-01-06t10:00:00z", "age": 2}])
+    assert figures(timed.load()) == {"read": 2, "inserted": 2}
+
+
 def test_two_bad_records_at_one_position_are_two_dead_letters(people):
     """A file that was changed after it had been read has another record where one was rejected."""
     people.accept([person("a", "much")])

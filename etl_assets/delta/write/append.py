@@ -68,10 +68,15 @@ def can_append(table: Table, snapshot: Snapshot | None, schema: StructType) -> b
 def can_write_files(table: Table, snapshot: Snapshot, access: Access) -> bool:
     """Return whether data files with the contract's columns can be added to a table here.
 
-    The table must have the contract's columns, and the gate must allow the access.
+    The table must have the contract's columns and layout, and the gate must allow the access.
     """
     contract = table.contract
-    return contract is not None and allows(snapshot, access) and _same_columns(contract, snapshot)
+    return (
+        contract is not None
+        and allows(snapshot, access)
+        and _same_columns(contract, snapshot)
+        and snapshot.partition_columns() == tuple(contract.delta_partition)
+    )
 
 
 def _is_simple(column: Column) -> bool:
