@@ -12,15 +12,24 @@ import click
 from etl_assets.cli.dead_letter_options import JSON
 
 
+def _name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Return a name: the keys of a client begin with its tenant and name, each before a `/`."""
+    if not value.strip() or "/" in value:
+        raise click.BadParameter(f"{value!r} is no name: it is to have a character, and no `/`")
+    return value
+
+
 @click.group()
 def tokens() -> None:
     """Tokens of the HTTP server: who may send events to which pipelines."""
 
 
 @tokens.command(epilog="\b\nExample:\n  etl-assets tokens add shop --pipeline film_ratings --days 90\n")
-@click.argument("client", metavar="CLIENT")
+@click.argument("client", metavar="CLIENT", callback=_name)
 @click.option("--pipeline", "pipelines", multiple=True, metavar="NAME", help="Only this one; repeatable.")
-@click.option("--tenant", default="default", show_default=True, help="The tenant that it belongs to.")
+@click.option(
+    "--tenant", default="default", show_default=True, callback=_name, help="The tenant that it belongs to."
+)
 @click.option("--days", type=click.IntRange(1, 36_500), help="How long it is valid; by default for ever.")
 @click.option("--read", is_flag=True, help="It may read rows of its tenant, and send nothing.")
 @JSON
@@ -67,7 +76,8 @@ def list_command(as_json: bool) -> None:
     for each in found:
         until = "no end" if each.expires_at is None else f"until {each.expires_at}"
         state = " (expired)" if each.has_expired(now) else ""
-        click.echo(f"{each.id} {each.client}: {', '.join(each.pipelines)}, {each.tenant}, {until}{state}")
+        may = f"{', '.join(each.scopes)} {', '.join(each.pipelines)}"
+        click.echo(f"{each.id} {each.client}: {may}, {each.tenant}, {until}{state}")
 
 
 @tokens.command(epilog="\b\nExample:\n  etl-assets tokens revoke 1f2e3d4c\n")

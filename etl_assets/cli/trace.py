@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         "  etl-assets trace --trace-id 4bf92f3577b34da6a3ce929d0e0e4736\n"
     )
 )
-@click.argument("record_id", metavar="ID", required=False)
+@click.argument("record_id", metavar="[ID]", required=False)
 @click.option("--trace-id", metavar="HEX", help="List the records of this W3C trace instead.")
 @click.option("--pipeline", metavar="NAME", help="Look in this pipeline alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object, for machines.")

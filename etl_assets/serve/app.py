@@ -32,6 +32,7 @@ def build_app(service: Service) -> FastAPI:
             await removing
         await service.commits.close()
         await service.journal.close()
+        service.watch.release_threads()
 
     # The pages for people load scripts from elsewhere: only the description is served.
     app = FastAPI(title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)

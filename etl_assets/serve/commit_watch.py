@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from etl_assets.errors import EtlAssetsError
 from etl_assets.serve.group_commit import Receipt
 from etl_assets.serve.outcomes import NOTHING_READ, Outcomes, TableVersions
 
 logger = logging.getLogger("etl_assets.serve")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 POLL_SECONDS = 0.2
+_LOOKS_AT_ONCE = 4
 _EVENTS_AT_ONCE = 50_000
 _GRACE_SECONDS = 5.0
 """How long a request waits for a look at the tables that is late, above its own time."""
@@ -81,6 +86,8 @@ class CommitWatch:
         self._waiting: dict[str, list[_Waiter]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._places = 0
+        # Threads of its own: looks that are late hold up nothing else.
+        self._threads = ThreadPoolExecutor(_LOOKS_AT_ONCE, "commit-watch")
         self.is_ending = False
 
     @contextmanager
@@ -101,9 +108,11 @@ class CommitWatch:
     async def versions(self, pipeline: str) -> TableVersions:
         """Return the versions before a request is stored; `NOTHING_READ` if they are unknown."""
         try:
-            return await asyncio.to_thread(self._tables.versions, pipeline)
+            async with asyncio.timeout(_GRACE_SECONDS):
+                return await self._in_thread(self._tables.versions, pipeline)
         except (EtlAssetsError, OSError) as error:
-            logger.warning("the tables of %s cannot be looked at: %s", pipeline, error)
+            why = "no answer in time" if isinstance(error, TimeoutError) else error
+            logger.warning("the tables of %s cannot be looked at: %s", pipeline, why)
             return NOTHING_READ
 
     async def outcomes(
@@ -150,6 +159,15 @@ class CommitWatch:
             for each in waiting:
                 _give_up(each, "the server ends")
 
+    def release_threads(self) -> None:
+        """End what looks at the tables: no request is left."""
+        for task in self._tasks.values():
+            task.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, look: Callable[[*Ts], T], *given: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, look, *given)
+
     async def _watch(self, pipeline: str) -> None:
         """Look at the tables until no request waits."""
         try:
@@ -174,7 +192,7 @@ class CommitWatch:
 
     async def _look(self, pipeline: str, waiting: Collection[_Waiter]) -> None:
         """Give requests the outcomes that versions have which were not looked at."""
-        version = (await asyncio.to_thread(self._tables.versions, pipeline)).rows
+        version = (await self._in_thread(self._tables.versions, pipeline)).rows
         due = [each for each in waiting if each.looked_at != version and not each.done.done()]
         if not due:
             return
@@ -182,9 +200,7 @@ class CommitWatch:
             rows=min(each.since.rows for each in due), rejects=min(each.since.rejects for each in due)
         )
         for some in _in_parts(due):
-            found = await asyncio.to_thread(
-                self._tables.read, pipeline, {each.receipt for each in some}, since
-            )
+            found = await self._in_thread(self._tables.read, pipeline, {each.receipt for each in some}, since)
             for each in some:
                 each.looked_at = version
                 if (outcomes := found.get(each.receipt)) is not None and not each.done.done():

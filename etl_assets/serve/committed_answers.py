@@ -91,15 +91,13 @@ async def _gone(request: Request) -> None:
 
 
 def _who_commits(service: Service) -> str:
-    """Return what commits the events, or what to start; and how to ask for the outcomes."""
+    """Return whether a worker runs, or what to start; and how to ask for the outcomes."""
     if service.watch.is_ending:
         told = ""
-    elif (worker := running_worker(service.settings.home)) is None:
+    elif running_worker(service.settings.home) is None:
         told = ": no worker runs; start `etl-assets worker`, or `etl-assets run`"
-    elif worker.is_silent:
-        told = f": {worker} has shown no sign of life for {worker.silent_seconds:,.0f} s"
     else:
-        told = f": {worker} is to commit them"
+        told = ": a worker runs"  # which one is not for clients
     return (
         f"{told}. Send the request again for the outcomes, with its Idempotency-Key or the ids of its events"
     )

@@ -85,6 +85,7 @@ async def _store(
 ) -> StoredRequest:
     """Read the records of a request, and return once they are durable."""
     service, content_type = Service.of(request), request.headers.get("content-type")
+    _expect_room(service)  # again: the tables were looked at in the meantime
     service.body_bytes += (expected := _expected_bytes(request))
     try:
         body = await read_body(request, service.limits)
@@ -211,6 +212,15 @@ def _expect_capacity(service: Service, token: Token) -> None:
             f"this token may send {rate:,.0f} events a second",
             headers={"Retry-After": str(math.ceil(seconds))},
         )
+    _expect_room(service)
+
+
+def _expect_room(service: Service) -> None:
+    """Refuse a body that memory has no room for.
+
+    Raises:
+        ProblemDetails: the process ends, or too much waits.
+    """
     if service.is_ending:
         raise ProblemDetails(
             503, "ending", "the server ends; send the request again", headers={"Retry-After": "5"}

@@ -68,8 +68,8 @@ class Journal:
 
     def problems(self) -> dict[str, str]:
         """Return why domains cannot store files now; domains that can are left out."""
-        found = {each.name: self._problem(each) for each in self.domains}
-        return {name: why for name, why in found.items() if why is not None}
+        found = ((each, self._problem(each)) for each in self.domains)
+        return {each.name: _without_root(each, why) for each, why in found if why is not None}
 
     async def store(self, file: JournalFile) -> None:
         """Return once a majority of the domains has a file durably. Safe to repeat.
@@ -93,7 +93,7 @@ class Journal:
                 break
             for each in done:
                 if (why := _why(each)) is not None:
-                    missing[writes[each].name] = why
+                    missing[writes[each].name] = _without_root(writes[each], why)
         for each in waiting:
             self._going_on.add(each)
             each.add_done_callback(self._ended)
@@ -160,6 +160,12 @@ def _make_folders(root: Path, folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _without_root(domain: FailureDomain, problem: str) -> str:
+    """Return a problem in which a domain has its name: clients are not told where its root is."""
+    root = str(domain.root)
+    return problem.removeprefix(f"{root}: ").replace(root, domain.name)
 
 
 def _why(write: asyncio.Future[None]) -> str | None:

@@ -14,7 +14,8 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.reasons import Outcome
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from etl_assets.delta.table import Table
     from etl_assets.placement.domains import FailureDomain, Placement
+
+T = TypeVar("T")
 
 _LOOK_SECONDS = 30.0
 _AFTER_COLON = ";"
@@ -94,13 +97,14 @@ class OutcomeReader:
         Raises:
             EtlAssetsError, OSError: they cannot be read.
         """
-        domain = self._placement().reader()
+        placement = self._placement()
+        domain = placement.reader()
 
         def look() -> TableVersions:
             rows, rejects = _tables(domain, pipeline)
             return TableVersions(rows=rows.version(), rejects=rejects.version())
 
-        return ask(str(domain.root), look, max(_LOOK_SECONDS, domain.timeout_seconds))
+        return _ask(placement, domain, look)
 
     def read(
         self, pipeline: str, receipts: Collection[Receipt], since: TableVersions
@@ -115,12 +119,23 @@ class OutcomeReader:
         Raises:
             EtlAssetsError, OSError: the tables cannot be read.
         """
-        domain = self._placement().reader()
-        return ask(
-            str(domain.root),
-            lambda: _read(domain, pipeline, receipts, since),
-            max(_LOOK_SECONDS, domain.timeout_seconds),
-        )
+        placement = self._placement()
+        domain = placement.reader()
+        return _ask(placement, domain, lambda: _read(domain, pipeline, receipts, since))
+
+
+def _ask(placement: Placement, domain: FailureDomain, look: Callable[[], T]) -> T:
+    """Look at tables within a time limit. A slow look does not open the breaker that the journal asks."""
+    return ask(
+        f"the tables in {domain.root}",
+        look,
+        max(_LOOK_SECONDS, domain.timeout_seconds),
+        small=partial(_alive, placement, domain),
+    )
+
+
+def _alive(placement: Placement, domain: FailureDomain) -> object:
+    return placement.memory.strange(domain.name, str(domain.root))
 
 
 def _tables(domain: FailureDomain, pipeline: str) -> tuple[Table, Table]:
