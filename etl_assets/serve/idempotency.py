@@ -104,7 +104,8 @@ class Keys:
         for domain in self._journal.domains:
             folder = journal_path(domain.root, pipeline)
             try:
-                names = ask(str(domain.root), lambda folder=folder: list(_keyed_files(folder)), 30.0)
+                # Under a name of its own: a slow look must not keep the journal from being written.
+                names = ask(f"keys in {folder}", lambda folder=folder: list(_keyed_files(folder)), 30.0)
             except (OSError, Unanswered) as error:
                 logger.warning("keys in the journal of %s in %s: %s", pipeline, domain.name, error)
                 continue

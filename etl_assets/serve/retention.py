@@ -67,6 +67,7 @@ def _remove(domain: FailureDomain, folder: Path, names: list[str]) -> None:
             folder.rmdir()
 
     try:
-        ask(str(domain.root), remove, max(60.0, domain.timeout_seconds))
+        # Under a name of its own: a slow removal must not keep the journal from being written.
+        ask(f"old files in {folder}", remove, max(60.0, domain.timeout_seconds))
     except (OSError, Unanswered) as error:
         logger.warning("old journal files in %s stay for now: %s", domain.name, error)

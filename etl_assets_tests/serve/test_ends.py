@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import re
 import threading
 import time
 from collections import Counter
@@ -109,7 +110,8 @@ def test_every_acknowledged_event_is_in_the_table_once_after_kills_and_an_end(tm
     files = len(list(journal.rglob("*.jsonl")))
     assert remove_read(load_settings().placement(), PIPELINE, tomorrow) == files > 0
     assert not list(journal.rglob("*.jsonl"))
-    assert "nothing to do" in command(tmp_path, "run").stderr
+    # A killed server may leave a file that it was writing, which `run` mentions.
+    assert re.search("nothing (else )?to do", command(tmp_path, "run").stderr)
 
 
 def test_sigterm_answers_every_request_that_it_accepted(tmp_path):
