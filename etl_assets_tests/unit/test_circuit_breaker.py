@@ -1,4 +1,4 @@
-"""A sink that is down is left alone, tried once at a time and told of once; no other sink waits for it."""
+"""A sink that is down is left alone and tried once at a time, with one alert; no other sink waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A required sink that is over its lag limit pauses the source of its pipeline, and is told of once."""
+"""A required sink that is over its lag limit pauses the source of its pipeline, with one alert."""
 
 from __future__ import annotations
 

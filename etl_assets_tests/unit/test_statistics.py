@@ -77,14 +77,14 @@ def prices(tmp_path, request):
     return table
 
 
-def append(table: Table, rows: list[dict]) -> None:
+def append(table: Table, rows: list[dict], name: str = "") -> None:
     snapshot = table.snapshot()
     assert snapshot is not None
 
     def write(folder):
         folder.mkdir(parents=True)
         file = pa.Table.from_pylist(rows, schema=data_file_schema(PRICES))
-        pq.write_table(file, folder / f"part-{uuid.uuid4()}.parquet")
+        pq.write_table(file, folder / (name or f"part-{uuid.uuid4()}.parquet"))
         return 0
 
     new = write_files(table, table.path, snapshot, write)
@@ -96,6 +96,15 @@ def append(table: Table, rows: list[dict]) -> None:
         added=new.files,
     )
     assert entry.put(table.path, stamped=False)
+
+
+def test_a_new_data_file_replaces_none_of_the_table(prices):
+    row = ROWS[0]
+    (prices.path / "part-0.parquet").write_bytes(b"left by a killed append")
+    append(prices, [row], "part-0.parquet")
+    with pytest.raises(RuntimeError, match=r"part-0\.parquet has the name of one"):
+        append(prices, [row, row], "part-0.parquet")
+    assert DeltaTable(str(prices.path)).to_pyarrow_table().num_rows == 1
 
 
 def found(table: Table, row: dict) -> list[int]:

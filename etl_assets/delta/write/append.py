@@ -140,6 +140,7 @@ def write_files(table: Table, path: Path, snapshot: Snapshot, write: Callable[[P
         with ThreadPoolExecutor(_READERS) as readers:
             staged = readers.map(partial(look, kept), _data_files(kept))
             files = tuple(file for file in staged if file.rows)
+        _expect_new_names(path, files, snapshot)
         for file in files:
             target = path / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -147,6 +148,17 @@ def write_files(table: Table, path: Path, snapshot: Snapshot, write: Callable[[P
     # Before an entry names them: after a power loss no durable entry may name files that were not durable.
     sync_files(path, [path / file.path for file in files])
     return NewFiles(files=files, source_rows=left_out + sum(file.rows for file in files))
+
+
+def _expect_new_names(path: Path, files: Sequence[StoredFile], snapshot: Snapshot) -> None:
+    """Refuse to replace a data file of the table. A file that a killed append left counts for nothing.
+
+    Raises:
+        RuntimeError: a file has the name of one of the table's; no file was added.
+    """
+    there = [file.path for file in files if (path / file.path).exists()]
+    if there and (taken := {*there} & {*snapshot.files()}):
+        raise RuntimeError(f"the new data file {min(taken)} has the name of one that {path} has already")
 
 
 @contextmanager
