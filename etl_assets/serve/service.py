@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from etl_assets.pipelines.source_specs import HttpSource
+from etl_assets.serve.body_bytes import BodyBytes
 from etl_assets.serve.commit_watch import CommitWatch
 from etl_assets.serve.group_commit import GroupCommit
 from etl_assets.serve.idempotency import Keys
@@ -50,12 +51,13 @@ class Service:
     watch: CommitWatch = field(init=False)
     keys: Keys = field(init=False)
     rates: Rates = field(init=False)
-    body_bytes: int = field(init=False, default=0)
+    bodies: BodyBytes = field(init=False)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
     _looked_at: float = field(init=False, default=float("-inf"))
 
     def __post_init__(self) -> None:
         serve = self.settings.serve
+        self.bodies = BodyBytes(serve.max_waiting_bytes)
         self.tokens = Tokens(self.settings.home)
         self.rates = Rates(serve.events_per_second)
         self.keys = Keys(self.journal, serve.max_keys)

@@ -30,7 +30,6 @@ from etl_assets.delta.write.create import base_of
 from etl_assets.delta.write.upsert import UpsertSpec
 from etl_assets.delta.write.write import DeferredRows, Transaction, Write
 from etl_assets.delta.write.write_spec import WriteMode
-from etl_assets.delta.write.write_version import moved_on
 from etl_assets.errors import ContractError, RowsRefused
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
     import numpy as np
     from pyspark.sql import DataFrame
 
-    from etl_assets.contracts.columns import TableContract
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
 
@@ -102,7 +100,6 @@ class LoadTable:
         _expect_declared(table, base)
         tombstones = None
         if contract is not None:
-            self._expect_unchanged(contract, tombstones_seen)
             columns = ChangeColumns(keys=self.tables.table.merge_key, order=self.tables.order)
             tombstones = Tombstones(
                 context=self.context,
@@ -112,6 +109,7 @@ class LoadTable:
                 is_whole=new.after < 0,
                 is_first=known < 0,
             )
+            tombstones.expect_unchanged()
         with staging_folder(table, base + 1) as folder:
             return _Load(
                 context=self.context,
@@ -126,18 +124,6 @@ class LoadTable:
                 folder=folder,
                 tombstones=tombstones,
             ).run()
-
-    def _expect_unchanged(self, tombstones: TableContract, seen: int) -> None:
-        """Reject tombstones that another run added before `base` was read: late changes would not be known.
-
-        From then on such a run is a conflict of the rows: it commits them after its tombstones.
-
-        Raises:
-            CommitConflict: there are some; nothing was written.
-        """
-        table = self.context.table(tombstones.name)
-        if (now := table.version()) != seen:
-            raise moved_on(table, current=now, base=seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
