@@ -19,7 +19,7 @@ CASE = "cdc"
 DECODE_TARGET = 1.0
 """CPU seconds for 150,000 changes, without their values in Arrow."""
 OURS = "platform"
-_CHANGES, _PER_TARGET = 200_000, 150_000
+_CHANGES, _CHANGES_PER_FIGURE = 200_000, 150_000
 _SLOT, _PUBLICATION = "bench", "bench"
 
 
@@ -46,14 +46,14 @@ def run(options: Options) -> list[Figure]:
         figure(
             CASE,
             "server_wall_seconds_of_150000_changes",
-            median(measured, lambda run: run.marks[READ].figures["seconds"] * _PER_TARGET / _CHANGES),
+            median(measured, lambda run: run.marks[READ].figures["seconds"] * _CHANGES_PER_FIGURE / _CHANGES),
             load=load,
         ),
     ]
 
 
 def _seconds(since: str, until: str) -> Callable[[Measured], float]:
-    return lambda run: run.cpu_seconds(until, since) * _PER_TARGET / _CHANGES
+    return lambda run: run.cpu_seconds(until, since) * _CHANGES_PER_FIGURE / _CHANGES
 
 
 def _change(database: SalesDatabase) -> None:

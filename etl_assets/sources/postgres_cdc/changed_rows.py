@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class RowChange(StrEnum):
+class ChangeEffect(StrEnum):
     """What a change does to the row of its keys."""
 
     UPSERT = "upsert"
@@ -43,7 +43,7 @@ class ChangedRows:
 
     Attributes:
         relation: The table as it was.
-        changes: What each change does, of `RowChange`.
+        changes: What each change does, of `ChangeEffect`.
         commit_lsns: Place of each change's commit in the log.
         sequences: Place of each change among all of its transaction.
         rows: The values. Of a delete those of the keys, of a truncate none.
@@ -84,7 +84,7 @@ class RowCollector:
         self._keys = frozenset(number for number, each in enumerate(relation.columns) if each.name in keys)
         self._empty: Values = (None,) * self._width
         self._rows: list[Values] = []
-        self._changes: list[RowChange] = []
+        self._changes: list[ChangeEffect] = []
         self._lsns: list[int] = []
         self._sequences: list[int] = []
         self._unchanged: dict[int, tuple[str, ...]] = {}
@@ -95,7 +95,7 @@ class RowCollector:
     def insert(self, message: InsertMessage, lsn: int, sequence: int) -> None:
         """Collect a new row."""
         self._expect_width(message.new, lsn)
-        self._add(RowChange.UPSERT, message.new, lsn, sequence)
+        self._add(ChangeEffect.UPSERT, message.new, lsn, sequence)
 
     def update(self, message: UpdateMessage, lsn: int, sequence: int) -> None:
         """Collect a changed row. If its keys changed, the row of the old ones is deleted before it."""
@@ -108,22 +108,22 @@ class RowCollector:
             new = self._filled(new, old, only_keys=message.old_is_key)
             lacks_values = UNCHANGED in new
         if old is not None and any(old[number] != new[number] for number in self._keys):
-            self._add(RowChange.DELETE, self._only_keys(old), lsn, sequence)
+            self._add(ChangeEffect.DELETE, self._only_keys(old), lsn, sequence)
         if lacks_values:
             columns = zip(self.relation.columns, new, strict=True)
             names = tuple(column.name for column, value in columns if value is UNCHANGED)
             self._unchanged[len(self._rows)] = names
             new = tuple(None if value is UNCHANGED else value for value in new)
-        self._add(RowChange.UPSERT, new, lsn, sequence)
+        self._add(ChangeEffect.UPSERT, new, lsn, sequence)
 
     def delete(self, message: DeleteMessage, lsn: int, sequence: int) -> None:
         """Collect a row that is gone."""
         self._expect_width(message.old, lsn)
-        self._add(RowChange.DELETE, self._only_keys(message.old), lsn, sequence)
+        self._add(ChangeEffect.DELETE, self._only_keys(message.old), lsn, sequence)
 
     def truncate(self, lsn: int, sequence: int) -> None:
         """Collect that the table was emptied."""
-        self._add(RowChange.TRUNCATE, self._empty, lsn, sequence)
+        self._add(ChangeEffect.TRUNCATE, self._empty, lsn, sequence)
 
     def collected(self, types: Mapping[int, PostgresType], policies: ValuePolicies) -> ChangedRows:
         """Return what was collected.
@@ -153,7 +153,7 @@ class RowCollector:
             refused=refused,
         )
 
-    def _add(self, change: RowChange, values: Values, lsn: int, sequence: int) -> None:
+    def _add(self, change: ChangeEffect, values: Values, lsn: int, sequence: int) -> None:
         self._rows.append(values)
         self._changes.append(change)
         self._lsns.append(lsn)
