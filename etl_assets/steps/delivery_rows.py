@@ -18,7 +18,9 @@ from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.log.entries import UNDO, commit_notes
+from etl_assets.delta.read.data_files import whole_file
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.writing import storage_named
 from etl_assets.sinks.sink import SinkPosition
 
 if TYPE_CHECKING:
@@ -156,12 +158,21 @@ class DeliveryRows:
         yield from self.rows_where(wanted)
 
     def rows_where(self, wanted: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that meet a condition, with the contract's columns; None for every row."""
+        """Yield the rows that meet a condition, with the contract's columns; None for every row.
+
+        Raises:
+            FilesGone, ReplicaCorrupt: a file of the table is gone or damaged. It is no error of the target.
+        """
         snapshot = self.snapshot
         stored = {field["name"] for field in snapshot.fields()}
         there = [name for name in self.contract.names if name in stored]
-        for batch in batches_of(snapshot, there, wanted):
+        batches = batches_of(snapshot, there, wanted)
+        while (batch := self._next(batches)) is not None:
             yield batch if len(there) == len(self.contract.names) else _with_new_columns(batch, self.contract)
+
+    def _next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        with storage_named(self.table[0]):
+            return next(batches, None)
 
     def _deleted_after(self, version: int) -> tuple[pa.Table, int | None]:
         """Return the keys of deleted rows, and the tombstones' position if it has to stay."""
@@ -259,9 +270,10 @@ def batches_of(snapshot: Snapshot, columns: list[str], wanted: Any) -> Iterator[
             fragment_readahead=1,
             use_threads=False,
         )
-        for batch in scanner.to_batches():
-            if batch.num_rows:
-                yield batch
+        with whole_file(fragment.path):
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield batch
 
 
 def _with_new_columns(batch: pa.RecordBatch, contract: TableContract) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from etl_assets.compute.in_process import is_little_work
 from etl_assets.contracts.columns import Column
 from etl_assets.delta.read.data_files import new_data_file, pieces_of
 from etl_assets.delta.read.rows import files_with
+from etl_assets.delta.write.writing import storage_named
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.spec import DELETED_COLUMN, IS_GONE
 from etl_assets.transforms.plain_records import PlainRecords
@@ -80,7 +81,11 @@ class PlainStage:
     folder: Path
 
     def run(self, source: Table, snapshot: Snapshot) -> PlainRows | None:
-        """Stage the plain records; None if Spark does the whole load: it is large, or much is not plain."""
+        """Stage the plain records; None if Spark does the whole load: it is large, or much is not plain.
+
+        Raises:
+            FilesGone, ReplicaCorrupt: a file of the source table is gone or damaged.
+        """
         import numpy as np
 
         if not snapshot.is_plain:
@@ -92,7 +97,7 @@ class PlainStage:
             return None
         self.folder.mkdir()
         tasks = list(_tasks([(source.path / file, rows or 0) for file, rows in found]))
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
+        with storage_named(source), ThreadPoolExecutor(os.cpu_count()) as threads:
             staged = list(threads.map(self._stage, range(len(tasks)), tasks))
         if sum(len(each.others) for each in staged) > _MAX_OTHERS:
             return None
