@@ -43,7 +43,7 @@ def pieces_of(
 
 @contextmanager
 def whole_file(path: str | Path) -> Generator[None]:
-    """Give errors of pyarrow about a file its name, and the number of what is wrong.
+    """Raise errors of pyarrow about a file as an `OSError` with a number and the file's name.
 
     Raises:
         OSError: `EBADMSG` means that it is not a whole Parquet file; `ENOENT` that it is gone.
