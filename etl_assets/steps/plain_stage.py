@@ -29,6 +29,7 @@ from etl_assets.transforms.typed_records import RecordColumn
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
 
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table

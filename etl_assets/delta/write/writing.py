@@ -1,7 +1,7 @@
-"""Writing a table: under its lock, and with a named error for each refusal of the file system under its root.
+"""Writing a table under its lock, and a named error for each refusal of the file system under its root.
 
-Belongs here: the error that a caller of a commit, an effect or a replay gets for a disk that is full,
-read-only or not mounted, and for a data file that is missing or damaged. Does not belong here: the lock
+Belongs here: the error that a caller of a commit, a delivery, an effect or a replay gets for a disk that is
+full, read-only or not mounted, and for a data file that is missing or damaged. Does not belong here: the lock
 itself (`lock.py`), and the content of a write (`commit.py`).
 """
 
@@ -74,7 +74,8 @@ def _named(table: Table, error: OSError) -> EtlAssetsError | None:
         f"the storage of the table {table.name} in {domain} failed: {where}: {error.strerror or error}",
         fix=_FIXES.get(
             error.errno,
-            f"see that its disk is mounted and whole (`etl-assets domains probe {domain}`), then run it again",
+            f"see that its disk is mounted and whole (`etl-assets domains probe {domain}`), then run it"
+            " again",
         ),
         table=table.name,
         domain=domain,
