@@ -144,8 +144,8 @@ class DagsterApi:
     def _running(self) -> list[tuple[str, str]]:
         """What is not stopped: the mutation that stops it, and its id."""
         found = self.query(
-            "{ repositoriesOrError { ... on RepositoryConnection { nodes { sensors { id name sensorState { status"
-            " } }"
+            "{ repositoriesOrError { ... on RepositoryConnection { nodes {"
+            " sensors { id name sensorState { status } }"
             " schedules { scheduleState { id status } } } } } }"
         )["repositoriesOrError"]["nodes"][0]
         schedules = [schedule["scheduleState"] for schedule in found["schedules"]]
