@@ -30,7 +30,7 @@ from etl_assets.cli.dead_letter_options import (
 from etl_assets.contracts.reasons import DeadLetterState
 
 if TYPE_CHECKING:
-    from etl_assets.errors import RunFailed
+    from etl_assets.errors import InputError, RunFailed
     from etl_assets.observability.dead_letters import DeadLetter, DeadLetterFilter
     from etl_assets.observability.submit_replays import HandedIn, Replayed
     from etl_assets.pipelines.catalog import Catalog
@@ -83,7 +83,7 @@ def replay(
         return
     _check_days(settings, letters)
     correction = None if record is None else _read_record(record, settings.landing.max_record_bytes)
-    results, failed = _replay(settings, domain, letters, correction)
+    results, failed = _replay(settings, domain, letters, correction, leaves_out=all_open)
     if as_json:
         click.echo(json.dumps([result.as_json() for result in results]))
     else:
@@ -151,16 +151,26 @@ def _check_days(settings: Settings, letters: Sequence[DeadLetter]) -> None:
 
 
 def _replay(
-    settings: Settings, domain: FailureDomain, letters: Sequence[DeadLetter], correction: bytes | None
+    settings: Settings,
+    domain: FailureDomain,
+    letters: Sequence[DeadLetter],
+    correction: bytes | None,
+    *,
+    leaves_out: bool,
 ) -> tuple[list[Replayed], RunFailed | None]:
-    """Return the results, and the failure of a run: some dead letters wait then, others may be done."""
+    """Return the results, and the failure of a run: some dead letters wait then, others may be done.
+
+    With `leaves_out`, those that cannot be submitted are named on stderr, and stop no other.
+    """
     from etl_assets.contracts.tables import REPLAYS
     from etl_assets.errors import EtlAssetsError, RunFailed
     from etl_assets.observability.submit_replays import hand_in, outcomes
     from etl_assets.steps.placing import place
 
     where = place(settings.placement(), REPLAYS.name)
-    handed_in = hand_in(where, letters, correction)
+    handed_in = hand_in(where, letters, correction, left_out=_say_left_out if leaves_out else None)
+    if not handed_in:
+        return [], None
     say(f"{counted(handed_in)} handed in; Spark starts with the first run")
     failed = None
     try:
@@ -174,6 +184,10 @@ def _replay(
             raise
         failed = error
     return outcomes(domain, handed_in), failed
+
+
+def _say_left_out(letter: DeadLetter, error: InputError) -> None:
+    say(f"{short(letter)} is left out: {error.message}; {error.fix}")
 
 
 def _run(settings: Settings, handed_in: Sequence[HandedIn]) -> None:

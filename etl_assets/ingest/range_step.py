@@ -11,11 +11,13 @@ here: the work on one batch (`ingest_batch.py`), and the source itself.
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,17 +25,18 @@ from etl_assets.delta.write.create import ensure_table
 from etl_assets.errors import SourceLost
 from etl_assets.failpoints import Failpoint, failpoint
 from etl_assets.ingest.ingest_batch import IngestBatch
+from etl_assets.ingest.read_ahead import ReadAhead, StagedRange, read_range
 from etl_assets.ingest.step import Ingest
 from etl_assets.sources.batch_plan import BatchPlan
 from etl_assets.sources.landing import Folders
-from etl_assets.sources.positions import read_positions
+from etl_assets.sources.positions import positions_after, read_positions
 from etl_assets.sources.source_files import SourceFile
 from etl_assets.steps.step import READ, StepReport, logger, staging_folder
 from etl_assets.steps.table_queue import give_way
 
 if TYPE_CHECKING:
     from etl_assets.ingest.file_source import Ranges
-    from etl_assets.sources.ranges import RangeRead, RangeSource, ReadRange
+    from etl_assets.sources.ranges import Positions, RangeRead, RangeSource, ReadRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,27 +49,30 @@ class IngestRanges(Ingest):
         Raises:
             SourceUnavailable, SourceRefused, SourceLost: as `RangeSource` says.
         """
-        with closing(self._ranges.open()) as source:
+        with closing(self._ranges.open()) as source, self._read_ahead(source) as ahead:
             # 1. Carry out the range of a killed run again, or take its rejects back.
             report = self._complete(source, days)
             # 2. Ingest replayed dead letters.
             report += Ingest.run(self, days)
-            # 3. Read one range after the other, each planned on the table's newest version.
+            # 3. Store one range after the other, each planned after the newest version's positions.
             batches = report.commits
             while self.most_batches is None or batches < self.most_batches:
                 if report.commits:
                     give_way()
                 version = ensure_table(self.table, wait_seconds=self.context.lock_wait_seconds)
-                wanted = source.plan(
-                    read_positions(self.table, version),
-                    max_bytes=self.max_batch_bytes,
-                    max_records=self._ranges.max_records,
-                )
-                if wanted is None:
-                    break
-                done, more = self._read(source, wanted, version, days)
-                report += done
-                batches += 1
+                positions = read_positions(self.table, version)
+                with staging_folder(self.table, version + 1) as folder:
+                    was_read = ahead.take(positions)
+                    if was_read is None:
+                        wanted = self._plan(source, positions)
+                        if wanted is None:
+                            break
+                        was_read = read_range(source.read, wanted, folder / "range")
+                    batches += 1
+                    more = was_read.found.read.more
+                    if more and (self.most_batches is None or batches < self.most_batches):
+                        ahead.begin(positions_after(positions, was_read.found.read.end))
+                    report += self._store(was_read, version, folder, days)
                 if not more:
                     break
         return report
@@ -75,6 +81,15 @@ class IngestRanges(Ingest):
     def _ranges(self) -> Ranges:
         assert self.source.ranges is not None  # the step is built for sources that have some
         return self.source.ranges
+
+    @contextmanager
+    def _read_ahead(self, source: RangeSource) -> Generator[ReadAhead]:
+        plan = partial(self._plan, source)
+        with staging_folder(self.table, 0) as folder, ReadAhead(plan, source.read, folder) as ahead:
+            yield ahead
+
+    def _plan(self, source: RangeSource, positions: Positions) -> ReadRange | None:
+        return source.plan(positions, max_bytes=self.max_batch_bytes, max_records=self._ranges.max_records)
 
     def _complete(self, source: RangeSource, days: Sequence[dt.date]) -> StepReport:
         """Carry out the range of a run that committed its rejects and not its rows.
@@ -92,41 +107,39 @@ class IngestRanges(Ingest):
             return nothing
         if source.is_repeatable and left.plan.batch_id <= version + 1:
             try:
-                return nothing + self._read(source, left.plan.wanted, version, days)[0]
+                with staging_folder(self.table, version + 1) as folder:
+                    was_read = read_range(source.read, left.plan.wanted, folder / "range")
+                    return nothing + self._store(was_read, version, folder, days)
             except SourceLost as lost:
                 logger.warning("%s: %s", self.table.name, lost.message)
         self._take_back()
         return nothing
 
-    def _read(
-        self, source: RangeSource, wanted: ReadRange, version: int, days: Sequence[dt.date]
-    ) -> tuple[StepReport, bool]:
-        """Carry out one range as the version after `version`; return whether there is more."""
+    def _store(
+        self, was_read: StagedRange, version: int, folder: Path, days: Sequence[dt.date]
+    ) -> StepReport:
+        """Store the records of a range as the version after `version`."""
         started = time.monotonic()
-        with staging_folder(self.table, version + 1) as folder:
-            staged = folder / "range"
-            staged.mkdir()
-            found = source.read(wanted, staged)
-            if self._ranges.compare is not None:
-                found = self._ranges.compare(self.table, version, found, staged)
-            failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
-            report = IngestBatch(
-                context=self.context,
-                table=self.table,
-                rejects=self._rejects_contract,
-                stage=self.stage.name_in_rejects,
-                folders=(Folders(source=self._ranges.source, path=staged, format=self._ranges.format),),
-                records=self.source.records,
-                plan=BatchPlan(batch_id=version + 1, files=self._files_of(found, staged), wanted=found.read),
-                staging=folder,
-            ).write()
+        found, staged = was_read.found, was_read.folder
+        if self._ranges.compare is not None:
+            found = self._ranges.compare(self.table, version, found, staged)
+        failpoint(Failpoint.STAGE_AFTER_WRITE, table=self.table.name)
+        report = IngestBatch(
+            context=self.context,
+            table=self.table,
+            rejects=self._rejects_contract,
+            stage=self.stage.name_in_rejects,
+            folders=(Folders(source=self._ranges.source, path=staged, format=self._ranges.format),),
+            records=self.source.records,
+            plan=BatchPlan(batch_id=version + 1, files=self._files_of(found, staged), wanted=found.read),
+            staging=folder,
+        ).write()
+        shutil.rmtree(staged, ignore_errors=True)
         logger.info(
             "%s: batch %d committed in %.1f s", self.table.name, version + 1, time.monotonic() - started
         )
         notes = (*found.read.notes, *_other_days(report, days))
-        return report + StepReport(
-            table=self.table.name, version=report.version, notes=notes
-        ), found.read.more
+        return report + StepReport(table=self.table.name, version=report.version, notes=notes)
 
     def _files_of(self, found: RangeRead, staged: Path) -> tuple[SourceFile, ...]:
         files = []

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.contracts.tables import REPLAYS as REPLAYS_TABLE
-from etl_assets.observability.history import DELIVERED, HANDED_IN, HistoryEntry, replay_of
+from etl_assets.observability.history import DELIVERED, HANDED_IN, HistoryEntry
 from etl_assets.observability.rows import find_rows
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.replays import source_position
+from etl_assets.sources.replays import replay_of, source_position
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from etl_assets.contracts.reasons import Outcome
 from etl_assets.delta.log.entries import UNDO, CommitNote
 from etl_assets.sources.landing import LANDING, REPLAYS
-from etl_assets.sources.replays import INGEST
+from etl_assets.sources.replays import INGEST, replay_of
 
 if TYPE_CHECKING:
     from etl_assets.observability.dead_letters import DeadLetter
@@ -212,13 +212,3 @@ def taken_back(note: CommitNote, table: str, stage: str, position: str) -> Histo
 def shown_time(at: dt.datetime | None) -> str:
     """Return a time for people."""
     return "not known" if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def replay_of(position: str) -> tuple[str, int]:
-    """Parse the dead letter id and the attempt from a replay's source position.
-
-    Args:
-        position: `<day>/<id>.<attempt>.jsonl:1`.
-    """
-    letter_id, attempt, *_ = position.rpartition("/")[2].split(".")
-    return letter_id, int(attempt)

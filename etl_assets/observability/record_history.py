@@ -28,13 +28,12 @@ from etl_assets.observability.history import (
     SourceFolders,
     excepted,
     handed_in,
-    replay_of,
 )
 from etl_assets.observability.record_origin import origin_of, trace_id_of_record
 from etl_assets.observability.rows import find_rows
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.replays import replays_folder
+from etl_assets.sources.replays import replay_of, replays_folder
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from etl_assets.pipelines.catalog import Catalog
     from etl_assets.pipelines.stage import Stage
@@ -168,7 +168,13 @@ def check_letter(letter: DeadLetter, target: Stage, *, corrected: bool) -> None:
         )
 
 
-def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: bytes | None) -> list[HandedIn]:
+def hand_in(
+    domain: FailureDomain,
+    letters: Sequence[DeadLetter],
+    correction: bytes | None,
+    *,
+    left_out: Callable[[DeadLetter, InputError], object] | None = None,
+) -> list[HandedIn]:
     """Submit replays of dead letters, each as its next attempt, all in one commit.
 
     A second submission changes nothing. An attempt that a stage has already processed, in a run that ended
@@ -179,25 +185,28 @@ def hand_in(domain: FailureDomain, letters: Sequence[DeadLetter], correction: by
         letters: The dead letters, with their records.
         correction: Replacement of one dead letter's record: the whole line at ingest, the payload at
             normalize.
+        left_out: Takes each dead letter that cannot be submitted, with the reason; the others are submitted.
 
     Raises:
-        InputError: a dead letter or the correction cannot be submitted; none was.
+        InputError: a dead letter or the correction cannot be submitted, without `left_out`; none was.
         MirrorError: the commit was not acknowledged. Submit again.
     """
-    corrected = correction is not None
-    targets = [target_of(letter, domain.catalog, corrected=corrected) for letter in letters]
-    for letter, target in zip(letters, targets, strict=True):
-        check_letter(letter, target, corrected=corrected)
-    handed_in = [
-        HandedIn(
-            letter=each, attempt=attempt, is_new=not _was_judged(domain, each, attempt, target), target=target
-        )
-        for each, target in zip(letters, targets, strict=True)
-        for attempt in [each.attempts + 1]
-    ]
-    replays.submit_replays(
-        domain, [_replay(each, correction, domain.catalog) for each in handed_in if each.is_new]
-    )
+    handed_in: list[HandedIn] = []
+    new: list[Replay] = []
+    for letter in letters:
+        try:
+            target = target_of(letter, domain.catalog, corrected=correction is not None)
+            check_letter(letter, target, corrected=correction is not None)
+            attempt = letter.attempts + 1
+            is_new = not _was_judged(domain, letter, attempt, target)
+            each = HandedIn(letter=letter, attempt=attempt, is_new=is_new, target=target)
+            new += [_replay(each, correction, domain.catalog)] if is_new else []
+            handed_in.append(each)
+        except InputError as error:
+            if left_out is None:
+                raise
+            left_out(letter, error)
+    replays.submit_replays(domain, new)
     return handed_in
 
 

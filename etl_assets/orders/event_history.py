@@ -30,7 +30,7 @@ from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.replays import INGEST, NORMALIZE, replays_folder
+from etl_assets.sources.replays import INGEST, NORMALIZE, replay_of, replays_folder
 from etl_assets.steps.step import platform_table
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class _Teller:
 
         The latter may carry no event id, or another one.
         """
-        replayed = {history.replay_of(row["source_position"])[0] for row in rows if row["source"] == REPLAYS}
+        replayed = {replay_of(row["source_position"])[0] for row in rows if row["source"] == REPLAYS}
         found = [
             *read_dead_letters(self._domain, event_id=[self._event_id]),
             *read_dead_letters(self._domain, dead_letter_id=replayed),

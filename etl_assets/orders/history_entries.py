@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from etl_assets.contracts.reasons import Outcome
-from etl_assets.observability.history import HistoryEntry, SourceFolders, replay_of
+from etl_assets.observability.history import HistoryEntry, SourceFolders
 from etl_assets.orders.tables.normalized_orders import NORMALIZED_ORDERS
 from etl_assets.orders.tables.raw_events import RAW_EVENTS
 from etl_assets.orders.tables.warehouse_rows import WAREHOUSE_ROWS
 from etl_assets.sources.landing import REPLAYS
-from etl_assets.sources.replays import INGEST, NORMALIZE
+from etl_assets.sources.replays import INGEST, NORMALIZE, replay_of
 
 COMMIT = "commit"
 

@@ -26,6 +26,7 @@ class AlertKind(StrEnum):
     TABLE_TROUBLED = "TableTroubled"
     TABLE_WELL = "TableWell"
     SINK_DOWN = "SinkDown"
+    SINK_SLOW = "SinkSlow"
     SINK_BACK = "SinkBack"
     SOURCE_PAUSED = "SourcePaused"
     SOURCE_RESUMED = "SourceResumed"

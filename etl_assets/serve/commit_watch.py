@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -50,10 +51,12 @@ class NotCommitted(Exception):
 
 
 class TooManyWait(Exception):
-    """As many requests wait for their commit as may."""
+    """As many requests wait for their commit as may: of all clients, or of the one that asks."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"{number:,} requests wait for their commit")
+    def __init__(self, number: int, *, is_of_client: bool) -> None:
+        whose = " of this client" if is_of_client else ""
+        super().__init__(f"{number:,} requests{whose} wait for their commit")
+        self.is_of_client = is_of_client
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -83,27 +86,37 @@ class CommitWatch:
 
     def __init__(self, tables: Look, *, max_waiting: int) -> None:
         self._tables, self._max = tables, max_waiting
+        self._max_of_client = max(1, max_waiting // 2)
         self._waiting: dict[str, list[_Waiter]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._places = 0
+        self._places: Counter[str] = Counter()
         # Threads of its own: looks that are late hold up nothing else.
         self._threads = ThreadPoolExecutor(_LOOKS_AT_ONCE, "commit-watch")
         self.is_ending = False
 
     @contextmanager
-    def place(self) -> Generator[None]:
+    def place(self, client: str) -> Generator[None]:
         """Hold one of the places for requests that wait, from before the request is stored.
 
+        One client takes no more than half of them, so that others find one.
+
+        Args:
+            client: Who asks.
+
         Raises:
-            TooManyWait: all are taken.
+            TooManyWait: all are taken, or the client has its half.
         """
-        if self._places >= self._max:
-            raise TooManyWait(self._max)
-        self._places += 1
+        if self._places.total() >= self._max:
+            raise TooManyWait(self._max, is_of_client=False)
+        if self._places[client] >= self._max_of_client:
+            raise TooManyWait(self._max_of_client, is_of_client=True)
+        self._places[client] += 1
         try:
             yield
         finally:
-            self._places -= 1
+            self._places[client] -= 1
+            if not self._places[client]:
+                del self._places[client]
 
     async def versions(self, pipeline: str) -> TableVersions:
         """Return the versions before a request is stored; `NOTHING_READ` if they are unknown."""

@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse, Response
 
 from etl_assets.contracts.trace_context import TRACEPARENT, trace_id_of
 from etl_assets.serve.access import Of, allow, token_of
+from etl_assets.serve.body_bytes import queue_full
 from etl_assets.serve.commit_watch import TooManyWait
 from etl_assets.serve.committed_answers import committed_answer
 from etl_assets.serve.events_description import DESCRIPTION, MAX_KEY_CHARACTERS, PROBLEMS, Ack
@@ -65,7 +66,7 @@ async def send_events(request: Request) -> Response:
     _expect_capacity(service, token)
     is_waiting = asked.ack is Ack.COMMITTED
     try:
-        with service.watch.place() if is_waiting else nullcontext():
+        with service.watch.place(f"{token.tenant}/{token.client}") if is_waiting else nullcontext():
             # 2. The records into the journal. What was sent is not held any longer.
             since = await service.watch.versions(pipeline) if is_waiting else None
             stored = await _store(request, token, pipeline, asked, max_record_bytes)
@@ -75,7 +76,7 @@ async def send_events(request: Request) -> Response:
             return await committed_answer(request, pipeline, stored, since, asked.wait_seconds)
     except TooManyWait as error:
         raise ProblemDetails(
-            503,
+            429 if error.is_of_client else 503,
             "too-many-waits",
             f"{error}; nothing was stored: send the request again, or with `ack={Ack.DURABLE}`",
             headers={"Retry-After": "1"},
@@ -88,28 +89,25 @@ async def _store(
     """Read the records of a request, and return once they are durable."""
     service, content_type = Service.of(request), request.headers.get("content-type")
     _expect_room(service)  # again: the tables were looked at in the meantime
-    service.body_bytes += (expected := _expected_bytes(request))
-    try:
-        body = await read_body(request, service.limits)
+    with service.bodies.reserve(_expected_bytes(request)) as reserved:
+        body = await read_body(request, service.limits, reserved.hold)
         records = records_of(body, content_type, service.limits, max_record_bytes)
-    finally:
-        service.body_bytes -= expected
+        is_lone = is_lone_object(body, content_type)
+        content = "" if asked.key is None else hashlib.sha256(body).hexdigest()
+        del body  # what waits for its file are the records
     service.rates.take(token.id, len(records))
-    receipt, is_repeated = await _into_journal(service, token, pipeline, asked, body, records)
-    return StoredRequest(
-        receipt=receipt, is_repeated=is_repeated, is_lone_object=is_lone_object(body, content_type)
-    )
+    receipt, is_repeated = await _into_journal(service, token, pipeline, asked, content, records)
+    return StoredRequest(receipt=receipt, is_repeated=is_repeated, is_lone_object=is_lone)
 
 
 async def _into_journal(
-    service: Service, token: Token, pipeline: str, asked: _Asked, body: bytes, records: Sequence[bytes]
+    service: Service, token: Token, pipeline: str, asked: _Asked, content: str, records: Sequence[bytes]
 ) -> tuple[Receipt, bool]:
     try:
         if asked.key is None:
             request = JournalRequest(records=records, traceparent=asked.traceparent)
             return await service.commits.put(pipeline, request), False
         scoped = f"{pipeline}/{token.tenant}/{token.client}/{asked.key}"
-        content = hashlib.sha256(body).hexdigest()
         request = JournalRequest(records=records, key=scoped, content=content, traceparent=asked.traceparent)
         return await service.keys.once(scoped, content, lambda: service.commits.put(pipeline, request))
     except KeyReused:
@@ -225,14 +223,12 @@ def _expect_room(service: Service) -> None:
         raise ProblemDetails(
             503, "ending", "the server ends; send the request again", headers={"Retry-After": "5"}
         )
-    if service.commits.is_full or service.body_bytes >= service.settings.serve.max_waiting_bytes:
-        raise ProblemDetails(
-            503, "queue-full", "too much waits to be stored; nothing was stored", headers={"Retry-After": "1"}
-        )
+    if service.commits.is_full or service.bodies.is_full:
+        raise queue_full()
 
 
 def _expected_bytes(request: Request) -> int:
-    """Return how many bytes of a body may be in memory."""
+    """Return how many bytes of a body are counted before it is read: its own, if they are known."""
     declared = request.headers.get("content-length", "")
     limit = Service.of(request).limits.max_bytes
     is_plain = declared.isdigit() and "content-encoding" not in request.headers

@@ -10,23 +10,26 @@ from fastapi import Request
 
 from etl_assets.pipelines.yaml_tree import MAX_BYTES, MAX_DEPTH, MAX_VALUES
 from etl_assets.serve.problems import ProblemDetails
-from etl_assets.serve.request_body import BodyLimits, read_body
+from etl_assets.serve.request_body import read_body
+from etl_assets.serve.service import Service
 
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 
 
-async def read_object(request: Request, limits: BodyLimits, *, may_be_empty: bool = False) -> dict[str, Any]:
-    """Return the object that a body is.
+async def read_object(request: Request, *, may_be_empty: bool = False) -> dict[str, Any]:
+    """Return the object that a body is. A declaration may have no more than a pipeline file.
 
     Args:
         request: The request.
-        limits: The limits of bodies; a declaration may have no more than a pipeline file.
         may_be_empty: Whether no body stands for `{}`.
 
     Raises:
         ProblemDetails: it is no JSON object, or too large.
     """
-    body = await read_body(request, replace(limits, max_bytes=min(MAX_BYTES, limits.max_bytes)))
+    service = Service.of(request)
+    limits = replace(service.limits, max_bytes=min(MAX_BYTES, service.limits.max_bytes))
+    with service.bodies.reserve(0) as reserved:
+        body = await read_body(request, limits, reserved.hold)
     if may_be_empty and not body.strip():
         return {}
     kind = request.headers.get("content-type", JSON_TYPES[0]).partition(";")[0].strip().lower()

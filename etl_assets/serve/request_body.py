@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from json import JSONDecoder
 from typing import Any
@@ -32,11 +32,16 @@ class BodyLimits:
     seconds: float
 
 
-async def read_body(request: Request, limits: BodyLimits) -> bytes:
+async def read_body(request: Request, limits: BodyLimits, hold: Callable[[int], object]) -> bytes:
     """Return the whole body, decompressed.
 
+    Args:
+        request: The request.
+        limits: What is accepted.
+        hold: Takes the number of bytes that are in memory, as it grows; raises if there is no room for them.
+
     Raises:
-        ProblemDetails: it is too large, too slow, cut off or of another encoding.
+        ProblemDetails: it is too large, too slow, cut off or of another encoding, or there is no room for it.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", ""):
@@ -54,6 +59,7 @@ async def read_body(request: Request, limits: BodyLimits) -> bytes:
                 body += chunk
                 if len(body) > limits.max_bytes:
                     raise _too_large(limits)
+                hold(len(body))
     except TimeoutError:
         raise ProblemDetails(
             408, "body-timeout", f"the body did not arrive within {limits.seconds:g} s; nothing was stored"

@@ -14,6 +14,7 @@ from fastapi import Request
 from etl_assets.installed import Installed
 from etl_assets.pipelines.origin import DEFAULT_TENANT, Origin
 from etl_assets.pipelines.source_specs import HttpSource
+from etl_assets.serve.body_bytes import BodyBytes
 from etl_assets.serve.commit_watch import CommitWatch
 from etl_assets.serve.group_commit import GroupCommit
 from etl_assets.serve.idempotency import Keys
@@ -62,8 +63,8 @@ class Service:
     watch: CommitWatch = field(init=False)
     keys: Keys = field(init=False)
     rates: Rates = field(init=False)
+    bodies: BodyBytes = field(init=False)
     reads: TableReads = field(init=False, default_factory=TableReads)
-    body_bytes: int = field(init=False, default=0)
     answers: Counter[int] = field(init=False, default_factory=Counter)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
     _owners: Mapping[str, Owner] = field(init=False, default_factory=dict)
@@ -72,6 +73,7 @@ class Service:
 
     def __post_init__(self) -> None:
         serve = self.settings.serve
+        self.bodies = BodyBytes(serve.max_waiting_bytes)
         self.tokens = Tokens(self.settings.home)
         self.rates = Rates(serve.events_per_second)
         self.keys = Keys(self.journal, serve.max_keys)

@@ -68,7 +68,12 @@ class ServeSettings(Section):
         ),
     ] = 30.0
     max_commit_waits: Annotated[
-        int, Field(ge=1, description="requests with `ack=committed` at one time; more are refused (503)")
+        int,
+        Field(
+            ge=1,
+            description="requests with `ack=committed` at one time; more are refused (503), and of one client"
+            " more than half of them (429)",
+        ),
     ] = 500
     max_keys: Annotated[
         int, Field(ge=1, description="number of last `Idempotency-Key`s that are remembered")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from etl_assets.contracts.columns import TableContract
     from etl_assets.delta.snapshot import Snapshot
 
-logger = logging.getLogger("etl_assets")
 _COLUMNS = ["dead_letter_id", "attempt", "content", "partition_date", "batch_id"]
 _newest: WeakKeyDictionary[Snapshot, Mapping[str, int]] = WeakKeyDictionary()
 """Of each version that was asked, so that asking again opens no file."""
@@ -38,6 +36,7 @@ class ReplayRequest:
         keys: The key, in the order of the table's keys.
         rejected_at: When the target rejected the row.
         number: The version of the table `replays` that has the request.
+        problem: Why it cannot be delivered: it does not have the table's keys of today, and `keys` is empty.
     """
 
     letter_id: str
@@ -46,6 +45,7 @@ class ReplayRequest:
     keys: tuple[Any, ...]
     rejected_at: dt.datetime
     number: int
+    problem: str | None = None
 
     @property
     def source_position(self) -> str:
@@ -104,7 +104,7 @@ def requests_after(
 ) -> tuple[ReplayRequest, ...]:
     """Return the requests of a sink after a number, each attempt once.
 
-    One that does not have the table's keys of today is left out: its dead letter stays as it is.
+    One that does not have the table's keys of today is among them, with its problem.
 
     Args:
         replays: The table of replays; None if there is none.
@@ -116,22 +116,24 @@ def requests_after(
     found = [each for each in _rows(replays, stage, number, _COLUMNS) if each["batch_id"] <= up_to]
     by_attempt: dict[tuple[str, int], ReplayRequest] = {}
     for row in sorted(found, key=lambda each: each["batch_id"]):
-        try:
-            by_attempt.setdefault((row["dead_letter_id"], row["attempt"]), _request(row, contract))
-        except ValueError as error:
-            logger.warning("the replay of %s to %s: %s", row["dead_letter_id"][:12], stage, error)
+        by_attempt.setdefault((row["dead_letter_id"], row["attempt"]), _request(row, contract))
     return tuple(by_attempt.values())
 
 
 def _request(row: Mapping[str, Any], contract: TableContract) -> ReplayRequest:
-    content = parse_row(row["content"])
+    content, keys, problem = parse_row(row["content"]), (), None
+    try:
+        keys = key_values(content["keys"], contract)
+    except ValueError as error:
+        problem = str(error)
     return ReplayRequest(
         letter_id=row["dead_letter_id"],
         attempt=row["attempt"],
         day=row["partition_date"],
-        keys=key_values(content["keys"], contract),
+        keys=keys,
         rejected_at=dt.datetime.fromisoformat(content["rejected_at"]),
         number=row["batch_id"],
+        problem=problem,
     )
 
 

@@ -57,6 +57,11 @@ def positions_in(transactions: Mapping[str, int]) -> dict[str, Any]:
     return found
 
 
+def positions_after(positions: Positions, end: Positions) -> dict[str, Any]:
+    """Return the positions that a table has once a range that ends at `end` is committed."""
+    return positions_in(transactions_of({**positions, **end}))
+
+
 def _is_part(name: str, transactions: Mapping[str, int]) -> bool:
     """Return whether a name is that of a part of another position's text."""
     whole, mark, number = name.rpartition(_PART)

@@ -91,6 +91,16 @@ def source_position(day: dt.date, letter_id: str, attempt: int) -> str:
     return f"{day.isoformat()}/{letter_id}.{attempt}.jsonl:1"
 
 
+def replay_of(position: str) -> tuple[str, int]:
+    """Parse the dead letter id and the attempt from a replay's source position.
+
+    Args:
+        position: `<day>/<id>.<attempt>.jsonl:1`.
+    """
+    letter_id, attempt, *_ = position.rpartition("/")[2].split(".")
+    return letter_id, int(attempt)
+
+
 def record_again(day: dt.date, letter_id: str, attempt: int, record: bytes, *, stage: str = INGEST) -> Replay:
     """Return the replay of a record for a stage that reads a source, original or corrected.
 

@@ -75,8 +75,9 @@ class ManagedServer:
             self._process = None
 
     def pause(self) -> None:
-        if self._process is not None:
-            self._process.pause()
+        if self._process is None:  # another process may have started it
+            raise RuntimeError(f"this process did not start {self.name}, and cannot pause it")
+        self._process.pause()
 
     def resume(self) -> None:
         if self._process is not None:

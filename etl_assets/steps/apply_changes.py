@@ -26,6 +26,7 @@ from etl_assets.delta.write.contract_columns import fit_to_contract, stored_colu
 from etl_assets.delta.write.create import ensure_table
 from etl_assets.delta.write.replacement import Replacement, replace_contents
 from etl_assets.delta.write.write import ALL_ROWS, Write
+from etl_assets.delta.write.write_version import moved_on
 from etl_assets.errors import ContractError
 from etl_assets.steps.step import StepContext
 
@@ -65,6 +66,18 @@ class Tombstones:
     def are_there(self) -> bool:
         """Whether there are tombstones, as the run has seen their table."""
         return self.seen >= 0 and self._has_rows(self.seen)
+
+    def expect_unchanged(self) -> None:
+        """Reject tombstones that another run added before the version of the rows was read.
+
+        Late changes would not be known as such. From then on such a run is a conflict of the rows, which it
+        commits after its tombstones.
+
+        Raises:
+            CommitConflict: there are some; nothing was written.
+        """
+        if (now := self._table.version()) != self.seen:
+            raise moved_on(self._table, current=now, base=self.seen)
 
     def keep(self, changes: DataFrame, *, are_there: bool) -> DataFrame | None:
         """Commit the tombstones of changes, and return all that are kept; None if there are none.

@@ -36,6 +36,7 @@ from etl_assets.steps.delivery_record import (
 )
 from etl_assets.steps.delivery_rejects import DeliveryRejects
 from etl_assets.steps.delivery_rows import DeliveryRows, has_truncate, rows_taken_out
+from etl_assets.steps.reject_history import first_rejected_at
 from etl_assets.steps.requested_rows import PastDelivery, RequestedRows, past_deliveries
 from etl_assets.steps.step import READ, ReadMode, StepContext, StepReport
 
@@ -94,7 +95,10 @@ class Deliver:
 
     def _rows(self, recorded: SinkPosition | None) -> DeliveryRows | None:
         """Return the table's rows as of now, with the newest request; None if there is no table."""
-        # Tombstones first: they are written before the rows, so none is passed over (`delivery_rows.py`).
+        # Tombstones first. A run writes tombstones, then rows. One that writes both in between is in the rows
+        # and not yet in the tombstones: its position stays before them, and the next delivery reads them. If
+        # its rows are missing too, nothing of it is delivered. The other way round, tombstones could come
+        # without their rows; the keys are there then, and are held back (`delivery_rows.py`).
         tombstones = None if self.tombstones is None else self._pinned(self.tombstones.name)
         table = self._pinned(self.table.name)
         if table is None:
@@ -157,9 +161,10 @@ class Deliver:
             # 2. Deliver; rejected rows are stored before the target commits.
             plan, done, notes = self._carry_out(sink, rows, plan, record, rejects, past, held)
         # 3. Settle what was requested, then record the delivery.
-        if rejects.requests:
+        if rejects.requests or rejects.unusable:
             requested = RequestedRows(requests=rejects.requests, rows=rows.at(plan.after), past=past)
-            has_all = plan.whole or before is None or recorded is None or held <= settled
+            # Without `has_all` an earlier process delivered some of them: the table knows what was rejected.
+            has_all = plan.whole or held <= settled
             is_known = done is not None and has_all and sink.guarantee is not Guarantee.AT_LEAST_ONCE
             rejects.settle(requested.result, is_known=is_known)
         version = commit_record(
@@ -184,12 +189,20 @@ class Deliver:
         return plan, report
 
     def _rejects(self, after: int, up_to: int) -> DeliveryRejects:
+        found = self._requests(after, up_to)
+        # Since when the target lacks its row tells whether it had one before (`was_there`).
+        since = first_rejected_at(self.context.table(self.rejects.name), [r for r in found if r.attempt > 2])
         return DeliveryRejects(
             context=self.context,
             contract=self.rejects,
             stage=self.deliveries.name,
             table=self.table,
-            requests=self._requests(after, up_to),
+            requests=tuple(
+                replace(each, rejected_at=since.get(each.letter_id, each.rejected_at))
+                for each in found
+                if each.problem is None
+            ),
+            unusable=tuple(each for each in found if each.problem is not None),
         )
 
     def _carry_out(
@@ -212,7 +225,7 @@ class Deliver:
             log = delivery_log(self.context, self.deliveries.name)
             plan, done = claimed(log, rows, plan, recorded=last_recorded(record))
             rows = rows.at(plan.after) if plan.is_continued else rows
-        rejects.requests = tuple(each for each in rejects.requests if each.number <= plan.after.replays)
+        rejects.keep_up_to(plan.after.replays)
         wanted = RequestedRows(
             requests=tuple(each for each in rejects.requests if each.number > held), rows=rows, past=past
         )

@@ -1,10 +1,12 @@
 """Rows that a target rejects, and results of replays of its dead letters: the table of rejects of a sink.
 
 A rejected row whose key was requested again is the next attempt of its dead letter. A request whose row was
-not rejected gets a result, after the target's commit and before the delivery's record.
+not rejected gets a result, after the target's commit and before the delivery's record; so does one that
+cannot be delivered, as rejected.
 
-Belongs here: these rows, and their commit. Does not belong here: dead_letters, which an asset of its own
-derives from them (`collect_dead_letters.py`).
+Belongs here: these rows, and their commit. Does not belong here: what the table has already
+(`reject_history.py`), and dead_letters, which an asset of its own derives from it
+(`collect_dead_letters.py`).
 """
 
 from __future__ import annotations
@@ -14,21 +16,25 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.key_values import key_values, parse_row
-from etl_assets.contracts.reasons import Outcome, RecordEncoding
+from etl_assets.contracts.reasons import DeadLetterReason, Outcome, RecordEncoding
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.exceptions import Exceptions, Stamps, commit_exceptions
 from etl_assets.steps.few_rows import deferred, write_new
+from etl_assets.steps.reject_history import closed_letters, kept_of, rejected_attempts
 from etl_assets.steps.step import StepContext
 
 if TYPE_CHECKING:
     from etl_assets.contracts.columns import TableContract
+    from etl_assets.delta.table import Table
     from etl_assets.sinks.replay_requests import ReplayRequest
     from etl_assets.sinks.sink import Rejection
 
 _MAX_POSITION_CHARACTERS = 1_000
+_NOTHING_KEPT: Mapping[str, Any] = MappingProxyType({"reason": DeadLetterReason.REFUSED_BY_TARGET.value})
 
 
 @dataclass(kw_only=True)
@@ -41,6 +47,7 @@ class DeliveryRejects:
         stage: Name of the table of deliveries.
         table: The table that the sink follows.
         requests: The keys that were requested again, of which the record has no result.
+        unusable: Requests that cannot be delivered.
         again: The requests whose rows were rejected by this process.
     """
 
@@ -49,6 +56,7 @@ class DeliveryRejects:
     stage: str
     table: TableContract
     requests: tuple[ReplayRequest, ...] = ()
+    unusable: tuple[ReplayRequest, ...] = ()
     again: set[tuple[str, int]] = field(default_factory=set)
 
     def reject(self, rejections: Sequence[Rejection]) -> None:
@@ -57,29 +65,31 @@ class DeliveryRejects:
         rows = [row for each in rejections for row in self._rejected(each, today)]
         self._commit(list({row["exception_id"]: row for row in rows}.values()))
 
+    def keep_up_to(self, number: int) -> None:
+        """Leave requests after a number to the next delivery."""
+        self.requests = tuple(each for each in self.requests if each.number <= number)
+        self.unusable = tuple(each for each in self.unusable if each.number <= number)
+
     def settle(self, result: Callable[[ReplayRequest], str], *, is_known: bool) -> None:
-        """Commit the results of the requests whose rows were not rejected, each once.
+        """Commit the results of the requests whose rows were not rejected, and of unusable ones, each once.
 
         Args:
             result: Returns what became of a request, in words.
             is_known: Whether this process has delivered all of them. Otherwise the table tells what was
                 rejected.
         """
-        rejected = self.again if is_known else self.again | self._rejected_before()
+        rejected = self.again if is_known else self.again | rejected_attempts(self._table, self.requests)
         settled = [each for each in self.requests if (each.letter_id, each.attempt) not in rejected]
-        self._commit(
-            [
-                self._row(
-                    self._id(each, Outcome.REPLAYED),
-                    each.day,
-                    Outcome.REPLAYED,
-                    error=result(each),
-                    source=REPLAYS,
-                    source_position=each.source_position,
-                )
-                for each in settled
-            ]
-        )
+        replayed = [self._attempt(each, Outcome.REPLAYED, error=result(each)) for each in settled]
+        self._commit([*replayed, *self._unusable()])
+
+    def _unusable(self) -> Iterator[dict[str, Any]]:
+        """Yield the next attempt of each dead letter whose request cannot be delivered, with its record."""
+        known = kept_of(self._table, self.unusable)
+        for each in self.unusable:
+            kept = known.get(each.letter_id, _NOTHING_KEPT)
+            error = f"not delivered, it lacks the keys that {self.table.name} has now: {each.problem}"
+            yield self._attempt(each, Outcome.REJECTED, **kept, error=error)
 
     def _rejected(self, rejection: Rejection, today: dt.date) -> Iterator[dict[str, Any]]:
         """Yield the next attempt of each dead letter that was requested; else a new dead letter."""
@@ -92,26 +102,41 @@ class DeliveryRejects:
         requested = self._requested(rejection)
         for each in requested:
             self.again.add((each.letter_id, each.attempt))
-            yield self._row(
-                self._id(each, Outcome.REJECTED),
-                each.day,
-                Outcome.REJECTED,
-                source=REPLAYS,
-                source_position=each.source_position,
-                **told,
-            )
+            yield self._attempt(each, Outcome.REJECTED, **told)
         if not requested:
             position = f"{today.isoformat()}/{rejection.keys}"
-            # With the day: an id is found in one day's partition.
-            parts = (self.stage, rejection.keys, rejection.row, today.isoformat())
             yield self._row(
-                _digest(*parts),
+                self._new_letter(rejection, today),
                 today,
                 Outcome.REJECTED,
                 source=self.stage,
                 source_position=position[:_MAX_POSITION_CHARACTERS],
                 **told,
             )
+
+    def _new_letter(self, rejection: Rejection, today: dt.date) -> str:
+        """Return the id of the dead letter of a row: of one day the same, unless a replay has closed that."""
+        # With the day: an id is found in one day's partition.
+        parts = (self.stage, rejection.keys, rejection.row, today.isoformat())
+        letter, closed_before = _digest(*parts), 0
+        while letter in self._closed(today):
+            closed_before += 1
+            letter = _digest(*parts, str(closed_before))
+        return letter
+
+    def _closed(self, day: dt.date) -> set[str]:
+        """Return the dead letters of a day that a replay closed before this delivery."""
+        if day not in self._closed_by_day:
+            self._closed_by_day[day] = closed_letters(self._table, day)
+        return self._closed_by_day[day]
+
+    @cached_property
+    def _closed_by_day(self) -> dict[dt.date, set[str]]:
+        return {}
+
+    @property
+    def _table(self) -> Table:
+        return self.context.table(self.contract.name)
 
     def _requested(self, rejection: Rejection) -> Sequence[ReplayRequest]:
         if not self.requests:
@@ -128,26 +153,19 @@ class DeliveryRejects:
             found.setdefault(each.keys, []).append(each)
         return found
 
-    def _rejected_before(self) -> set[tuple[str, int]]:
-        """Return the requests whose rows the table of rejects has as rejected."""
-        import pyarrow.dataset as ds
-
-        by_position = {each.source_position: (each.letter_id, each.attempt) for each in self.requests}
-        table = self.context.table(self.contract.name)
-        snapshot = table.snapshot() if table.version() >= 0 else None
-        if snapshot is None or not by_position:
-            return set()
-        days = sorted({each.day for each in self.requests})
-        wanted = (
-            ds.field("partition_date").isin(days)
-            & (ds.field("outcome") == Outcome.REJECTED.value)
-            & ds.field("source_position").isin(list(by_position))
-        )
-        found = snapshot.dataset().to_table(columns=["source_position"], filter=wanted)
-        return {by_position[each] for each in found.column(0).to_pylist()}
-
     def _id(self, request: ReplayRequest, outcome: Outcome) -> str:
         return _digest(self.stage, request.letter_id, str(request.attempt), outcome.value)
+
+    def _attempt(self, request: ReplayRequest, outcome: Outcome, **values: Any) -> dict[str, Any]:
+        """Return the row that says what became of a request."""
+        return self._row(
+            self._id(request, outcome),
+            request.day,
+            outcome,
+            source=REPLAYS,
+            source_position=request.source_position,
+            **values,
+        )
 
     def _row(self, exception_id: str, day: dt.date, outcome: Outcome, **values: Any) -> dict[str, Any]:
         return {

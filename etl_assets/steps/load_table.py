@@ -85,6 +85,7 @@ class LoadTable:
                 written.
             RowsRefused: transforms made several rows of one record, for a table without keys. Nothing was
                 written.
+            CommitConflict: another run wrote the table at the same time. Nothing is lost by a repetition.
         """
         # Before the version of the source; see `Tombstones.seen`.
         contract = self.tables.tombstones
@@ -108,6 +109,7 @@ class LoadTable:
                 is_whole=new.after < 0,
                 is_first=known < 0,
             )
+            tombstones.expect_unchanged()
         with staging_folder(table, base + 1) as folder:
             return _Load(
                 context=self.context,

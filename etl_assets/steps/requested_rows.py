@@ -36,14 +36,14 @@ class PastDelivery:
         before: The version that it had before; None if it had none.
         whole: Whether it had every row; None if that is not known.
         rejected: How many rows the target did not accept; None if that is not known.
-        began_at: When it began.
+        ended_at: When it had ended, just before its record.
     """
 
     after: int
     before: int | None
     whole: bool | None
     rejected: int | None
-    began_at: dt.datetime
+    ended_at: dt.datetime
 
 
 def past_deliveries(record: Table, table_id: str) -> list[PastDelivery]:
@@ -51,7 +51,16 @@ def past_deliveries(record: Table, table_id: str) -> list[PastDelivery]:
     snapshot = record.snapshot() if record.version() >= 0 else None
     if snapshot is None:
         return []
-    columns = ["_batch_id", "table_id", "to_version", "from_version", "whole", "rejected", "began_at"]
+    columns = [
+        "_batch_id",
+        "table_id",
+        "to_version",
+        "from_version",
+        "whole",
+        "rejected",
+        "began_at",
+        "seconds",
+    ]
     rows = snapshot.dataset().to_table(columns=columns).to_pylist()
     return [
         PastDelivery(
@@ -59,7 +68,7 @@ def past_deliveries(record: Table, table_id: str) -> list[PastDelivery]:
             before=row["from_version"],
             whole=row["whole"],
             rejected=row["rejected"],
-            began_at=row["began_at"],
+            ended_at=row["began_at"] + dt.timedelta(seconds=row["seconds"]),
         )
         for row in sorted(rows, key=lambda each: each["_batch_id"])
         if row["table_id"] == table_id
@@ -139,21 +148,28 @@ class RequestedRows:
         def there(batch: pa.RecordBatch) -> list[bool]:
             keys = tuples_of(batch, names)
             return [
-                self._had(key) if key in self._first else found
+                found if (by := self._rejected_by(key)) is None else key in self._keys_at(by.before)
                 for key, found in zip(keys, otherwise(batch), strict=True)
             ]
 
         return there
+
+    def _rejected_by(self, key: Keys) -> PastDelivery | None:
+        """Return the delivery that rejected the row of a requested key first; None if it is under way.
+
+        It is the first one that ended later: a delivery that was killed and continued began again after it
+        had rejected the row.
+        """
+        request = self._first.get(key)
+        if request is None:
+            return None
+        return next((each for each in self.past if each.ended_at >= request.rejected_at), None)
 
     @cached_property
     def _first(self) -> Mapping[Keys, ReplayRequest]:
         """The request of each key whose row was rejected first."""
         ordered = sorted(self.requests, key=lambda each: each.rejected_at, reverse=True)
         return {each.keys: each for each in ordered}
-
-    def _had(self, key: Keys) -> bool:
-        rejected_by = [each for each in self.past if each.began_at <= self._first[key].rejected_at]
-        return key in self._keys_at(rejected_by[-1].before if rejected_by else None)
 
     def _keys_at(self, version: int | None) -> Mapping[Keys, Any] | set[Keys]:
         """Return which requested keys had a row at a version; all of them if it cannot be read any more."""

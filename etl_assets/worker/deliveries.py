@@ -32,10 +32,22 @@ if TYPE_CHECKING:
     from etl_assets.worker.step_runner import StepOutcome
 
 MAX_DELIVERIES_AT_ONCE = 8
-"""Threads that deliver. With more sinks, the one that was served longest ago is next."""
+"""Deliveries that begin at once. With more sinks, the one that was served longest ago is next."""
+PLACE_SECONDS = 60.0
+"""How long a delivery keeps one of these places. A longer one goes on beside them, one for each sink.
+
+So sinks that hang, however many they are, hold up the others no longer than this.
+"""
+SLOW_SECONDS = 600.0
+"""How long a delivery may take before there is an alert."""
 
 DeliverOnce = Callable[[str, bool], "StepOutcome"]
 """Delivers to a sink, with the repetitions of a run or without, and returns the outcome."""
+
+
+def declared_sinks(settings: Settings) -> frozenset[str]:
+    """Return the tables of deliveries of the sinks that are declared now."""
+    return frozenset(stage.name for stage in settings.catalog().stages if stage.delivers)
 
 
 class Deliveries:
@@ -43,7 +55,8 @@ class Deliveries:
 
     A failed delivery, after the repetitions that the error policy allows, opens the sink's circuit. It stays
     open for a backoff; then one delivery is tried. There is one alert when it opens and one when it closes,
-    also over restarts of the worker, which tries at once.
+    also over restarts of the worker, which tries at once. A delivery that takes long leaves its place to the
+    other sinks; there is an alert if it does not end.
 
     Args:
         settings: The platform file.
@@ -66,6 +79,7 @@ class Deliveries:
         self._due_at_once = set(self._circuits)  # an operator may have restarted it because the sink is back
         self._began: dict[str, float] = {}
         self._threads: dict[str, threading.Thread] = {}
+        self._slow: set[str] = set()
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -75,6 +89,7 @@ class Deliveries:
 
     def look(self) -> None:
         """Start a delivery to each sink that lacks something, and whose circuit allows it."""
+        self._look_at_slow()
         try:
             placement = self._settings.placement()
             behind = once_led(placement, lambda: undelivered(placement.reader()))
@@ -84,7 +99,7 @@ class Deliveries:
         with self._lock:
             caught_up = self._circuits.keys() - set(behind) - self._threads.keys()
         for table in caught_up:  # a run has delivered, or the sink is no longer declared
-            self._close(table)
+            self._succeeded(table)
         for table in self._due(behind):
             if self._is_leaving():
                 return
@@ -96,8 +111,9 @@ class Deliveries:
 
     def _due(self, behind: Collection[str]) -> list[str]:
         """Return the sinks to deliver to now, the one that was served longest ago first."""
-        now = time.time()
+        now, moment = time.time(), time.monotonic()
         with self._lock:
+            taken = sum(moment - self._began[table] < PLACE_SECONDS for table in self._threads)
             due = [
                 table
                 for table in sorted(behind, key=lambda table: self._began.get(table, 0.0))
@@ -108,7 +124,22 @@ class Deliveries:
                     or circuit.state(now) is CircuitState.HALF_OPEN
                 )
             ]
-            return due[: max(0, MAX_DELIVERIES_AT_ONCE - len(self._threads))]
+            return due[: max(0, MAX_DELIVERIES_AT_ONCE - taken)]
+
+    def _look_at_slow(self) -> None:
+        """Write an alert for each delivery that takes too long, once."""
+        moment = time.monotonic()
+        with self._lock:
+            slow = {table for table in self._threads if moment - self._began[table] >= SLOW_SECONDS}
+            new, self._slow = slow - self._slow, self._slow | slow
+        for table in sorted(new):
+            text = (
+                f"the delivery to {table} has been under way for {SLOW_SECONDS / 60:.0f} minutes; the other"
+                " sinks are delivered to beside it\n  fix: look at the target, which may hang. A first"
+                " delivery of many rows may take so long; `etl-assets doctor` says how far the sink is behind"
+            )
+            logger.warning("%s", text.partition("\n")[0])
+            self._alert(AlertKind.SINK_SLOW, table, text)
 
     def _deliver(self, table: str) -> None:
         try:
@@ -118,10 +149,10 @@ class Deliveries:
             failed = self._step(table, is_closed).failed
             if self._is_leaving():
                 return
-            if failed:
+            if failed and table in declared_sinks(self._settings):
                 self._open(table, next(iter(failed.values())))
             else:
-                self._close(table)
+                self._succeeded(table)
         except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the process
             if not self._is_leaving():
                 logger.exception("the deliveries of %s cannot go on", table)
@@ -139,24 +170,28 @@ class Deliveries:
                 before, text[:2_000], pause_seconds=backoff_seconds(error, failures), now=now
             )
             self._circuits[table] = circuit
+            self._slow.discard(table)
             self._keep()
         logger.warning("%s: %s", table, circuit.sentence(now))
         if before is None:
             self._alert(AlertKind.SINK_DOWN, table, text)
 
-    def _close(self, table: str) -> None:
+    def _succeeded(self, table: str) -> None:
+        """Close the circuit of a sink that has everything, or forget one that is no longer declared."""
         with self._lock:
             circuit = self._circuits.pop(table, None)
+            was_slow = table in self._slow
+            self._slow.discard(table)
             self._due_at_once.discard(table)
             if circuit is not None:
                 self._keep()
-        if circuit is not None:
-            logger.warning("%s: it is delivered again", table)
-            self._alert(
-                AlertKind.SINK_BACK,
-                table,
-                f"{table} is delivered again; it was: {circuit.first_line}\n  fix: nothing",
-            )
+        if circuit is None and not was_slow:
+            return
+        before = "its delivery took long" if circuit is None else f"it was: {circuit.first_line}"
+        is_there = table in declared_sinks(self._settings)
+        now = "is delivered again" if is_there else "is no longer declared, and is not delivered to"
+        logger.warning("%s %s", table, now)
+        self._alert(AlertKind.SINK_BACK, table, f"{table} {now}; {before}\n  fix: nothing")
 
     def _keep(self) -> None:
         with suppress(OSError):  # a full disk, for instance: other processes then see an older state

@@ -196,6 +196,7 @@ def test_a_demo_that_was_killed_is_finished_by_the_next_one(homes):
 # Undo
 
 
+@pytest.mark.full
 def test_reprocess_makes_again_what_it_has_taken_out(homes, complete):
     home = homes(complete)
     days = ("--from", DAY, "--to", NEXT_DAY)
@@ -238,6 +239,7 @@ def letter(home: Home, **wanted: str) -> str:
     return found["dead_letter_id"]
 
 
+@pytest.mark.full
 def test_a_dead_letter_of_normalize_is_replayed_and_one_that_is_refused_again_stays_open(homes, complete):
     home = homes(complete)
     wanted, unknown = (letter(home, stage="normalize", event_id=f"event-{number}") for number in (5, 8))
@@ -318,6 +320,7 @@ def test_looking_at_an_installation_behind_a_kill_changes_nothing_and_names_what
 # Three domains
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("table", [*TABLES[2:]] if FULL else ["raw_events"])
 def test_three_domains_finish_what_a_kill_left_and_stay_whole(homes, table):
     home = land(homes().begin(**START, **THREE_DOMAINS))

@@ -77,6 +77,7 @@ def test_one_pipeline_of_ones_own_and_nothing_else(tmp_path: Path):
     }
 
 
+@pytest.mark.full
 def test_orders_can_be_left_out_later_and_taken_up_again(tmp_path: Path):
     start = {"start_date": DAY}
     home = land(Home(path=tmp_path / "home").begin(**start), days=1)

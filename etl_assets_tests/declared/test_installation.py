@@ -163,6 +163,7 @@ def test_a_pipeline_that_fails_or_is_broken_or_removed_keeps_no_other_from_being
     goes_on_once_a_file_is_back(home)
 
 
+@pytest.mark.full
 def test_without_the_leading_root_runs_go_on_in_another_domain_and_it_is_whole_again_once_it_is_back(
     tmp_path,
 ):

@@ -9,7 +9,7 @@ import pytest
 from etl_assets_tests.commands.home import Home
 from etl_assets_tests.declared.test_installation import DAY, SECONDS, declare, ended, land
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.full, pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 RULE = {"name": "is_small", "condition": "amount < 10", "on_violation": "drop"}
 OTHER_OFFSETS = {"type": "sql", "select": "select id, amount, _offset + 1000 as _offset from input"}

@@ -49,6 +49,7 @@ def _postgres(request: pytest.FixtureRequest) -> Target:
     server = request.getfixturevalue("postgres_server")
     os.environ["TARGET_PASSWORD"] = server.password
     with psycopg.connect(server.url, autocommit=True) as session:
+        session.execute("DROP SCHEMA IF EXISTS replayed CASCADE")
         session.execute("CREATE SCHEMA replayed")
         session.execute(
             "CREATE TABLE replayed.films (film_id bigint PRIMARY KEY, title text, _offset bigint,"
@@ -171,13 +172,11 @@ class ReplayLab:
         spec["sinks"] = [{**target.sink, "connection": "target"}]
         (home / "pipelines" / "films.yaml").write_text(yaml.safe_dump(spec))
 
-    def deliver(self) -> None:
+    def deliver(self, mode: ReadMode = ReadMode.INCREMENTAL) -> None:
         """Carry out the step here."""
         settings = self.lab.settings
         context = StepContext(session=_no_spark, domain=settings.placement().domains[0])
-        step_of(self.step, StepArguments(settings=settings, context=context, mode=ReadMode.INCREMENTAL)).run(
-            []
-        )
+        step_of(self.step, StepArguments(settings=settings, context=context, mode=mode)).run([])
 
     def die(self, failpoint: str) -> None:
         """Carry it out in a process that is killed on the way."""

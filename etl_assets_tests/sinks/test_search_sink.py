@@ -149,18 +149,16 @@ def test_lost_answers_leave_each_row_once(port, index, stored):
     assert stored() == set(rows)
 
 
-def test_a_paused_engine_is_unavailable_and_the_delivery_is_repeated(opensearch_server, index, sink, stored):
-    hasty = sink_at(opensearch_server.port, index)
+def test_an_engine_that_falls_silent_is_unavailable_and_the_delivery_is_repeated(port, index, sink, stored):
+    proxy = FaultProxy(port, random.Random(0))
+    hasty = sink_at(proxy.port, index)
     hasty.prepare(CONTRACT)
-    opensearch_server.pause()
-    try:
-        with pytest.raises(SinkUnavailable):
-            hasty.deliver(delivery(None, at(1), [(1, "a")], whole=True))
-    finally:
-        opensearch_server.resume()
+    with proxy.fault(Fault.SILENT), pytest.raises(SinkUnavailable, match="no answer within 2 s"):
+        hasty.deliver(delivery(None, at(1), [(1, "a")], whole=True))
+    hasty.close()
+    proxy.close()
     sink.deliver(delivery(None, at(1), [(1, "a")], whole=True))
     assert stored() == {(1, "a")}
-    hasty.close()
 
 
 DELIVERING = """

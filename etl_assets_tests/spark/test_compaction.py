@@ -29,7 +29,7 @@ def ids(pipeline: Pipeline, table: str) -> list[str]:
     return sorted(row["event_id"] for row in pipeline.rows(table))
 
 
-@pytest.mark.parametrize("by_delta", [False, True])
+@pytest.mark.parametrize("by_delta", [pytest.param(False, marks=pytest.mark.full), True])
 def test_small_files_become_few_and_no_row_is_new_to_anybody(pipeline, monkeypatch, by_delta):
     if by_delta:
         monkeypatch.setattr(compaction, "MAX_BYTES_IN_PROCESS", 0)

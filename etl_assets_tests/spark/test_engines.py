@@ -102,7 +102,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
         yield address
 
 
-@pytest.fixture(params=["standalone cluster", "Spark Connect"])
+@pytest.fixture(params=[pytest.param("standalone cluster", marks=pytest.mark.full), "Spark Connect"])
 def other_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
     """Address of an engine outside of the process that works with it."""
     if request.param == "Spark Connect":

@@ -46,7 +46,9 @@ class Lab:
         self.holding: dict[str, threading.Event] = {}
         self.tried: list[tuple[str, bool]] = []
         self.lost: list[Exception] = []
+        self.removed: set[str] = set()
         monkeypatch.setattr(deliveries, "undelivered", lambda reader: self.behind)
+        monkeypatch.setattr(deliveries, "declared_sinks", lambda settings: set("abcdefghijkl") - self.removed)
         self.deliveries = self.fresh()
 
     def fresh(self) -> Deliveries:
@@ -133,6 +135,40 @@ def test_threads_are_bounded_and_the_sink_served_longest_ago_is_next(lab, monkey
         lab.behind = ("a", "b", "c")
         served += [table for table, _ in lab.look()]
     assert served == ["a", "b", "a", "c", "b", "c"]
+
+
+def test_sinks_that_hang_hold_up_no_other_and_are_told_of(lab, monkeypatch):
+    monkeypatch.setattr(deliveries, "MAX_DELIVERIES_AT_ONCE", 2)
+    lab.holding = {name: threading.Event() for name in "abc"}
+    lab.behind = ("a", "b", "c", "d")
+    assert lab.look(wait=False) == [("a", True), ("b", True)]
+    assert lab.look(wait=False) == [], "all places are taken"
+    monkeypatch.setattr(deliveries, "PLACE_SECONDS", 0.0)
+    lab.look(wait=False)
+    _until(lambda: lab.behind == ("a", "b", "c"))
+    assert lab.look(wait=False) == [], "each sink has one delivery, however long it takes"
+    assert lab.alerts == []
+    monkeypatch.setattr(deliveries, "SLOW_SECONDS", 0.0)
+    lab.look(wait=False)
+    lab.look(wait=False)
+    assert lab.alerts == ["SinkSlow a", "SinkSlow b", "SinkSlow c"], "once"
+    lab.down = {"b"}
+    for event in lab.holding.values():
+        event.set()
+    _until(lambda: not lab.deliveries.threads)
+    assert sorted(lab.alerts[3:]) == ["SinkBack a", "SinkBack c", "SinkDown b"]
+
+
+def test_a_sink_that_is_no_longer_declared_is_dropped_instead_of_opening_a_circuit(lab):
+    lab.behind, lab.down, lab.removed = ("a", "b"), {"a", "b"}, {"a"}
+    lab.look()
+    assert lab.alerts == ["SinkDown b"]
+    assert read_circuits(lab.settings.home).keys() == {"b"}
+    lab.behind, lab.removed = (), {"a", "b"}
+    lab.look()
+    assert lab.alerts == ["SinkDown b", "SinkBack b"]
+    assert "b is no longer declared" in (lab.settings.home / "alerts.jsonl").read_text("utf-8")
+    assert read_circuits(lab.settings.home) == {}
 
 
 def test_an_error_that_the_process_cannot_go_on_with_reaches_its_main_thread(lab):

@@ -118,7 +118,8 @@ def test_letters_are_chosen_by_the_time_at_which_they_were_refused(domain):
     assert "1 of 2 are shown" in result.stderr
 
 
-def test_letters_are_chosen_by_the_sink_of_any_pipeline(domain, tmp_path):
+def write_pipelines(tmp_path):
+    """Two pipelines, each with a sink."""
     (tmp_path / "platform.yaml").write_text("connections: {marts: {type: duckdb, path: m.db, write: ['*']}}")
     (tmp_path / "pipelines").mkdir()
     for name in ("films", "shops"):
@@ -126,6 +127,10 @@ def test_letters_are_chosen_by_the_sink_of_any_pipeline(domain, tmp_path):
             f"name: {name}\nsource: {{type: files, path: 'in/*.jsonl', id: [id]}}\ncolumns: {{id: bigint}}\n"
             f"table: {{keys: [id]}}\nsinks: [{{type: duckdb, connection: marts, table: {name}}}]\n"
         )
+
+
+def test_letters_are_chosen_by_the_sink_of_any_pipeline(domain, tmp_path):
+    write_pipelines(tmp_path)
     write_letters(
         domain,
         {"dead_letter_id": A, "stage": "films_to_duckdb"},
@@ -368,6 +373,25 @@ def test_all_open_letters_leave_out_those_that_cannot_be_replayed(domain, monkey
     assert "aaaaaaaaaaaa is left out: its record was cut off" in result.stderr
     assert "dddddddddddd is left out: no pipeline" in result.stderr
     assert letter_of(domain, "d" * 64).is_open
+
+
+def test_a_letter_whose_row_lacks_the_keys_of_today_stops_no_other(domain, tmp_path, monkeypatch):
+    write_pipelines(tmp_path)
+    common = {"stage": "films_to_duckdb", "reason": "RefusedByTarget", "source": "films_to_duckdb"}
+    write_letters(
+        domain,
+        {**common, "dead_letter_id": A, "record": '{"old_id": 1}'},
+        {**common, "dead_letter_id": B, "record": '{"id": 2}'},
+    )
+    ran = []
+    monkeypatch.setattr(replay, "_run", lambda settings, handed_in: ran.extend(handed_in))
+    result = run("replay", "--all-open", "--json", code=1)
+    assert [each.letter.dead_letter_id for each in ran] == [B]
+    assert [each["result"] for each in json.loads(result.stdout)] == ["waiting"]
+    assert "aaaaaaaaaaaa is left out: the dead letter aaaaaaaaaaaa lacks keys of films" in result.stderr
+    assert "; materialize films_to_duckdb in the Dagster UI" in result.stderr
+    one = CliRunner().invoke(cli.dead_letters, ["replay", "aaaa"])
+    assert "lacks keys of films" in str(one.exception)
 
 
 def test_a_letter_of_a_removed_pipeline_is_shown_and_not_replayed(domain):

@@ -19,7 +19,7 @@ hold_home(Path(os.environ["ETL_ASSETS_HOME"]))
 # As `dev` does: another program takes over this process, and children of it do not hold what it holds.
 os.execv(sys.executable, [sys.executable, "-c",
     "import subprocess, sys, time;"
-    "subprocess.Popen(['sleep', '30']);"
+    "subprocess.Popen(['sleep', '30'], stdout=subprocess.DEVNULL);"
     "print('held', flush=True); sys.stdin.read()"])
 """
 

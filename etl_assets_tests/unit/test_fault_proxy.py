@@ -77,9 +77,12 @@ def test_an_answer_is_lost_after_the_request_was_heard(network):
         assert Answering.heard == len(b"write this")
 
 
-def test_a_silent_network_delivers_once_it_is_back(network):
+def test_a_silent_network_answers_nothing(network):
     with network.fault(Fault.SILENT), pytest.raises(TimeoutError):
         asked(network)
+
+
+def test_a_silent_network_delivers_once_it_is_back(network):
     with socket.create_connection(("127.0.0.1", network.port), timeout=5) as connection:
         with network.fault(Fault.SILENT):
             connection.sendall(b"later")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import random
 import threading
 import time
+from contextlib import ExitStack
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +21,7 @@ from etl_assets.errors import Unanswered
 from etl_assets.mirroring.stores.circuit_breaker import ask
 from etl_assets.serve import outcomes
 from etl_assets.serve.app import build_app
-from etl_assets.serve.commit_watch import CommitWatch
+from etl_assets.serve.commit_watch import CommitWatch, TooManyWait
 from etl_assets.serve.journal import Journal
 from etl_assets.serve.outcomes import NOTHING_READ, OutcomeReader
 from etl_assets.serve.service import Service, now_utc
@@ -40,14 +44,15 @@ def service(home):
     return Service(settings=settings, journal=Journal(settings.placement(), timeout_seconds=20))
 
 
-def post(service, **parameters):
+def post(service, *, content=None, headers=None, **parameters):
     _, secret = Tokens(service.settings.home).add("shop", now=now_utc())
 
     async def send():
         app = httpx.ASGITransport(build_app(service))
-        headers = {"authorization": f"Bearer {secret}"}
-        async with httpx.AsyncClient(transport=app, base_url="http://x", headers=headers) as client:
-            return await client.post(f"/v1/pipelines/{PIPELINE}/events", params=parameters, json={"id": 1})
+        sent: Any = {"json": {"id": 1}} if content is None else {"content": content, "headers": headers}
+        authorization = {"authorization": f"Bearer {secret}"}
+        async with httpx.AsyncClient(transport=app, base_url="http://x", headers=authorization) as client:
+            return await client.post(f"/v1/pipelines/{PIPELINE}/events", params=parameters, **sent)
 
     return asyncio.run(send())
 
@@ -68,12 +73,63 @@ def test_a_slow_look_at_the_tables_is_waited_for_and_opens_no_breaker_of_the_jou
 
 def test_a_body_is_not_read_if_the_memory_was_taken_while_the_tables_were_looked_at(service, monkeypatch):
     async def versions(_pipeline):
-        service.body_bytes = service.settings.serve.max_waiting_bytes
+        service.bodies.held = service.settings.serve.max_waiting_bytes
         return NOTHING_READ
 
     monkeypatch.setattr(service.watch, "versions", versions)
     answer = post(service, ack="committed", timeout=0)
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "queue-full")
+
+
+@pytest.mark.parametrize("is_compressed", [True, False])
+def test_a_body_of_unknown_length_is_counted_as_it_grows_and_refused_where_memory_ends(
+    service, is_compressed
+):
+    limit, bodies = service.settings.serve.max_waiting_bytes, service.bodies
+    body = json.dumps({"id": random.Random(1).randbytes(2_000_000).hex()}).encode()
+    sent = gzip.compress(body, 1) if is_compressed else body
+    counted: list[int] = []
+
+    async def parts(others: int):
+        for at in range(0, len(sent), 500_000):
+            counted.append(bodies.held)
+            bodies.held += others if at else 0  # another body arrives meanwhile
+            yield sent[at : at + 500_000]
+            bodies.held -= others if at else 0
+
+    headers = {"content-encoding": "gzip"} if is_compressed else {}
+    answer = post(service, content=parts(0), headers=headers)
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (413, "event-too-large")
+    assert (counted[0], bodies.held) == (1 << 20, 0)
+    assert counted[-1] > 3_000_000
+    answer = post(service, content=parts(limit), headers=headers)
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "queue-full")
+    assert answer.headers["connection"] == "close"
+
+
+def test_one_client_does_not_take_all_places_of_requests_that_wait(service):
+    watch = CommitWatch(service.watch._tables, max_waiting=5)
+    with ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(watch.place("default/shop"))
+        with pytest.raises(TooManyWait) as refused, watch.place("default/shop"):
+            pass
+        assert (str(refused.value), refused.value.is_of_client) == (
+            "2 requests of this client wait for their commit",
+            True,
+        )
+        for client in ("other/shop", "default/bank", "default/bank"):
+            held.enter_context(watch.place(client))
+        with pytest.raises(TooManyWait) as refused, watch.place("default/news"):
+            pass
+        assert not refused.value.is_of_client
+    with watch.place("default/shop"):
+        pass
+    service.watch = CommitWatch(service.watch._tables, max_waiting=2)
+    with service.watch.place("default/shop"):
+        answer = post(service, ack="committed", timeout=0)
+        assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (429, "too-many-waits")
+        assert answer.headers["retry-after"] == "1"
 
 
 def test_looks_that_hang_hold_up_nothing_else():

@@ -48,7 +48,7 @@ def _lines(service: Service) -> Iterator[str]:
         {f'status="{status}"': count for status, count in sorted(service.answers.items())},
     )
     gauges = {
-        "etl_assets_http_body_bytes": ("Bodies of requests in memory.", service.body_bytes),
+        "etl_assets_http_body_bytes": ("Bodies of requests in memory.", service.bodies.held),
         "etl_assets_table_reads_running": ("Reads of tables that run or wait.", service.reads.running),
     }
     for name, (text, value) in gauges.items():

@@ -109,7 +109,7 @@ async def validate_named(request: Request) -> dict[str, Any]:
 
 async def _validated(request: Request, name: str | None) -> dict[str, Any]:
     service, token = Service.of(request), token_of(request)
-    body = await read_object(request, service.limits)
+    body = await read_object(request)
 
     def judge() -> dict[str, Any]:
         file, files = judged(service.settings, declaration_of(service.settings, body, name, token.tenant))
