@@ -34,7 +34,7 @@ class Of(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class AccessRule:
     """What a token needs for a route.
 
     Attributes:
@@ -99,7 +99,7 @@ def allow(scope: Scope | None, of: Of = Of.INSTALLATION, *, pipeline: str = "") 
         of: What the route is about.
         pipeline: For a route about a tenant, the pipeline whose data it has.
     """
-    return Depends(Rule(scope=scope, of=of, pipeline=pipeline).check)
+    return Depends(AccessRule(scope=scope, of=of, pipeline=pipeline).check)
 
 
 def token_of(request: Request) -> Token:
@@ -107,7 +107,7 @@ def token_of(request: Request) -> Token:
     return request.state.token
 
 
-def rules_of(router: APIRouter) -> Iterator[tuple[str, str, Rule]]:
+def rules_of(router: APIRouter) -> Iterator[tuple[str, str, AccessRule]]:
     """Yield method, path and rule of each route.
 
     Raises:
@@ -117,7 +117,7 @@ def rules_of(router: APIRouter) -> Iterator[tuple[str, str, Rule]]:
         if not isinstance(route, APIRoute):
             raise TypeError(f"{route} is no API route, and has no rule")
         found = [each.dependency for each in route.dependencies]
-        rules = [rule for each in found if isinstance(rule := getattr(each, "__self__", None), Rule)]
+        rules = [rule for each in found if isinstance(rule := getattr(each, "__self__", None), AccessRule)]
         if len(rules) != 1:
             raise TypeError(f"{route.path} needs one rule: dependencies=[allow(…)]")
         for method in route.methods or ():
