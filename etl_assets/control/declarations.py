@@ -16,7 +16,7 @@ from etl_assets.installed import built_in_catalog
 from etl_assets.pipelines.cross_checks import checked, contracts_of, lookups, table_names
 from etl_assets.pipelines.origin import Origin
 from etl_assets.pipelines.pipeline_file import PipelineFile, validated
-from etl_assets.pipelines.rest_limits import limit_problems
+from etl_assets.pipelines.rest_rights import right_problems
 from etl_assets.pipelines.yaml_tree import YamlTree
 from etl_assets.settings import Settings
 
@@ -33,13 +33,13 @@ def declaration_of(
         tenant: Whose it is.
         revision: Its revision, if it is stored.
     """
-    limits = settings.rest_limits
+    rights = settings.rest_rights
     given = content.get("name")
     path = Path(str(name or (given if isinstance(given, str) else "") or "pipeline").replace("/", "_")[:100])
     whole = dict(content) if name is None else {"name": name, **content}
-    found = validated(YamlTree(value=whole), path, limits.environ(os.environ))
+    found = validated(YamlTree(value=whole), path, rights.environ(os.environ))
     found = replace(found, origin=Origin.REST, tenant=tenant, revision=revision)
-    problems = [*limit_problems(found, limits)]
+    problems = [*right_problems(found, rights)]
     told = {each.field for each in problems}
     if name is not None and given not in (None, name):
         problems.append(

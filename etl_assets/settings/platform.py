@@ -16,7 +16,7 @@ from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.dagster_project import defs_folder
 from etl_assets.pipelines.placement_class import PlacementClass
-from etl_assets.pipelines.rest_limits import RestLimits
+from etl_assets.pipelines.rest_rights import RestRights
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.observations import Observations
@@ -194,9 +194,9 @@ class Settings(Section):
         )
 
     @property
-    def rest_limits(self) -> RestLimits:
+    def rest_rights(self) -> RestRights:
         """What declarations that come over REST may use."""
-        return RestLimits(**self.rest.model_dump())
+        return RestRights(**self.rest.model_dump())
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import httpx
 import pytest
@@ -151,3 +152,21 @@ def test_a_scope_of_a_later_version_allows_nothing(service):
     token, _ = Tokens(service.settings.home).add("client", now=now_utc())
     object.__setattr__(token, "scopes", ("everything",))
     assert not any(token.has(scope) for scope in Scope)
+
+
+def test_a_token_has_scopes_a_tenant_and_domains_and_is_read_back_with_them(tmp_path):
+    tokens = Tokens(tmp_path)
+    made, _ = tokens.add(
+        "edge", now=now_utc(), tenant="acme", domains=["west"], scopes=[Scope.INGEST, Scope.OPERATE]
+    )
+    assert Tokens(tmp_path).all() == (made,)
+    assert (made.has(Scope.READ), made.has(Scope.ADMIN), made.is_bound) == (True, False, True)
+
+
+def test_a_token_of_before_scopes_and_domains_still_sends(tmp_path):
+    stored = {"id": "1f2e3d4c", "client": "shop", "hash": "ab", "created_at": "2026-01-01T00:00:00+00:00"}
+    (tmp_path / "tokens.json").write_text(json.dumps({"tokens": [stored]}), "utf-8")
+    (token,) = Tokens(tmp_path).all()
+    assert token.allows(Scope.INGEST, PIPELINE)
+    assert not token.has(Scope.READ)
+    assert not token.is_bound

@@ -11,7 +11,7 @@ import pytest
 
 from etl_assets import errors
 from etl_assets.control.routes import tables
-from etl_assets.pipelines.rest_limits import sql_problem
+from etl_assets.pipelines.rest_rights import sql_problem
 from etl_assets.serve import error_problems
 from etl_assets.serve.app import build_app
 from etl_assets.serve.journal import Journal

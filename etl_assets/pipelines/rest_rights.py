@@ -1,7 +1,7 @@
-"""What a declaration that comes over REST may not do: read the server's environment, files and modules.
+"""What a declaration that comes over REST may use of the server: variables, files, modules, connections.
 
-Belongs here: rules that files do not have. Does not belong here: what every declaration must be (`spec.py`,
-`cross_checks.py`).
+Belongs here: rules that pipeline files do not have. Does not belong here: what every declaration must be
+(`spec.py`, `cross_checks.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SQL_FIELDS = ("where", "expression", "select", "condition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestLimits:
+class RestRights:
     """What the platform file allows.
 
     Attributes:
@@ -49,32 +49,32 @@ class RestLimits:
         return {name: values[name] for name in self.variables if name in values}
 
 
-def limit_problems(file: PipelineFile, limits: RestLimits) -> Iterator[Problem]:
+def right_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
     """Yield what a declaration may not do."""
-    yield from _variable_problems(file, limits)
+    yield from _variable_problems(file, rights)
     spec = file.spec
     if spec is None:
         return
-    yield from _connection_problems(file, spec, limits)
+    yield from _connection_problems(file, spec, rights)
     source = spec.source
     is_local = isinstance(source, FilesSource) and source.connection is None
-    if is_local and not _is_below(source.path, limits.folders):
+    if is_local and not _is_below(source.path, rights.folders):
         yield file.problem(
             ("source", "path"),
             "a declaration over REST may not read files there",
-            f"name files below {', '.join(limits.folders) or 'none: no folder is allowed'}"
+            f"name files below {', '.join(rights.folders) or 'none: no folder is allowed'}"
             " (`rest.folders` of the platform file)",
         )
     for index, transform in enumerate(spec.transforms):
         if isinstance(transform, PythonTransform):
             module = transform.function.partition(":")[0]
-            if module not in limits.modules:
+            if module not in rights.modules:
                 yield _refused(
                     file,
                     ("transforms", index, "function"),
                     f"the module `{module}`",
                     "modules",
-                    limits.modules,
+                    rights.modules,
                 )
     for place, text in _sql_texts(spec.model_dump(mode="json")["transforms"], ("transforms",)):
         if why := sql_problem(text):
@@ -94,19 +94,19 @@ def sql_problem(text: str) -> str | None:
     return None
 
 
-def _variable_problems(file: PipelineFile, limits: RestLimits) -> Iterator[Problem]:
+def _variable_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
     for path, text in file.written.items():
         for name in reference_names(text):
-            if name not in limits.variables:
-                yield _refused(file, path, f"the environment variable {name}", "variables", limits.variables)
+            if name not in rights.variables:
+                yield _refused(file, path, f"the environment variable {name}", "variables", rights.variables)
 
 
-def _connection_problems(file: PipelineFile, spec: PipelineSpec, limits: RestLimits) -> Iterator[Problem]:
+def _connection_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights) -> Iterator[Problem]:
     named: dict[Path, str | None] = {("source", "connection"): getattr(spec.source, "connection", None)}
     named |= {("sinks", index, "connection"): each.connection for index, each in enumerate(spec.sinks)}
     for place, name in named.items():
-        if name is not None and name not in limits.connections and "*" not in limits.connections:
-            yield _refused(file, place, f"the connection `{name}`", "connections", limits.connections)
+        if name is not None and name not in rights.connections and "*" not in rights.connections:
+            yield _refused(file, place, f"the connection `{name}`", "connections", rights.connections)
 
 
 def _refused(file: PipelineFile, place: Path, what: str, setting: str, allowed: Collection[str]) -> Problem:
