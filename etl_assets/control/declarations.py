@@ -14,7 +14,7 @@ from typing import Any
 from etl_assets.contracts.columns import TableContract
 from etl_assets.installed import built_in_catalog
 from etl_assets.pipelines.cross_checks import checked, contracts_of, lookups, table_names
-from etl_assets.pipelines.origin import Origin
+from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.pipelines.pipeline_file import PipelineFile, validated
 from etl_assets.pipelines.rest_rights import right_problems
 from etl_assets.pipelines.yaml_tree import YamlTree
@@ -38,7 +38,7 @@ def declaration_of(
     path = Path(str(name or (given if isinstance(given, str) else "") or "pipeline").replace("/", "_")[:100])
     whole = dict(content) if name is None else {"name": name, **content}
     found = validated(YamlTree(value=whole), path, rights.environ(os.environ))
-    found = replace(found, origin=Origin.REST, tenant=tenant, revision=revision)
+    found = replace(found, origin=DeclarationOrigin.REST, tenant=tenant, revision=revision)
     problems = [*right_problems(found, rights)]
     told = {each.field for each in problems}
     if name is not None and given not in (None, name):
@@ -61,7 +61,9 @@ def judged(settings: Settings, declaration: PipelineFile) -> tuple[PipelineFile,
         each
         for each in settings.installed().files
         if not (
-            each.name == declaration.name and each.tenant == declaration.tenant and each.origin is Origin.REST
+            each.name == declaration.name
+            and each.tenant == declaration.tenant
+            and each.origin is DeclarationOrigin.REST
         )
     ]
     base = built_in_catalog(settings.pipelines.built_in, settings.connection_rights)

@@ -8,7 +8,7 @@ DEFAULT_TENANT = "default"
 """The tenant of the pipelines of files, and of the built-in ones."""
 
 
-class Origin(StrEnum):
+class DeclarationOrigin(StrEnum):
     """Where a declaration comes from."""
 
     BUILT_IN = "built_in"

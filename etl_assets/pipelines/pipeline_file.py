@@ -25,7 +25,7 @@ from etl_assets.errors import ContractError
 from etl_assets.pipelines import problem as places
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.environment_references import replace_references
-from etl_assets.pipelines.origin import DEFAULT_TENANT, Origin
+from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.problem import Problem, dotted, near
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.spec_fields import NAME_PATTERN
@@ -62,7 +62,7 @@ class PipelineFile:
     tree: YamlTree = field(default_factory=YamlTree, repr=False, compare=False)
     written: Mapping[places.Path, str] = field(default_factory=dict, repr=False, compare=False)
     document: int | None = None
-    origin: Origin = Origin.FILE
+    origin: DeclarationOrigin = DeclarationOrigin.FILE
     tenant: str = DEFAULT_TENANT
     revision: int | None = None
 

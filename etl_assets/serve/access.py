@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 
-from etl_assets.pipelines.origin import Origin
+from etl_assets.pipelines.origin import DeclarationOrigin
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.service import Service
 from etl_assets.serve.tokens import Scope, Token
@@ -85,7 +85,7 @@ class AccessRule:
             is_missing = self.of is Of.PIPELINE
         else:
             # Files are the operator's, who names in a token the clients of whichever tenant that may send.
-            is_shared = self.scope is Scope.INGEST and owner.origin is Origin.FILE
+            is_shared = self.scope is Scope.INGEST and owner.origin is DeclarationOrigin.FILE
             is_missing = not is_shared and owner.tenant != token.tenant and self.of is Of.PIPELINE
         if is_missing:
             raise no_such_pipeline(service, token, name)

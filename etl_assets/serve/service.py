@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from etl_assets.installed import Installed
-from etl_assets.pipelines.origin import DEFAULT_TENANT, Origin
+from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.source_specs import HttpSource
 from etl_assets.serve.body_bytes import BodyBytes
 from etl_assets.serve.commit_watch import CommitWatch
@@ -36,11 +36,11 @@ def now_utc() -> dt.datetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class PipelineOwner:
     """Whose pipeline it is, and where its declaration comes from."""
 
     tenant: str
-    origin: Origin
+    origin: DeclarationOrigin
 
 
 @dataclass(kw_only=True)
@@ -67,7 +67,7 @@ class Service:
     reads: TableReads = field(init=False, default_factory=TableReads)
     answers: Counter[int] = field(init=False, default_factory=Counter)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
-    _owners: Mapping[str, Owner] = field(init=False, default_factory=dict)
+    _owners: Mapping[str, PipelineOwner] = field(init=False, default_factory=dict)
     _installed: Installed | None = field(init=False, default=None)
     _looked_at: float = field(init=False, default=float("-inf"))
 
@@ -115,7 +115,7 @@ class Service:
             return found
         return self._installed
 
-    def owner_of(self, name: str) -> Owner | None:
+    def owner_of(self, name: str) -> PipelineOwner | None:
         """Return whose pipeline it is; None if there is none of that name."""
         self.installed()
         return self._owners.get(name)
@@ -130,11 +130,11 @@ class Service:
         usable = [each for each in found.files if each.spec is not None]
         specs = [each.spec for each in usable if each.spec is not None]
         self._sources = {each.name: each.source for each in specs if isinstance(each.source, HttpSource)}
-        built_in = Owner(tenant=DEFAULT_TENANT, origin=Origin.BUILT_IN)
+        built_in = PipelineOwner(tenant=DEFAULT_TENANT, origin=DeclarationOrigin.BUILT_IN)
         self._owners = {
-            **{each.name: Owner(tenant=each.tenant, origin=each.origin) for each in found.files},
+            **{each.name: PipelineOwner(tenant=each.tenant, origin=each.origin) for each in found.files},
             **{each.name: built_in for each in found.catalog.pipelines if each.names},
-            **{each.name: Owner(tenant=each.tenant, origin=each.origin) for each in usable},
+            **{each.name: PipelineOwner(tenant=each.tenant, origin=each.origin) for each in usable},
         }
         self._installed = found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from etl_assets.errors import NotFound
 from etl_assets.installed import Installed, contract_in
-from etl_assets.pipelines.origin import DEFAULT_TENANT, Origin
+from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.pipeline import Pipeline
 from etl_assets.pipelines.pipeline_file import PipelineFile
 from etl_assets.pipelines.resolved import resolved
@@ -18,7 +18,7 @@ _TEXT = {"type": "string"}
 _FIELDS: dict[str, Any] = {
     "name": _TEXT,
     "tenant": _TEXT,
-    "origin": {"enum": [each.value for each in Origin]},
+    "origin": {"enum": [each.value for each in DeclarationOrigin]},
     "read_only": {"type": "boolean", "description": "whether REST may not change it"},
     "state": {"enum": ["ok", "broken"]},
     "source": {"type": ["string", "null"], "description": "the type of its source"},
@@ -44,7 +44,7 @@ DETAIL = object_schema(
 EXAMPLE: dict[str, Any] = {
     "name": "film_ratings",
     "tenant": DEFAULT_TENANT,
-    "origin": Origin.FILE.value,
+    "origin": DeclarationOrigin.FILE.value,
     "read_only": True,
     "state": "ok",
     "source": "http",
@@ -115,7 +115,7 @@ def _of_file(file: PipelineFile) -> dict[str, Any]:
         "name": file.name,
         "tenant": file.tenant,
         "origin": file.origin.value,
-        "read_only": file.origin is not Origin.REST,
+        "read_only": file.origin is not DeclarationOrigin.REST,
         "state": "broken" if spec is None else "ok",
         "source": None if spec is None else spec.source.type,
         "table": None if spec is None else spec.table_name,
@@ -128,7 +128,7 @@ def _of_built_in(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "name": pipeline.name,
         "tenant": DEFAULT_TENANT,
-        "origin": Origin.BUILT_IN.value,
+        "origin": DeclarationOrigin.BUILT_IN.value,
         "read_only": True,
         "state": "ok",
         "source": None,
