@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import threading
 import time
 
@@ -18,6 +19,7 @@ from etl_assets.serve.journal import Journal
 from etl_assets.serve.service import Service, now_utc
 from etl_assets.serve.tokens import Scope, Tokens
 from etl_assets.settings import load_settings
+from etl_assets_tests.reference.written_tables import write_table
 from etl_assets_tests.serve.server_process import PIPELINE, write_installation
 
 FILMS = {
@@ -117,6 +119,27 @@ def test_tables_are_those_of_the_pipeline_alone(service):
     assert found[0]["version"] is None
 
 
+def test_dead_letters_come_in_pages_without_records_and_those_of_other_pipelines_do_not(service):
+    (domain,) = service.settings.placement().domains
+    at = dt.datetime(2026, 2, 1, 12, tzinfo=dt.UTC)
+    common = {
+        "reason": "MalformedJson", "record": "hunter2hunter2", "record_encoding": "utf-8", "source": "http",
+        "source_position": "x:1", "attempts": 1, "state": "open", "failed_at": at,
+    }  # fmt: skip
+    own = [f"{number:064x}" for number in range(3)]
+    letters = [common | {"dead_letter_id": each, "stage": "ratings_source"} for each in own]
+    foreign = common | {"dead_letter_id": "f" * 64, "stage": "ingest"}
+    write_table(domain, "dead_letters", [*letters, foreign])
+    path = f"/v1/pipelines/{PIPELINE}/dead-letters"
+    first = get(service, path, params={"limit": 2})
+    rest = get(service, path, params={"limit": 2, "cursor": first.json()["next"]})
+    found = [*first.json()["data"], *rest.json()["data"]]
+    assert [each["dead_letter_id"] for each in found] == own[::-1]
+    assert rest.json()["next"] is None
+    assert not any("record" in each for each in found)
+    assert get(service, path, params={"state": "discarded"}).json()["data"] == []
+
+
 @pytest.mark.parametrize(
     ("change", "field", "says"),
     [
@@ -192,7 +215,7 @@ def test_a_declaration_for_one_name_is_none_for_another(service):
         "select * from parquet.`x`", "select * from delta.x", "select * from input, csv.`a`",
         "select * from (csv.`/x`)", "select reflect('a','b')", "select `TRY_REFLECT`('a', 'b')",
         "select * from json /* */ . `/etc/x`", "select * from other.tables", "select * from \"org.x\".`/y`",
-        "select * from `org.apache.spark.x`.`y`",
+        "select * from `org.apache.spark.x`.`y`", "select * from input, `org.apache.spark.x`.`/etc/y`",
     ],
 )  # fmt: skip
 def test_sql_that_reads_other_than_its_inputs_is_refused(text):
