@@ -1,0 +1,1 @@
+"""The control plane: what pipelines are to do, and what they do."""
