@@ -110,9 +110,15 @@ def test_a_delivery_that_stays_cut_off_leaves_nothing_and_is_repeated(site, topi
     sink = site.opened(topic, transaction_timeout_seconds=2)
     sink.position()
     with ExitStack() as network:
-        cut = in_the_middle(given, lambda: network.enter_context(site.proxy.fault(Fault.REFUSED)))
+
+        def cut() -> None:
+            time.sleep(0.5)  # the client has sent what it has
+            network.enter_context(site.proxy.fault(Fault.REFUSED))
+
         with pytest.raises(SinkUnavailable):
-            sink.deliver(cut)
+            sink.deliver(in_the_middle(given, cut))
+    sent = messages(f"127.0.0.1:{site.proxy.port}", topic, level="read_uncommitted")
+    assert len(sent) == len(OLD) + 10, "half of the rows are there, and no reader sees them"
     assert site.stored(topic) == dict(OLD)
     again = site.opened(topic)
     assert again.position() == at(1)
