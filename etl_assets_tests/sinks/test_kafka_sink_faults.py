@@ -105,20 +105,21 @@ def test_a_delivery_that_is_cut_off_for_a_moment_has_each_row_once(site, topic):
     assert (sink.position(), site.stored(topic)) == (at(2), AFTER)
 
 
-def test_a_delivery_that_stays_cut_off_leaves_nothing_and_is_repeated(site, topic):
+def test_a_delivery_that_is_cut_off_for_too_long_leaves_nothing_and_is_repeated(site, topic):
     given = delivery(at(1), at(2), NEW, [0, 1])
     sink = site.opened(topic, transaction_timeout_seconds=2)
     sink.position()
-    with ExitStack() as network:
+    network = ExitStack()
 
-        def cut() -> None:
-            time.sleep(0.5)  # the client has sent what it has
-            network.enter_context(site.proxy.fault(Fault.REFUSED))
+    def cut() -> None:
+        time.sleep(0.5)  # the client has sent what it has
+        network.enter_context(site.proxy.fault(Fault.REFUSED))
+        threading.Timer(4, network.close).start()  # rows wait for two seconds
 
-        with pytest.raises(SinkUnavailable):
-            sink.deliver(in_the_middle(given, cut))
+    with pytest.raises(SinkUnavailable):
+        sink.deliver(in_the_middle(given, cut))
     sent = messages(f"127.0.0.1:{site.proxy.port}", topic, level="read_uncommitted")
-    assert len(sent) == len(OLD) + 10, "half of the rows are there, and no reader sees them"
+    assert len(sent) > len(OLD), "some of its rows are there, and no reader sees them"
     assert site.stored(topic) == dict(OLD)
     again = site.opened(topic)
     assert again.position() == at(1)
