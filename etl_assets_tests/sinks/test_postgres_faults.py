@@ -19,6 +19,7 @@ from etl_assets.settings.secret import Secret
 from etl_assets.sinks.postgres import sink as module
 from etl_assets.sinks.postgres.open import open_postgres
 from etl_assets.sinks.postgres.sink import PostgresSink
+from etl_assets.sinks.sink import Delivery
 from etl_assets.stack.postgres import PostgresServer
 from etl_assets_tests.reference.fault_proxy import Fault, FaultProxy
 from etl_assets_tests.sinks.contract import CONTRACT, at, delivery, in_the_middle
