@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from etl_assets.errors import SinkFenced, SinkUnavailable
+from etl_assets.failpoints import Failpoint
 from etl_assets.sinks.kafka import sink as module
 from etl_assets.sinks.kafka.sink import KafkaSink
 from etl_assets.sinks.kafka.topics import NewTopicSettings
@@ -132,8 +133,8 @@ def test_a_delivery_whose_answers_to_commit_are_lost_is_there_once(site, topic, 
     sink, network = site.opened(topic), ExitStack()
     sink.position()
 
-    def lost(*_: object, **__: object) -> None:
-        if not network._exit_callbacks:
+    def lost(point: Failpoint, **_: object) -> None:
+        if point is Failpoint.SINK_BEFORE_TARGET_COMMIT:
             network.enter_context(site.proxy.fault(Fault.ANSWERS_LOST))
             threading.Timer(1, network.close).start()
 
