@@ -92,7 +92,7 @@ def test_a_broker_that_is_stopped_in_a_delivery_has_each_row_once_when_it_goes_o
     began = time.monotonic()
     sink.deliver(in_the_middle(delivery(at(1), at(2), NEW, [0, 1]), stopped))
     assert time.monotonic() - began > 1.4
-    assert (sink.position(), site.stored(topic)) == (at(2), AFTER)
+    assert (site.opened(topic).position(), site.stored(topic)) == (at(2), AFTER)
 
 
 def test_a_delivery_that_is_cut_off_for_a_moment_has_each_row_once(site, topic):
@@ -103,7 +103,7 @@ def test_a_delivery_that_is_cut_off_for_a_moment_has_each_row_once(site, topic):
         threading.Timer(1, network.close).start()
 
     sink.deliver(in_the_middle(delivery(at(1), at(2), NEW, [0, 1]), cut))
-    assert (sink.position(), site.stored(topic)) == (at(2), AFTER)
+    assert (site.opened(topic).position(), site.stored(topic)) == (at(2), AFTER)
 
 
 def test_a_delivery_that_is_cut_off_for_too_long_leaves_nothing_and_is_repeated(site, topic):
