@@ -6,6 +6,7 @@ the wait for a commit and its answers (`committed_answers.py`).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import re
@@ -61,6 +62,7 @@ async def send_events(request: Request) -> Response:
     token = service.token_of(request)
     max_record_bytes = _expect_pipeline(service, token, pipeline)
     asked = _asked(request)
+    await _expect_domain(service, token)
     _expect_capacity(service, token)
     is_waiting = asked.ack is Ack.COMMITTED
     try:
@@ -140,6 +142,29 @@ def _expect_pipeline(service: Service, token: Token, pipeline: str) -> int:
             f" {', '.join(sorted(known)) or 'none'}",
         )
     return source.max_record_bytes
+
+
+async def _expect_domain(service: Service, token: Token) -> None:
+    """Refuse a token whose failure domains may not ingest now.
+
+    Raises:
+        ProblemDetails: with the reason for each of them.
+    """
+    if not token.is_bound:
+        return
+    names = [each.name for each in service.settings.domains if token.sends_from(each.name)]
+    problems = await asyncio.to_thread(service.journal.not_allowed, names)
+    if problems or not names:
+        told = "; ".join(f"{name}: {why}" for name, why in problems.items())
+        raise ProblemDetails(
+            503,
+            "domain-not-allowed",
+            f"the token {token.id} sends from {', '.join(token.domains)}, and no domain of that name may"
+            f" ingest now ({told or 'the platform has none'}); nothing was stored. Send it again later,"
+            " or with a token of another domain",
+            headers={"Retry-After": "5"},
+            domains=problems,
+        )
 
 
 def _asked(request: Request) -> _Asked:

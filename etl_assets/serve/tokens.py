@@ -21,6 +21,7 @@ from typing import Any
 
 from etl_assets.delta.log.durability import write_durably
 from etl_assets.errors import NotFound, SettingsError
+from etl_assets.placement.policy import covers
 
 PREFIX = "eta_"
 EVERY = "*"
@@ -46,6 +47,7 @@ class Token:
         scopes: What it allows.
         tenant: The tenant that it belongs to.
         pipelines: Names of pipelines, or `*` for all.
+        domains: Failure domains that it sends from, by exact or outer name, or `*` for any.
         created_at: When it was added (ISO 8601, UTC).
         expires_at: When it ends; None: never.
     """
@@ -57,11 +59,21 @@ class Token:
     scopes: tuple[str, ...] = (Scope.INGEST.value,)
     tenant: str = DEFAULT_TENANT
     pipelines: tuple[str, ...] = (EVERY,)
+    domains: tuple[str, ...] = (EVERY,)
     expires_at: str | None = None
 
     def allows(self, scope: Scope, pipeline: str) -> bool:
         """Return whether it allows something with a pipeline."""
         return scope in self.scopes and (EVERY in self.pipelines or pipeline in self.pipelines)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is bound to failure domains."""
+        return EVERY not in self.domains
+
+    def sends_from(self, domain: str) -> bool:
+        """Return whether a failure domain is one of its own."""
+        return any(covers(each, domain) for each in self.domains)
 
     def has_expired(self, now: dt.datetime) -> bool:
         """Return whether its time is over."""
@@ -107,6 +119,7 @@ class Tokens:
         now: dt.datetime,
         tenant: str = DEFAULT_TENANT,
         pipelines: Sequence[str] = (EVERY,),
+        domains: Sequence[str] = (EVERY,),
         scope: Scope = Scope.INGEST,
         expires_at: dt.datetime | None = None,
     ) -> tuple[Token, str]:
@@ -118,6 +131,7 @@ class Tokens:
             hash=_hash(secret),
             tenant=tenant,
             pipelines=tuple(pipelines),
+            domains=tuple(domains),
             scopes=(scope.value,),
             created_at=now.isoformat(timespec="seconds"),
             expires_at=None if expires_at is None else expires_at.isoformat(timespec="seconds"),
@@ -173,4 +187,6 @@ def _read(file: Path) -> tuple[Token, ...]:
 
 def _token(found: dict[str, Any]) -> Token:
     token = Token(**found)
-    return replace(token, scopes=tuple(token.scopes), pipelines=tuple(token.pipelines))
+    return replace(
+        token, scopes=tuple(token.scopes), pipelines=tuple(token.pipelines), domains=tuple(token.domains)
+    )
