@@ -58,14 +58,14 @@ def write_change(connection: sa.Connection, change: ControlChange, order: Contro
     # 1. The row, by compare-and-set on its revision.
     values = _values(change.after)
     if change.before.revision == 0:
-        insert = _insert(connection, PIPELINES).values(values).on_conflict_do_nothing()
-        written = connection.execute(insert).rowcount
+        statement = _insert(connection, PIPELINES).values(values).on_conflict_do_nothing()
     else:
         unchanged = sa.and_(
             PIPELINES.c.pipeline == change.before.pipeline, PIPELINES.c.revision == change.before.revision
         )
-        written = connection.execute(sa.update(PIPELINES).where(unchanged).values(values)).rowcount
-    if written != 1:
+        statement = sa.update(PIPELINES).where(unchanged).values(values)
+    # RETURNING, as drivers do not report the number of rows of every INSERT.
+    if connection.execute(statement.returning(PIPELINES.c.pipeline)).first() is None:
         return False
     # 2. Its runs.
     for run in change.runs:
@@ -128,13 +128,16 @@ def add_progress(connection: sa.Connection, run_id: str, batches: int, rows: int
 def as_run(row: Mapping[Any, Any]) -> PipelineRun:
     """Return a row of `control_runs` as a value."""
     policy = row["retry_policy"]
-    typed = {"status": RunStatus(row["status"]), "retry_policy": RetryPolicy(policy) if policy else None}
+    typed: dict[str, Any] = {
+        "status": RunStatus(row["status"]),
+        "retry_policy": RetryPolicy(policy) if policy else None,
+    }
     return PipelineRun(**{**row, **typed})
 
 
 def as_entry(row: Mapping[Any, Any]) -> AuditEntry:
     """Return a row of `control_audit` as a value."""
-    typed = {
+    typed: dict[str, Any] = {
         "action": Action(row["action"]),
         "start": ControlState(row["start"]),
         "end": ControlState(row["end"]),
@@ -143,7 +146,8 @@ def as_entry(row: Mapping[Any, Any]) -> AuditEntry:
 
 
 def _control(row: Mapping[Any, Any]) -> PipelineControl:
-    return PipelineControl(**{**row, "state": ControlState(row["state"])})
+    typed: dict[str, Any] = {**row, "state": ControlState(row["state"])}
+    return PipelineControl(**typed)
 
 
 def _values(record: PipelineControl | PipelineRun) -> dict[str, Any]:

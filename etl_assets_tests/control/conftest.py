@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from etl_assets.control.store import ControlStore, StoreClock, postgres_store, sqlite_store
 from etl_assets.settings.connections import PostgresConnection
@@ -30,7 +31,7 @@ def open_again(request, tmp_path_factory) -> Iterator[Callable[..., ControlStore
         monkeypatch.setenv(PASSWORD, server.password)
         name = f"control_{uuid.uuid4().hex[:8]}"
         with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         found = PostgresConnection.model_validate(
             {
                 "type": "postgres",

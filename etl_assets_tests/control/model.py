@@ -40,7 +40,9 @@ class ModelPipeline:
             None if run is None else (run.status, run.attempts, run.begun)
             for run in (self.open, self.remembered)
         ]
-        return (self.state, *runs, self.token, sorted(self.over))
+        can_wait = self.state in ("RUN_REQUESTED", "FAILED")
+        waits = can_wait and self.open is not None and self.open.waits_until is not None
+        return (self.state, *runs, waits, self.token, sorted(self.over))
 
     # Clients.
 
@@ -154,6 +156,7 @@ class ModelPipeline:
         self.leave(failed=False)
 
     def wake(self, now: float) -> None:
-        if self.state == "FAILED" and self.open is not None and self.open.timed:
-            if self.open.waits_until is not None and self.open.waits_until <= now:
-                self.retry()
+        if self.state != "FAILED" or self.open is None or not self.open.timed:
+            return
+        if self.open.waits_until is not None and self.open.waits_until <= now:
+            self.retry()

@@ -1,7 +1,7 @@
 """A process of the test of several control planes and runners: `runner` or `client`, over one store.
 
-A runner holds a kernel lock on a file while it carries a run, so that two at once are noticed even when one is
-killed.
+A runner holds a kernel lock on a file while it carries a run, so that two at once are noticed even when
+one is killed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _carry(controls, lease, folder: Path) -> None:
 
 def client(controls: RunControls, folder: Path, number: int) -> None:
     chance = random.Random(number)
-    for _ in range(15):
+    for _ in range(10):
         pipeline = chance.choice(PIPELINES)
         _say(folder, "asked", controls.request_run(pipeline, f"client {number}").id)
         time.sleep(chance.uniform(0, 0.15))

@@ -1,9 +1,9 @@
-"""The store does what a plain model does, for any order of actions, with a kill between any two statements."""
+"""The store does what a plain model does, for any order of actions, with kills between any two statements."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import pytest
@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from sqlalchemy import event
 
 from etl_assets.control.records import RunLease
 from etl_assets.control.run_controls import RunControls
@@ -42,11 +43,11 @@ class Killer:
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine, self.at, self.number = engine, None, 0
-        sa.event.listen(engine, "before_cursor_execute", self._statement)
-        sa.event.listen(engine, "commit", self._commit)
+        event.listen(engine, "before_cursor_execute", self._statement)
+        event.listen(engine, "commit", self._commit)
 
     @contextmanager
-    def armed(self, at: int | None) -> Iterator[None]:
+    def armed(self, at: int | None) -> Generator[None]:
         self.at, self.number = at, 0
         try:
             yield
@@ -113,9 +114,11 @@ class Machine(RuleBasedStateMachine):
             None if each is None else (runs[each].status.value, runs[each].attempts, runs[each].token > 0)
             for each in (found.run_id, found.requested_run_id)
         ]
+        can_wait = found.state in (ControlState.RUN_REQUESTED, ControlState.FAILED)
+        waits = can_wait and found.run_id is not None and runs[found.run_id].next_attempt_at is not None
         named = (found.run_id, found.requested_run_id)
         over = sorted(run.status.value for run in runs.values() if run.id not in named)
-        return (found.state.value, *shown, found.token, over)
+        return (found.state.value, *shown, waits, found.token, over)
 
     @rule(name=st.sampled_from(["p", "q"]), kill=KILLS)
     def ask_for_a_run(self, name, kill):

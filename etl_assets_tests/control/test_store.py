@@ -15,6 +15,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from etl_assets.control.migrate import HEAD, MIGRATIONS
+from etl_assets.control.records import RunLease
 from etl_assets.control.run_controls import RunControls
 from etl_assets.control.schema import METADATA, VERSION_TABLE
 from etl_assets.control.states import Action, ControlState, RetryPolicy, RunStatus
@@ -45,6 +46,12 @@ def store(open_again):
 @pytest.fixture
 def controls(store):
     return RunControls(store)
+
+
+def claimed(controls: RunControls) -> RunLease:
+    lease = controls.claim("r")
+    assert lease is not None
+    return lease
 
 
 def test_the_tables_are_what_the_migrations_make(store):
@@ -168,10 +175,10 @@ def test_a_timed_retry_comes_by_itself_and_a_clock_set_back_does_not_hold_it_up(
     controls = RunControls(open_again(lambda connection: clock[0]), jitter=lambda: 1.0)
     run = controls.request_run("p", "a")
     for wait in (1.0, 2.0):
-        controls.fail(controls.claim("r"), AWAY)
+        controls.fail(claimed(controls), AWAY)
         assert controls.claim("r") is None, "the backoff"
         clock[0] = later((clock[0] - later(0)).total_seconds() + wait)
-    assert controls.fail(controls.claim("r"), AWAY).state is ControlState.FAILED
+    assert controls.fail(claimed(controls), AWAY).state is ControlState.FAILED
     failed = controls.run(run.id)
     assert (failed.retry_policy, failed.solution) == (RetryPolicy.TIMED, "bring it back")
     assert controls.claim("r") is None

@@ -36,7 +36,7 @@ def test_the_diagram_has_every_change_of_state():
         assert row.start is row.end or (f"    {row.start}", str(row.end)) in drawn
 
 
-@pytest.mark.parametrize(("state", "action"), product(ControlState, Action))
+@pytest.mark.parametrize(("state", "action"), list(product(ControlState, Action)))
 def test_each_action_in_each_state_leads_to_one_state_or_is_refused_with_a_fix(state, action):
     rows = [row for row in TRANSITIONS if row.start is state and row.action is action]
     for row in rows[:-1]:
