@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from etl_assets.control.records import Heartbeat
+from etl_assets.control.records import HeldLease
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class LeaseWatch:
 
     _seen: dict[str, tuple[int, int, float]] = field(default_factory=dict)
 
-    def expired(self, leases: Iterable[Heartbeat], now: float) -> tuple[Heartbeat, ...]:
+    def expired(self, leases: Iterable[HeldLease], now: float) -> tuple[HeldLease, ...]:
         """Return the leases whose beats have not changed for longer than they last.
 
         Args:

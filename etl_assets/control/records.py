@@ -136,8 +136,8 @@ class RunLease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
-    """What others see of a lease: it lives as long as `beats` changes."""
+class HeldLease:
+    """A lease as other runners see it: it lives as long as `beats` changes."""
 
     pipeline: str
     runner: str

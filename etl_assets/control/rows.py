@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from etl_assets.control.change import ControlChange, ControlOrder
-from etl_assets.control.records import AuditEntry, Heartbeat, PipelineControl, PipelineRun
+from etl_assets.control.records import AuditEntry, HeldLease, PipelineControl, PipelineRun
 from etl_assets.control.schema import AUDIT, LEASES, PIPELINES, RUNS
 from etl_assets.control.states import Action, ControlState, RetryPolicy, RunStatus
 
@@ -44,9 +44,9 @@ def read_runs(connection: sa.Connection, ids: Collection[str]) -> Mapping[str, P
     return {row["id"]: as_run(row) for row in rows}
 
 
-def read_leases(connection: sa.Connection) -> tuple[Heartbeat, ...]:
+def read_leases(connection: sa.Connection) -> tuple[HeldLease, ...]:
     """Return all leases."""
-    return tuple(Heartbeat(**row) for row in connection.execute(sa.select(LEASES)).mappings())
+    return tuple(HeldLease(**row) for row in connection.execute(sa.select(LEASES)).mappings())
 
 
 def write_change(connection: sa.Connection, change: ControlChange, order: ControlOrder) -> bool:

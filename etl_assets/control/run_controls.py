@@ -18,7 +18,7 @@ from etl_assets.control import rows
 from etl_assets.control.change import ControlChange, ControlOrder, change
 from etl_assets.control.failures import LONGEST_WAIT_SECONDS, RunFailure, failure_of, lost_runner
 from etl_assets.control.lease_watch import LeaseWatch
-from etl_assets.control.records import AuditEntry, Heartbeat, PipelineControl, PipelineRun, RunLease
+from etl_assets.control.records import AuditEntry, HeldLease, PipelineControl, PipelineRun, RunLease
 from etl_assets.control.schema import AUDIT, PIPELINES, RUNS
 from etl_assets.control.states import Action, ControlState, RetryPolicy
 from etl_assets.control.waiting import is_due
@@ -303,7 +303,7 @@ class RunControls:
         new_run_id: str = "",
         lease: RunLease | None = None,
         failure: RunFailure | None = None,
-        expired: Heartbeat | None = None,
+        expired: HeldLease | None = None,
     ) -> ControlChange:
         """Perform an action in one transaction, again while other processes change the same row.
 
@@ -339,7 +339,7 @@ class RunControls:
         )
 
     def _keep_leases(
-        self, connection: sa.Connection, made: ControlChange, order: ControlOrder, expired: Heartbeat | None
+        self, connection: sa.Connection, made: ControlChange, order: ControlOrder, expired: HeldLease | None
     ) -> None:
         pipeline, token = made.before.pipeline, made.after.token
         if order.action is Action.CLAIM:

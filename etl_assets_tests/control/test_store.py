@@ -259,7 +259,18 @@ def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path):
 
 
 def test_importing_run_control_imports_neither_dagster_nor_spark():
-    program = "import sys, etl_assets.control.run_controls, etl_assets.control.store\n"
-    program += "print([name for name in ('dagster', 'pyspark', 'alembic') if name in sys.modules])"
+    assert _heavy("import etl_assets.control.run_controls, etl_assets.control.store") == "[]"
+
+
+def test_the_command_line_starts_without_the_libraries_of_the_store():
+    assert (
+        _heavy("import etl_assets.cli.main, etl_assets.cli.pipelines, etl_assets.settings", "sqlalchemy")
+        == "[]"
+    )
+
+
+def _heavy(imports: str, *more: str) -> str:
+    names = ("dagster", "pyspark", "alembic", *more)
+    program = f"import sys\n{imports}\nprint([name for name in {names} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()

@@ -10,7 +10,7 @@ import pytest
 from etl_assets import control_documentation
 from etl_assets.control.failures import MAX_ATTEMPTS, failure_of
 from etl_assets.control.lease_watch import LeaseWatch
-from etl_assets.control.records import Heartbeat
+from etl_assets.control.records import HeldLease
 from etl_assets.control.states import Action, ControlState, Party, RetryPolicy
 from etl_assets.control.transitions import (
     TRANSITIONS,
@@ -99,8 +99,8 @@ def test_a_wait_is_over_when_its_time_has_come_or_the_clock_was_set_back():
     assert is_due(later(3_600), NOW, 300)
 
 
-def _lease(beats: int, token: int = 1) -> Heartbeat:
-    return Heartbeat(pipeline="p", runner="r", token=token, beats=beats, lease_seconds=10, at=NOW)
+def _lease(beats: int, token: int = 1) -> HeldLease:
+    return HeldLease(pipeline="p", runner="r", token=token, beats=beats, lease_seconds=10, at=NOW)
 
 
 def test_a_lease_expires_when_its_beats_stand_still_by_the_observers_clock():
