@@ -1,4 +1,4 @@
-"""`etl-assets tokens`: who may send events to the HTTP server."""
+"""`etl-assets tokens`: who may do what over HTTP."""
 
 from __future__ import annotations
 
@@ -22,10 +22,18 @@ def _name(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 
 @click.group()
 def tokens() -> None:
-    """Tokens of the HTTP server: who may send events to which pipelines."""
+    """Tokens of the HTTP server: who may do what with which pipelines."""
 
 
-@tokens.command(epilog="\b\nExample:\n  etl-assets tokens add shop --pipeline film_ratings --days 90\n")
+@tokens.command(
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets tokens add shop --pipeline film_ratings --days 90\n"
+        "  etl-assets tokens add oncall --scope operate\n"
+        "  etl-assets tokens add robot --scope admin --scope ingest --tenant acme\n"
+    )
+)
 @click.argument("client", metavar="CLIENT", callback=_name)
 @click.option("--pipeline", "pipelines", multiple=True, metavar="NAME", help="Only this one; repeatable.")
 @click.option(
@@ -39,7 +47,15 @@ def tokens() -> None:
     "--tenant", default="default", show_default=True, callback=_name, help="The tenant that it belongs to."
 )
 @click.option("--days", type=click.IntRange(1, 36_500), help="How long it is valid; by default for ever.")
-@click.option("--read", is_flag=True, help="It may read rows of its tenant, and send nothing.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(["ingest", "read", "operate", "admin"]),
+    help="What it allows; repeatable. `ingest` (the default) sends events, `read` sees, `operate` also runs"
+    " and pauses, `admin` also defines pipelines.",
+)
+@click.option("--read", is_flag=True, help="The same as --scope read.")
 @JSON
 def add(
     client: str,
@@ -47,6 +63,7 @@ def add(
     domains: tuple[str, ...],
     tenant: str,
     days: int | None,
+    scopes: tuple[str, ...],
     read: bool,
     as_json: bool,
 ) -> None:
@@ -59,13 +76,14 @@ def add(
 
     settings, now = load_settings(), dt.datetime.now(dt.UTC)
     _expect_domains(domains, [each.name for each in settings.domains])
+    wanted = (*scopes, Scope.READ.value) if read else scopes
     token, secret = Tokens(settings.home).add(
         client,
         now=now,
         tenant=tenant,
         pipelines=pipelines or (EVERY,),
         domains=domains or (EVERY,),
-        scope=Scope.READ if read else Scope.INGEST,
+        scopes=[*map(Scope, dict.fromkeys(wanted))] or [Scope.INGEST],
         expires_at=None if days is None else now + dt.timedelta(days=days),
     )
     if as_json:

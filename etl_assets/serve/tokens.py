@@ -21,11 +21,11 @@ from typing import Any
 
 from etl_assets.delta.log.durability import write_durably
 from etl_assets.errors import NotFound, SettingsError
+from etl_assets.pipelines.origin import DEFAULT_TENANT
 from etl_assets.placement.policy import covers
 
 PREFIX = "eta_"
 EVERY = "*"
-DEFAULT_TENANT = "default"
 _BYTES = 32
 
 
@@ -33,7 +33,19 @@ class Scope(StrEnum):
     """What a token allows."""
 
     INGEST = "ingest"
+    """Send events."""
     READ = "read"
+    """See pipelines, tables, dead letters and traces."""
+    OPERATE = "operate"
+    """Run, pause, resume, cancel and retry pipelines; includes `read`."""
+    ADMIN = "admin"
+    """Define pipelines; includes `operate`."""
+
+    @property
+    def included(self) -> frozenset[str]:
+        """This scope, and those that it includes."""
+        ranked = (Scope.READ, Scope.OPERATE, Scope.ADMIN)
+        return frozenset(ranked[: ranked.index(self) + 1] if self in ranked else (self,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +74,17 @@ class Token:
     domains: tuple[str, ...] = (EVERY,)
     expires_at: str | None = None
 
+    def has(self, scope: Scope) -> bool:
+        """Return whether one of its scopes is, or includes, a scope. A scope that is not known has none."""
+        return any(scope in Scope(each).included for each in self.scopes if each in tuple(Scope))
+
+    def covers(self, pipeline: str) -> bool:
+        """Return whether a pipeline is one of those that it is bound to."""
+        return EVERY in self.pipelines or pipeline in self.pipelines
+
     def allows(self, scope: Scope, pipeline: str) -> bool:
         """Return whether it allows something with a pipeline."""
-        return scope in self.scopes and (EVERY in self.pipelines or pipeline in self.pipelines)
+        return self.has(scope) and self.covers(pipeline)
 
     @property
     def is_bound(self) -> bool:
@@ -120,7 +140,7 @@ class Tokens:
         tenant: str = DEFAULT_TENANT,
         pipelines: Sequence[str] = (EVERY,),
         domains: Sequence[str] = (EVERY,),
-        scope: Scope = Scope.INGEST,
+        scopes: Sequence[Scope] = (Scope.INGEST,),
         expires_at: dt.datetime | None = None,
     ) -> tuple[Token, str]:
         """Add a token, and return it with its secret, which is stored nowhere."""
@@ -132,7 +152,7 @@ class Tokens:
             tenant=tenant,
             pipelines=tuple(pipelines),
             domains=tuple(domains),
-            scopes=(scope.value,),
+            scopes=tuple(each.value for each in scopes),
             created_at=now.isoformat(timespec="seconds"),
             expires_at=None if expires_at is None else expires_at.isoformat(timespec="seconds"),
         )

@@ -19,6 +19,7 @@ from etl_assets.settings.file import (
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
 from etl_assets.settings.platform import Settings
+from etl_assets.settings.rest import RestSettings
 from etl_assets.settings.runs import MIN_KEPT_VERSIONS, RunSettings, UpkeepSettings, WorkerSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.serve import ServeSettings
@@ -35,6 +36,7 @@ __all__ = [
     "LandingSettings",
     "PipelineSettings",
     "PlacementSettings",
+    "RestSettings",
     "RunSettings",
     "Section",
     "ServeSettings",
