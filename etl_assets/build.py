@@ -26,6 +26,7 @@ from etl_assets.sensors.failure_domains import (
     failure_domains_sensor,
 )
 from etl_assets.sensors.failures import failure_sensor
+from etl_assets.sensors.missed_retries import missed_retries_sensor
 from etl_assets.sensors.sources import source_sensors
 from etl_assets.settings import Settings
 
@@ -83,6 +84,7 @@ def shared_definitions(settings: Settings, automated: dg.AssetSelection) -> dg.D
         sensors=[
             automation_sensor(settings.runs.sensor_interval_seconds, automated),
             failure_sensor(settings),
+            missed_retries_sensor(settings),
             failure_domains_sensor(settings) if mirrored else domain_watch_sensor(settings),
         ],
     )

@@ -1,9 +1,10 @@
-"""`etl-assets tokens`: who may send events to the HTTP server."""
+"""`etl-assets tokens`: who may do what over HTTP."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -21,20 +22,50 @@ def _name(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 
 @click.group()
 def tokens() -> None:
-    """Tokens of the HTTP server: who may send events to which pipelines."""
+    """Tokens of the HTTP server: who may do what with which pipelines."""
 
 
-@tokens.command(epilog="\b\nExample:\n  etl-assets tokens add shop --pipeline film_ratings --days 90\n")
+@tokens.command(
+    epilog=(
+        "\b\n"
+        "Examples:\n"
+        "  etl-assets tokens add shop --pipeline film_ratings --days 90\n"
+        "  etl-assets tokens add oncall --scope operate\n"
+        "  etl-assets tokens add robot --scope admin --scope ingest --tenant acme\n"
+    )
+)
 @click.argument("client", metavar="CLIENT", callback=_name)
 @click.option("--pipeline", "pipelines", multiple=True, metavar="NAME", help="Only this one; repeatable.")
+@click.option(
+    "--domain",
+    "domains",
+    multiple=True,
+    metavar="DOMAIN",
+    help="It sends from this failure domain, or one in it, and only while that may ingest; repeatable.",
+)
 @click.option(
     "--tenant", default="default", show_default=True, callback=_name, help="The tenant that it belongs to."
 )
 @click.option("--days", type=click.IntRange(1, 36_500), help="How long it is valid; by default for ever.")
-@click.option("--read", is_flag=True, help="It may read rows of its tenant, and send nothing.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(["ingest", "read", "operate", "admin"]),
+    help="What it allows; repeatable. `ingest` (the default) sends events, `read` sees, `operate` also runs"
+    " and pauses, `admin` also defines pipelines.",
+)
+@click.option("--read", is_flag=True, help="The same as --scope read.")
 @JSON
 def add(
-    client: str, pipelines: tuple[str, ...], tenant: str, days: int | None, read: bool, as_json: bool
+    client: str,
+    pipelines: tuple[str, ...],
+    domains: tuple[str, ...],
+    tenant: str,
+    days: int | None,
+    scopes: tuple[str, ...],
+    read: bool,
+    as_json: bool,
 ) -> None:
     """Add a token for CLIENT, and show it: this once, as only its hash is stored.
 
@@ -43,13 +74,16 @@ def add(
     from etl_assets.serve.tokens import EVERY, Scope, Tokens
     from etl_assets.settings import load_settings
 
-    now = dt.datetime.now(dt.UTC)
-    token, secret = Tokens(load_settings().home).add(
+    settings, now = load_settings(), dt.datetime.now(dt.UTC)
+    _expect_domains(domains, [each.name for each in settings.domains])
+    wanted = (*scopes, Scope.READ.value) if read else scopes
+    token, secret = Tokens(settings.home).add(
         client,
         now=now,
         tenant=tenant,
         pipelines=pipelines or (EVERY,),
-        scope=Scope.READ if read else Scope.INGEST,
+        domains=domains or (EVERY,),
+        scopes=[*map(Scope, dict.fromkeys(wanted))] or [Scope.INGEST],
         expires_at=None if days is None else now + dt.timedelta(days=days),
     )
     if as_json:
@@ -77,7 +111,8 @@ def list_command(as_json: bool) -> None:
         until = "no end" if each.expires_at is None else f"until {each.expires_at}"
         state = " (expired)" if each.has_expired(now) else ""
         may = f"{', '.join(each.scopes)} {', '.join(each.pipelines)}"
-        click.echo(f"{each.id} {each.client}: {may}, {each.tenant}, {until}{state}")
+        where = f", from {', '.join(each.domains)}" if each.is_bound else ""
+        click.echo(f"{each.id} {each.client}: {may}{where}, {each.tenant}, {until}{state}")
 
 
 @tokens.command(epilog="\b\nExample:\n  etl-assets tokens revoke 1f2e3d4c\n")
@@ -89,6 +124,16 @@ def revoke(token_id: str) -> None:
 
     token = Tokens(load_settings().home).revoke(token_id)
     click.echo(f"revoked the token {token.id} of {token.client}")
+
+
+def _expect_domains(names: Sequence[str], known: Sequence[str]) -> None:
+    from etl_assets.placement.policy import covers
+
+    for name in names:
+        if not any(covers(name, each) for each in known):
+            raise click.BadParameter(
+                f"{name!r} is no failure domain; there are {', '.join(known)}", param_hint="--domain"
+            )
 
 
 def _shown(token: dict[str, Any]) -> dict[str, Any]:

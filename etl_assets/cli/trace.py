@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -37,6 +36,7 @@ def trace(record_id: str | None, trace_id: str | None, pipeline: str | None, as_
     as a JSON list. File, line and offset, duplicates and conflicts seen of it, its dead letters and replays,
     deliveries, and its present state. Read from the stages' own tables, in every pipeline that has the id.
     """
+    from etl_assets.observability.find_history import json_value
     from etl_assets.settings import load_installation
 
     if (record_id is None) == (trace_id is None):
@@ -48,7 +48,7 @@ def trace(record_id: str | None, trace_id: str | None, pipeline: str | None, as_
     assert record_id is not None
     found = _found(settings, record_id, pipeline)
     if as_json:
-        click.echo(json.dumps(_only(record_id, found).as_json(), default=_json_value))
+        click.echo(json.dumps(_only(record_id, found).as_json(), default=json_value))
         return
     several = len(settings.placement().domains) > 1
     for number, history in enumerate(found.values()):
@@ -64,27 +64,15 @@ def _found(settings: Settings, record_id: str, pipeline: str | None) -> dict[str
         NotFound: no pipeline has the id, or there is no pipeline of that name.
     """
     from etl_assets.errors import NotFound
+    from etl_assets.observability.find_history import histories_of
 
-    traced = {each.name: each.history for each in settings.catalog().pipelines if each.history is not None}
+    traced = [each.name for each in settings.catalog().pipelines if each.history is not None]
     if pipeline is not None and pipeline not in traced:
         raise NotFound(
             f"there is no pipeline {pipeline!r}",
             fix=f"name one of {', '.join(traced) or 'none: there is none'}",
         )
-    histories = {
-        name: find(settings, record_id)
-        for name, find in traced.items()
-        if find is not None and pipeline in (None, name)
-    }
-    found = {name: history for name, history in histories.items() if history is not None}
-    if not found:
-        raise NotFound(
-            f"no record {record_id!r} has been read",
-            fix="check the id, and that the day it arrived on has been materialized; a record that is no JSON"
-            " has no id: look for it with `etl-assets dead-letters list`",
-            record_id=record_id,
-        )
-    return found
+    return histories_of(settings, record_id, None if pipeline is None else (pipeline,))
 
 
 def _only(record_id: str, found: dict[str, History]) -> History:
@@ -102,10 +90,6 @@ def _only(record_id: str, found: dict[str, History]) -> History:
             record_id=record_id,
         )
     return next(iter(found.values()))
-
-
-def _json_value(value: Any) -> str:
-    return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 
 def _show(history: History, *, with_domains: bool) -> None:

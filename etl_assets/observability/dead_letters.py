@@ -7,7 +7,7 @@ import dataclasses
 import datetime as dt
 import heapq
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,8 @@ class DeadLetterFilter:
     day: dt.date | None = None
     since: dt.datetime | None = None
     until: dt.datetime | None = None
+    before: tuple[dt.datetime, str] | None = None
+    """Time and id of a dead letter: those that a list, the newest first, has after it."""
 
     def values(self) -> dict[str, list[Any]]:
         """Return the allowed values by column."""
@@ -92,10 +94,15 @@ class DeadLetterFilter:
         return {name: values for name, values in wanted.items() if values is not None}
 
     def has_time(self, failed_at: dt.datetime) -> bool:
-        """Return whether a dead letter of a time is wanted: from `since` on, and before `until`."""
+        """Return whether a time is wanted: from `since` on, and before `until`."""
         return (self.since is None or failed_at >= self.since) and (
             self.until is None or failed_at < self.until
         )
+
+    def has(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the dead letter of a row is wanted by its time and place."""
+        place = (row["failed_at"], row["dead_letter_id"])
+        return self.has_time(row["failed_at"]) and (self.before is None or place < self.before)
 
 
 def list_letters(
@@ -113,7 +120,7 @@ def list_letters(
     def counted() -> Any:
         nonlocal total
         for row in find_rows(_table(domain), columns=_LIGHT_COLUMNS, where=wanted.values()):
-            if wanted.has_time(row["failed_at"]):
+            if wanted.has(row):
                 total += 1
                 yield DeadLetter(**row)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -70,14 +70,25 @@ class TableState:
         }
 
 
-def table_states(domain: FailureDomain, now: dt.datetime) -> list[TableState]:
-    """Return the state of every table in a domain: in the order of the data path, then those of users'
-    assets.
+def table_states(
+    domain: FailureDomain, now: dt.datetime, names: Collection[str] | None = None
+) -> list[TableState]:
+    """Return the state of tables in a domain: in the order of the data path, then those of users' assets.
+
+    Args:
+        domain: Failure domain to read the tables in.
+        now: The time, for the lag.
+        names: The tables; None: all.
     """
-    lags = {stage.name: table_lag(stage, domain, now) for stage in domain.catalog.stages if stage.inputs}
+    lags = {
+        stage.name: table_lag(stage, domain, now)
+        for stage in domain.catalog.stages
+        if stage.inputs and (names is None or stage.name in names)
+    }
     return [
         replace(_state(platform_table(name, domain)), lag=lags.get(name))
-        for name in domain.catalog.every_name()
+        for name in (domain.catalog.every_name() if names is None else domain.catalog.names)
+        if names is None or name in names
     ]
 
 

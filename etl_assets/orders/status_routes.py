@@ -18,8 +18,8 @@ from etl_assets.errors import EtlAssetsError
 from etl_assets.orders.delivery import STATUS_SINK
 from etl_assets.orders.tables.order_status_view import ORDER_STATUS_VIEW
 from etl_assets.pipelines.sink_specs.postgres import POSITIONS
+from etl_assets.serve.access import Of, allow
 from etl_assets.serve.problems import ProblemDetails, problem_responses
-from etl_assets.serve.service import Service
 from etl_assets.serve.tokens import Scope
 from etl_assets.sinks.postgres.reader import PostgresReader
 
@@ -113,11 +113,11 @@ def status_router(settings: Settings) -> APIRouter:
         response_class=JSONResponse,
         openapi_extra=_DESCRIPTION,
         responses=_PROBLEMS,
+        dependencies=[allow(Scope.READ, Of.TENANT, pipeline=_PIPELINE)],
     )
     async def read_order(request: Request) -> Response:
         """Return the order as it was last delivered, and when that was."""
         tenant, order_id = (str(request.path_params[name]) for name in ("tenant", "id"))
-        _expect_right(request, tenant)
         row = None if "\0" in tenant + order_id else await _row(reader, tenant, order_id)
         if row is None:
             raise ProblemDetails(
@@ -126,22 +126,6 @@ def status_router(settings: Settings) -> APIRouter:
         return _answer(row, request.headers.get("if-none-match", ""))
 
     return router
-
-
-def _expect_right(request: Request, tenant: str) -> None:
-    """Refuse a token that does not allow to read orders of a tenant.
-
-    Raises:
-        ProblemDetails: there is no valid token, or it is another tenant's, or for something else.
-    """
-    token = Service.of(request).token_of(request)
-    if token.tenant != tenant or not token.allows(Scope.READ, _PIPELINE):
-        raise ProblemDetails(
-            403,
-            "tenant-not-allowed",
-            f"the token {token.id} does not allow to read orders of {tenant!r}"
-            " (`etl-assets tokens add --read --tenant`)",
-        )
 
 
 async def _row(reader: PostgresReader, tenant: str, order_id: str) -> Mapping[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from etl_assets.pipelines.problem import Path, Problem, dotted
@@ -41,11 +41,11 @@ class Replaced:
 
     def without_values(self, problem: Problem) -> Problem:
         """Return a problem whose texts do not have a value of the environment."""
-        return Problem(
-            problem.line,
-            problem.field,
-            self._without_values(problem.message),
-            self._without_values(problem.fix),
+        return replace(
+            problem,
+            message=self._without_values(problem.message),
+            fix=self._without_values(problem.fix),
+            value=None if problem.value is None else self._without_values(problem.value),
         )
 
     def _without_values(self, text: str) -> str:
@@ -71,6 +71,11 @@ def replace_references(tree: YamlTree, read: Callable[[str], str | None]) -> Rep
         problems=tuple(work.problems),
         _values=frozenset(each for each in work.values if len(each) >= _SHORT),
     )
+
+
+def reference_names(text: str) -> list[str]:
+    """Return the names of the variables that a text refers to."""
+    return [found[1] for found in _REFERENCE.finditer(text) if found[1] is not None]
 
 
 class _Replacement:

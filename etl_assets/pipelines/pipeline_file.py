@@ -13,7 +13,7 @@ import re
 import shlex
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from etl_assets.errors import ContractError
 from etl_assets.pipelines import problem as places
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.environment_references import replace_references
+from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.problem import Problem, dotted, near
 from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets.pipelines.spec_fields import NAME_PATTERN
@@ -49,6 +50,9 @@ class PipelineFile:
         tree: The file's content, for the lines of problems that are found later.
         written: The texts of the declaration that name environment variables, by their place.
         document: For a component of a Dagster project, the number of its YAML document in the file, from 0.
+        origin: Where the declaration comes from.
+        tenant: Whose pipeline it is.
+        revision: The revision of a declaration that came over REST; None for a file.
     """
 
     path: Path
@@ -58,6 +62,9 @@ class PipelineFile:
     tree: YamlTree = field(default_factory=YamlTree, repr=False, compare=False)
     written: Mapping[places.Path, str] = field(default_factory=dict, repr=False, compare=False)
     document: int | None = None
+    origin: DeclarationOrigin = DeclarationOrigin.FILE
+    tenant: str = DEFAULT_TENANT
+    revision: int | None = None
 
     @property
     def label(self) -> str:
@@ -93,15 +100,7 @@ class PipelineFile:
     def with_problems(self, problems: Iterable[Problem]) -> PipelineFile:
         """Return the file with more problems, and therefore without a declaration that can be used."""
         both = _limited({*self.problems, *problems})
-        return PipelineFile(
-            path=self.path,
-            spec=None if both else self.spec,
-            problems=tuple(both),
-            name=self.name,
-            tree=self.tree,
-            written=self.written,
-            document=self.document,
-        )
+        return replace(self, spec=None if both else self.spec, problems=tuple(both))
 
 
 def _limited(problems: Collection[Problem]) -> list[Problem]:

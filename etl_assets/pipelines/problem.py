@@ -25,21 +25,27 @@ class Problem:
         field: The place in the declaration, such as `transforms[1].where`; empty for the file as a whole.
         message: What is wrong.
         fix: What to do.
+        value: The value found, if it is one that is wrong and may be shown.
+        allowed: The values that it may have, if they are few.
     """
 
     line: int | None
     field: str
     message: str
     fix: str
+    value: str | None = None
+    allowed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Parts of these texts are from the file: they must not steer the terminal, nor fail to be printed.
         for name in ("field", "message", "fix"):
             object.__setattr__(self, name, printable(getattr(self, name)))
+        if self.value is not None:
+            object.__setattr__(self, "value", printable(self.value))
 
     def as_json(self) -> dict[str, Any]:
         """Return the problem as JSON has it."""
-        return asdict(self)
+        return {**asdict(self), "allowed": [*self.allowed]}
 
 
 def dotted(path: Path) -> str:

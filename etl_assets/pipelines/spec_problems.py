@@ -121,22 +121,42 @@ def _problem(
             return Problem(line, field, f"`{path[-1]}` is missing{_in(path)}", _example(place, str(path[-1])))
         case "union_tag_not_found":
             fix = f"one of {_listed(place.schema['discriminator']['mapping'])}"
-            return Problem(line, field, f"`type` is missing{_in(path)}", fix)
+            return Problem(
+                line,
+                field,
+                f"`type` is missing{_in(path)}",
+                fix,
+                allowed=tuple(place.schema["discriminator"]["mapping"]),
+            )
         case "extra_forbidden":
             return Problem(line, field, f"there is no field `{path[-1]}`{_in(path)}", _fields(place))
         case "union_tag_invalid":
             values = list(place.schema["discriminator"]["mapping"])
             tag = str(context.get("tag", ""))
             shown = None if is_hidden(path) else _shown(tag)
-            return Problem(line, field, f"{_what(path, shown)} is not known", _one_of(shown or "", values))
+            return Problem(
+                line,
+                field,
+                f"{_what(path, shown)} is not known",
+                _one_of(shown or "", values),
+                value=shown,
+                allowed=tuple(values),
+            )
         case "enum" | "literal_error":
             values = _values(place.schema)
-            return Problem(line, field, f"{what} is not known", _one_of(given or "", values))
+            return Problem(
+                line,
+                field,
+                f"{what} is not known",
+                _one_of(given or "", values),
+                value=given,
+                allowed=tuple(values),
+            )
     if error["loc"][-1:] == ("[key]",):
         return Problem(
             line, field, f"{path[-1]!r} is not a name that it may have", _fix_of_name(str(path[-1]))
         )
-    return Problem(line, field, *_wrong_value(error, place, what, given))
+    return Problem(line, field, *_wrong_value(error, place, what, given), value=given)
 
 
 def _wrong_value(error: Mapping[str, Any], place: _Place, what: str, given: str | None) -> tuple[str, str]:

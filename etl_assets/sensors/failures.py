@@ -4,6 +4,7 @@ import dagster as dg
 
 from etl_assets.dagster_internals import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from etl_assets.sensors.alerts import AlertKind, run_was_reported, write_alert
+from etl_assets.sensors.missed_retries import REPORTED_AGAIN
 from etl_assets.settings import Settings
 
 
@@ -22,6 +23,8 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
     def run_failures(context: dg.RunFailureSensorContext) -> None:
         if run_was_reported(settings.home, context.dagster_run.run_id):
             return  # by the command that ran it
+        if context.failure_event.message == REPORTED_AGAIN:
+            return  # the first report was the alert
         alert = _alert(context)
         context.log.error(alert["error"])
         write_alert(settings.home, AlertKind.RUN_FAILED, alert)

@@ -7,12 +7,15 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from etl_assets import __version__
+from etl_assets.control.routes import ROUTERS
 from etl_assets.serve import events, health
+from etl_assets.serve.access import rules_of
+from etl_assets.serve.error_problems import answer_errors
 from etl_assets.serve.problems import ProblemDetails, answer_problems
 from etl_assets.serve.retention import keep_removing
 from etl_assets.serve.service import Service
@@ -33,19 +36,27 @@ def build_app(service: Service) -> FastAPI:
         await service.commits.close()
         await service.journal.close()
         service.watch.release_threads()
+        service.reads.close()
 
     # The pages for people load scripts from elsewhere: only the description is served.
     app = FastAPI(title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.state.rules = {}
     answer_problems(app)
-    app.include_router(events.router)
-    app.include_router(health.router)
-    for pipeline in service.settings.catalog().pipelines:
-        if pipeline.router is not None:
-            app.include_router(pipeline.router(service.settings))
+    answer_errors(app)
+    made = (each.router for each in service.settings.catalog().pipelines if each.router is not None)
+    for router in (events.router, health.router, *ROUTERS, *(make(service.settings) for make in made)):
+        _include(app, router)
     app.add_middleware(_FewRequests, service=service)
     app.openapi = lambda: _described(app)
     return app
+
+
+def _include(app: FastAPI, router: APIRouter) -> None:
+    """Include a router whose routes all have a rule."""
+    for method, path, rule in rules_of(router):
+        app.state.rules[method, path.replace(":path}", "}")] = rule
+    app.include_router(router)
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
@@ -54,6 +65,11 @@ def _described(app: FastAPI) -> dict[str, Any]:
         found.setdefault("components", {})["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"}
         }
+        for (method, path), rule in app.state.rules.items():
+            if rule.scope is not None:
+                operation = found["paths"][path][method.lower()]
+                operation["security"] = [{"bearer": []}]
+                operation["description"] = f"{operation.get('description', '')}\n\nScope: `{rule.scope}`."
         app.openapi_schema = found
     return app.openapi_schema
 
@@ -63,6 +79,7 @@ class _FewRequests:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._max, self._now = app, service.settings.serve.max_requests, 0
+        self._answers = service.answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,7 +92,13 @@ class _FewRequests:
             await problem.response(Request(scope))(scope, receive, send)
             return
         self._now += 1
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._answers[message["status"]] += 1
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, counted)
         finally:
             self._now -= 1

@@ -6,6 +6,7 @@ the wait for a commit and its answers (`committed_answers.py`).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import re
@@ -17,6 +18,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from etl_assets.contracts.trace_context import TRACEPARENT, trace_id_of
+from etl_assets.serve.access import Of, allow, token_of
 from etl_assets.serve.body_bytes import queue_full
 from etl_assets.serve.commit_watch import TooManyWait
 from etl_assets.serve.committed_answers import committed_answer
@@ -53,14 +55,16 @@ class _Asked:
     response_class=JSONResponse,
     openapi_extra=DESCRIPTION,
     responses=PROBLEMS,
+    dependencies=[allow(Scope.INGEST, Of.PIPELINE)],
 )
 async def send_events(request: Request) -> Response:
     """Take one event, an array, or an event a line. All events of a request are stored, or none."""
     service, pipeline = Service.of(request), str(request.path_params["name"])
     # 1. Who it is, and what is asked for: before the body is read.
-    token = service.token_of(request)
+    token = token_of(request)
     max_record_bytes = _expect_pipeline(service, token, pipeline)
     asked = _asked(request)
+    await _expect_domain(service, token)
     _expect_capacity(service, token)
     is_waiting = asked.ack is Ack.COMMITTED
     try:
@@ -126,10 +130,8 @@ def _expect_pipeline(service: Service, token: Token, pipeline: str) -> int:
     """Return the greatest size of a record of a pipeline.
 
     Raises:
-        ProblemDetails: the token does not allow the pipeline, or there is none.
+        ProblemDetails: it takes no events over HTTP.
     """
-    if not token.allows(Scope.INGEST, pipeline):
-        raise ProblemDetails(403, "pipeline-not-allowed", f"the token {token.id} does not allow {pipeline!r}")
     source = service.http_sources().get(pipeline)
     if source is None:
         known = [name for name in service.http_sources() if token.allows(Scope.INGEST, name)]
@@ -140,6 +142,29 @@ def _expect_pipeline(service: Service, token: Token, pipeline: str) -> int:
             f" {', '.join(sorted(known)) or 'none'}",
         )
     return source.max_record_bytes
+
+
+async def _expect_domain(service: Service, token: Token) -> None:
+    """Refuse a token whose failure domains may not ingest now.
+
+    Raises:
+        ProblemDetails: with the reason for each of them.
+    """
+    if not token.is_bound:
+        return
+    names = [each.name for each in service.settings.domains if token.sends_from(each.name)]
+    problems = await asyncio.to_thread(service.journal.not_allowed, names)
+    if problems or not names:
+        told = "; ".join(f"{name}: {why}" for name, why in problems.items())
+        raise ProblemDetails(
+            503,
+            "domain-not-allowed",
+            f"the token {token.id} sends from {', '.join(token.domains)}, and no domain of that name may"
+            f" ingest now ({told or 'the platform has none'}); nothing was stored. Send it again later,"
+            " or with a token of another domain",
+            headers={"Retry-After": "5"},
+            domains=problems,
+        )
 
 
 def _asked(request: Request) -> _Asked:

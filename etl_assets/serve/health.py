@@ -6,13 +6,14 @@ import asyncio
 
 from fastapi import APIRouter, Request
 
+from etl_assets.serve.access import allow
 from etl_assets.serve.problems import ProblemDetails, problem_responses
 from etl_assets.serve.service import Service
 
 router = APIRouter()
 
 
-@router.get("/health", summary="Whether the process lives", operation_id="health")
+@router.get("/health", summary="Whether the process lives", operation_id="health", dependencies=[allow(None)])
 async def health() -> dict[str, str]:
     """Answer as long as the process does."""
     return {"status": "ok"}
@@ -23,6 +24,7 @@ async def health() -> dict[str, str]:
     summary="Whether events can be stored",
     operation_id="ready",
     responses=problem_responses({503: "no majority of the domains can store events"}),
+    dependencies=[allow(None)],
 )
 async def ready(request: Request) -> dict[str, str]:
     """Answer 200 if a majority of the ingest domains can store events."""

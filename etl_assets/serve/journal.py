@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,25 @@ class Journal:
         """Return why domains cannot store files now; domains that can are left out."""
         found = ((each, self._problem(each)) for each in self.domains)
         return {each.name: _without_root(each, why) for each, why in found if why is not None}
+
+    def not_allowed(self, domains: Collection[str]) -> dict[str, str]:
+        """Return why none of some domains may ingest now; empty if one may.
+
+        The policy, an operator and a domain that is down each keep ingest out of a domain.
+        """
+        ingest = {each.name: each for each in self.domains}
+        problems: dict[str, str] = {}
+        for name in domains:
+            domain = ingest.get(name)
+            why = (
+                "the placement policy does not allow it to ingest"
+                if domain is None
+                else self._placement.problem(domain)
+            )
+            if why is None:
+                return {}
+            problems[name] = why if domain is None else _without_root(domain, why)
+        return problems
 
     async def store(self, file: JournalFile) -> None:
         """Return once a majority of the domains has a file durably. Safe to repeat.

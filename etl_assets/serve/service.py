@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from etl_assets.installed import Installed
+from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.source_specs import HttpSource
 from etl_assets.serve.body_bytes import BodyBytes
 from etl_assets.serve.commit_watch import CommitWatch
@@ -20,6 +23,7 @@ from etl_assets.serve.outcomes import OutcomeReader
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.rates import Rates
 from etl_assets.serve.request_body import BodyLimits
+from etl_assets.serve.table_reads import TableReads
 from etl_assets.serve.tokens import Token, Tokens
 from etl_assets.settings import Settings
 
@@ -29,6 +33,14 @@ _PIPELINES_SECONDS = 1.0
 def now_utc() -> dt.datetime:
     """Return the time."""
     return dt.datetime.now(dt.UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOwner:
+    """Whose pipeline it is, and where its declaration comes from."""
+
+    tenant: str
+    origin: DeclarationOrigin
 
 
 @dataclass(kw_only=True)
@@ -52,7 +64,11 @@ class Service:
     keys: Keys = field(init=False)
     rates: Rates = field(init=False)
     bodies: BodyBytes = field(init=False)
+    reads: TableReads = field(init=False, default_factory=TableReads)
+    answers: Counter[int] = field(init=False, default_factory=Counter)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
+    _owners: Mapping[str, PipelineOwner] = field(init=False, default_factory=dict)
+    _installed: Installed | None = field(init=False, default=None)
     _looked_at: float = field(init=False, default=float("-inf"))
 
     def __post_init__(self) -> None:
@@ -86,11 +102,41 @@ class Service:
 
     def http_sources(self) -> Mapping[str, HttpSource]:
         """Return the sources of the pipelines that take records over HTTP, by pipeline."""
-        if time.monotonic() - self._looked_at > _PIPELINES_SECONDS:
-            specs = [each.spec for each in self.settings.installed().files if each.spec is not None]
-            self._sources = {each.name: each.source for each in specs if isinstance(each.source, HttpSource)}
-            self._looked_at = time.monotonic()
+        self.installed()
         return self._sources
+
+    def installed(self) -> Installed:
+        """Return the pipelines, as they were within the last second."""
+        if self._installed is None or time.monotonic() - self._looked_at > _PIPELINES_SECONDS:
+            found = self.settings.installed()
+            if found is not self._installed:
+                self._take(found)
+            self._looked_at = time.monotonic()
+            return found
+        return self._installed
+
+    def owner_of(self, name: str) -> PipelineOwner | None:
+        """Return whose pipeline it is; None if there is none of that name."""
+        self.installed()
+        return self._owners.get(name)
+
+    def names_of(self, tenant: str) -> list[str]:
+        """Return the names of the pipelines of a tenant."""
+        self.installed()
+        return sorted(name for name, owner in self._owners.items() if owner.tenant == tenant)
+
+    def _take(self, found: Installed) -> None:
+        """Know the pipelines that there are. Of several declarations of one name the usable one counts."""
+        usable = [each for each in found.files if each.spec is not None]
+        specs = [each.spec for each in usable if each.spec is not None]
+        self._sources = {each.name: each.source for each in specs if isinstance(each.source, HttpSource)}
+        built_in = PipelineOwner(tenant=DEFAULT_TENANT, origin=DeclarationOrigin.BUILT_IN)
+        self._owners = {
+            **{each.name: PipelineOwner(tenant=each.tenant, origin=each.origin) for each in found.files},
+            **{each.name: built_in for each in found.catalog.pipelines if each.names},
+            **{each.name: PipelineOwner(tenant=each.tenant, origin=each.origin) for each in usable},
+        }
+        self._installed = found
 
     def token_of(self, request: Request) -> Token:
         """Return the token of a request.

@@ -21,10 +21,11 @@ from typing import Any
 
 from etl_assets.delta.log.durability import write_durably
 from etl_assets.errors import NotFound, SettingsError
+from etl_assets.pipelines.origin import DEFAULT_TENANT
+from etl_assets.placement.policy import covers
 
 PREFIX = "eta_"
 EVERY = "*"
-DEFAULT_TENANT = "default"
 _BYTES = 32
 
 
@@ -32,7 +33,19 @@ class Scope(StrEnum):
     """What a token allows."""
 
     INGEST = "ingest"
+    """Send events."""
     READ = "read"
+    """See pipelines, tables, dead letters and traces."""
+    OPERATE = "operate"
+    """Run, pause, resume, cancel and retry pipelines; includes `read`."""
+    ADMIN = "admin"
+    """Define pipelines; includes `operate`."""
+
+    @property
+    def included(self) -> frozenset[str]:
+        """This scope, and those that it includes."""
+        ranked = (Scope.READ, Scope.OPERATE, Scope.ADMIN)
+        return frozenset(ranked[: ranked.index(self) + 1] if self in ranked else (self,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +59,7 @@ class Token:
         scopes: What it allows.
         tenant: The tenant that it belongs to.
         pipelines: Names of pipelines, or `*` for all.
+        domains: Failure domains that it sends from, by exact or outer name, or `*` for any.
         created_at: When it was added (ISO 8601, UTC).
         expires_at: When it ends; None: never.
     """
@@ -57,11 +71,29 @@ class Token:
     scopes: tuple[str, ...] = (Scope.INGEST.value,)
     tenant: str = DEFAULT_TENANT
     pipelines: tuple[str, ...] = (EVERY,)
+    domains: tuple[str, ...] = (EVERY,)
     expires_at: str | None = None
+
+    def has(self, scope: Scope) -> bool:
+        """Return whether one of its scopes is, or includes, a scope. A scope that is not known has none."""
+        return any(scope in Scope(each).included for each in self.scopes if each in tuple(Scope))
+
+    def covers(self, pipeline: str) -> bool:
+        """Return whether a pipeline is one of those that it is bound to."""
+        return EVERY in self.pipelines or pipeline in self.pipelines
 
     def allows(self, scope: Scope, pipeline: str) -> bool:
         """Return whether it allows something with a pipeline."""
-        return scope in self.scopes and (EVERY in self.pipelines or pipeline in self.pipelines)
+        return self.has(scope) and self.covers(pipeline)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is bound to failure domains."""
+        return EVERY not in self.domains
+
+    def sends_from(self, domain: str) -> bool:
+        """Return whether a failure domain is one of its own."""
+        return any(covers(each, domain) for each in self.domains)
 
     def has_expired(self, now: dt.datetime) -> bool:
         """Return whether its time is over."""
@@ -107,7 +139,8 @@ class Tokens:
         now: dt.datetime,
         tenant: str = DEFAULT_TENANT,
         pipelines: Sequence[str] = (EVERY,),
-        scope: Scope = Scope.INGEST,
+        domains: Sequence[str] = (EVERY,),
+        scopes: Sequence[Scope] = (Scope.INGEST,),
         expires_at: dt.datetime | None = None,
     ) -> tuple[Token, str]:
         """Add a token, and return it with its secret, which is stored nowhere."""
@@ -118,7 +151,8 @@ class Tokens:
             hash=_hash(secret),
             tenant=tenant,
             pipelines=tuple(pipelines),
-            scopes=(scope.value,),
+            domains=tuple(domains),
+            scopes=tuple(each.value for each in scopes),
             created_at=now.isoformat(timespec="seconds"),
             expires_at=None if expires_at is None else expires_at.isoformat(timespec="seconds"),
         )
@@ -173,4 +207,6 @@ def _read(file: Path) -> tuple[Token, ...]:
 
 def _token(found: dict[str, Any]) -> Token:
     token = Token(**found)
-    return replace(token, scopes=tuple(token.scopes), pipelines=tuple(token.pipelines))
+    return replace(
+        token, scopes=tuple(token.scopes), pipelines=tuple(token.pipelines), domains=tuple(token.domains)
+    )

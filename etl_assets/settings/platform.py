@@ -16,6 +16,7 @@ from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.dagster_project import defs_folder
 from etl_assets.pipelines.placement_class import PlacementClass
+from etl_assets.pipelines.rest_rights import RestRights
 from etl_assets.placement.domain_registry import DomainRegistry
 from etl_assets.placement.domains import FailureDomain, Placement
 from etl_assets.placement.observations import Observations
@@ -23,9 +24,11 @@ from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.placement.probes import Watch
 from etl_assets.placement.undeclared_tables import TablesUnderRoots
 from etl_assets.settings.connections import CONNECTION_NAME, AnyConnection
+from etl_assets.settings.control import ControlSettings
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
+from etl_assets.settings.rest import RestSettings
 from etl_assets.settings.runs import RunSettings, UpkeepSettings, WorkerSettings
 from etl_assets.settings.section import Section
 from etl_assets.settings.serve import ServeSettings
@@ -76,6 +79,8 @@ class Settings(Section):
     ] = WorkerSettings()
     pipelines: PipelineSettings = PipelineSettings()
     serve: ServeSettings = ServeSettings()
+    rest: RestSettings = RestSettings()
+    control: ControlSettings = ControlSettings()
     connections: Annotated[
         dict[Annotated[str, Field(pattern=CONNECTION_NAME, max_length=64)], AnyConnection],
         Field(
@@ -189,6 +194,11 @@ class Settings(Section):
             ConnectionRights(name=name, type=each.type, write=each.write, allows=each.allows)
             for name, each in self.connections.items()
         )
+
+    @property
+    def rest_rights(self) -> RestRights:
+        """What declarations that come over REST may use."""
+        return RestRights(**self.rest.model_dump())
 
     def catalog(self) -> Catalog:
         """Return the pipelines of the installation, and all tables."""

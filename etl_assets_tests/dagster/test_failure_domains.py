@@ -318,8 +318,9 @@ def test_a_lost_domain_that_is_taken_out_of_the_platform_file_is_not_told_to_be_
 def test_every_condition_that_begins_can_be_over():
     of_commands_and_runs = {AlertKind.RUN_FAILED, AlertKind.UNDO_UNFINISHED}
     # The worker and the sensors of sources begin and end these themselves.
-    of_sinks = {AlertKind.SINK_DOWN, AlertKind.SINK_BACK, AlertKind.SOURCE_PAUSED, AlertKind.SOURCE_RESUMED}
-    assert {*OVER, *OVER.values()} == set(AlertKind) - of_commands_and_runs - of_sinks
+    of_sinks = {AlertKind.SINK_DOWN, AlertKind.SINK_SLOW, AlertKind.SINK_BACK}
+    of_sources = {AlertKind.SOURCE_PAUSED, AlertKind.SOURCE_RESUMED}
+    assert {*OVER, *OVER.values()} == set(AlertKind) - of_commands_and_runs - of_sinks - of_sources
 
 
 def test_the_check_can_be_run_by_hand(placement):

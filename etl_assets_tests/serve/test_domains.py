@@ -5,9 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import time
 
+import httpx
 import pytest
+from click.testing import CliRunner
 
+from etl_assets.cli.tokens import tokens as tokens_command
+from etl_assets.placement.domain_registry import AdminState
 from etl_assets.serve.retention import remove_read
+from etl_assets.serve.service import now_utc
+from etl_assets.serve.tokens import Tokens
 from etl_assets.settings import load_settings
 from etl_assets.sources.http.journal_file import HTTP
 from etl_assets.sources.http.journal_lines import JournalLines
@@ -134,3 +140,53 @@ def test_headers_are_no_records_and_positions_are_those_of_the_file(tmp_path):
     ((first, lines),) = form.read(block, 1_024)
     assert [line.strip() for line in lines if isinstance(line, bytes)] == [b"", b'{"a": 1}', b'{"a": 2}']
     assert list(form.positions(first, lines))[:3] == [0, 14, 23]
+
+
+def test_a_token_of_a_domain_is_accepted_while_that_domain_may_ingest(home):
+    tokens = Tokens(home)
+    _, of_a = tokens.add("till", now=now_utc(), domains=["local/a"])
+    _, of_outer = tokens.add("till", now=now_utc(), domains=["local"])
+    _, elsewhere = tokens.add("till", now=now_utc(), domains=["cloud"])
+    with serving(home) as server:
+
+        def sent(token):
+            headers = {**JSON, "authorization": f"Bearer {token}"}
+            return httpx.post(
+                server.events, content=b'{"id": 1}', headers=headers, timeout=30, trust_env=False
+            )
+
+        assert sent(of_a).status_code == 202
+        load_settings().placement().memory.set_standing("local/a", AdminState.DRAINED)
+        refused = sent(of_a)
+        assert refused.status_code == 503
+        assert refused.json()["type"].endswith("domain-not-allowed")
+        assert refused.json()["domains"] == {"local/a": "drained by an operator"}
+        assert sent(of_outer).status_code == 202, "two domains in `local` may ingest"
+        assert sent(elsewhere).status_code == 503
+        load_settings().placement().heal("local/a")
+        assert sent(of_a).status_code == 202
+        down(home, "a")
+        gone = sent(of_a)
+        assert (gone.status_code, set(gone.json()["domains"])) == (503, {"local/a"})
+        assert str(home) not in gone.text, "clients are not told where roots are"
+
+
+def test_a_token_of_a_domain_that_the_policy_keeps_out_of_ingest_is_refused(home):
+    write_installation(
+        home,
+        domains=[{"name": f"local/{name}", "root": name} for name in NAMES],
+        placement_policy={"ingest": ["local/b", "local/c"]},
+    )
+    _, token = Tokens(home).add("till", now=now_utc(), domains=["local/a"])
+    with serving(home) as server:
+        headers = {**JSON, "authorization": f"Bearer {token}"}
+        found = httpx.post(server.events, content=b'{"id": 1}', headers=headers, timeout=30, trust_env=False)
+    assert found.status_code == 503
+    assert found.json()["domains"] == {"local/a": "the placement policy does not allow it to ingest"}
+
+
+def test_a_token_is_bound_to_domains_of_the_platform_only(home):
+    done = CliRunner().invoke(tokens_command, ["add", "till", "--domain", "cloud"])
+    assert done.exit_code == 2
+    assert "'cloud' is no failure domain; there are local/a, local/b, local/c" in done.output
+    assert not Tokens(home).all()

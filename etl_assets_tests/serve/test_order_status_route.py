@@ -63,8 +63,8 @@ def test_an_order_is_current_after_the_run_of_its_event_and_outlives_a_restart( 
             connections={"orders": connection},
         )
         tokens = Tokens(tmp_path)
-        _, acme = tokens.add("shop", now=NOW, tenant="acme", scope=Scope.READ)
-        _, other = tokens.add("other", now=NOW, tenant="other", scope=Scope.READ)
+        _, acme = tokens.add("shop", now=NOW, tenant="acme", scopes=[Scope.READ])
+        _, other = tokens.add("other", now=NOW, tenant="other", scopes=[Scope.READ])
         _, sender = tokens.add("sender", now=NOW, tenant="acme")
 
         def land_and_run(event_type: str, hour: int) -> None:
@@ -131,8 +131,8 @@ def test_rights_come_first_and_a_server_that_is_away_is_named_while_events_are_s
         tmp_path, pipelines={"built_in": ["orders"]}, start_date=str(DAY), connections={"orders": connection}
     )
     tokens = Tokens(tmp_path)
-    _, acme = tokens.add("shop", now=NOW, tenant="acme", scope=Scope.READ)
-    _, other = tokens.add("other", now=NOW, tenant="other", scope=Scope.READ)
+    _, acme = tokens.add("shop", now=NOW, tenant="acme", scopes=[Scope.READ])
+    _, other = tokens.add("other", now=NOW, tenant="other", scopes=[Scope.READ])
     _, sender = tokens.add("sender", now=NOW, tenant="acme")
     with serving(tmp_path, sender) as process, process.client() as client:
         url = f"{process.url}/v1/orders/acme/1"
@@ -184,7 +184,7 @@ def test_an_order_that_was_delivered_is_answered_with_the_delivery_and_not_again
                 reject=lambda rejected: pytest.fail(f"refused: {rejected}"),
             )
         )
-    _, acme = Tokens(tmp_path).add("shop", now=NOW, tenant="acme", scope=Scope.READ)
+    _, acme = Tokens(tmp_path).add("shop", now=NOW, tenant="acme", scopes=[Scope.READ])
     with serving(tmp_path, acme) as process, process.client() as client:
         url = f"{process.url}/v1/orders/acme/o%2F1"
         found = client.get(url)

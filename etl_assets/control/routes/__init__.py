@@ -1,0 +1,19 @@
+"""Routes of the control plane, a module for each resource.
+
+Belongs here: what a request asks for, and the form of its answer. Does not belong here: what all routes share
+(`etl_assets/serve/`).
+"""
+
+from __future__ import annotations
+
+from etl_assets.control.routes import dead_letters, metrics, pipelines, tables, traces, validation
+
+ROUTERS = (
+    validation.router,
+    pipelines.router,
+    tables.router,
+    dead_letters.router,
+    traces.router,
+    metrics.router,
+)
+"""All of them. Fixed paths come before those with a parameter in the same place."""

@@ -1,0 +1,142 @@
+"""Pipelines as answers show them: in short in lists, and as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etl_assets.errors import NotFound
+from etl_assets.installed import Installed, contract_in
+from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
+from etl_assets.pipelines.pipeline import Pipeline
+from etl_assets.pipelines.pipeline_file import PipelineFile
+from etl_assets.pipelines.resolved import resolved
+from etl_assets.serve.description import PROBLEM, object_schema
+from etl_assets.serve.entity_tags import tag_of
+
+_TEXT = {"type": "string"}
+_FIELDS: dict[str, Any] = {
+    "name": _TEXT,
+    "tenant": _TEXT,
+    "origin": {"enum": [each.value for each in DeclarationOrigin]},
+    "read_only": {"type": "boolean", "description": "whether REST may not change it"},
+    "state": {"enum": ["ok", "broken"]},
+    "source": {"type": ["string", "null"], "description": "the type of its source"},
+    "table": {"type": ["string", "null"]},
+    "revision": {"type": ["integer", "null"], "description": "of a declaration over REST"},
+    "problems": {"type": "array", "items": PROBLEM},
+}
+SUMMARY = object_schema(_FIELDS)
+DETAIL = object_schema(
+    {
+        **_FIELDS,
+        "declaration": {
+            "type": ["object", "null"],
+            "description": "with all defaults; null if it is broken or built in",
+        },
+        "tables": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "name, keys and columns of each",
+        },
+    }
+)
+EXAMPLE: dict[str, Any] = {
+    "name": "film_ratings",
+    "tenant": DEFAULT_TENANT,
+    "origin": DeclarationOrigin.FILE.value,
+    "read_only": True,
+    "state": "ok",
+    "source": "http",
+    "table": "film_ratings",
+    "revision": None,
+    "problems": [],
+    "declaration": {"name": "film_ratings", "source": {"type": "http", "id": ["rating_id"]}},
+    "tables": [{"name": "film_ratings", "description": "…", "keys": ["rating_id"], "columns": []}],
+}
+
+
+def summaries(installed: Installed, tenant: str) -> list[dict[str, Any]]:
+    """Return the pipelines of a tenant, sorted by name; of several declarations of a name the usable one."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in _all(installed, tenant):
+        if each["name"] not in found or each["state"] == "ok":
+            found[each["name"]] = each
+    return [found[name] for name in sorted(found)]
+
+
+def detail(installed: Installed, name: str) -> dict[str, Any]:
+    """Return a pipeline with its declaration and tables.
+
+    Raises:
+        NotFound: there is none.
+    """
+    file = file_of(installed, name)
+    if file is None:
+        pipeline = next((each for each in installed.catalog.pipelines if each.name == name), None)
+        if pipeline is None:
+            raise NotFound(f"there is no pipeline {name!r}", fix="`GET /v1/pipelines` lists them")
+        return {**_of_built_in(pipeline), "declaration": None, "tables": [*map(_table, pipeline.stages)]}
+    shown: Mapping[str, Any] = {"declaration": None, "tables": []}
+    if file.spec is not None:
+        shown = resolved(file, contract_in({each.name: each for each in installed.catalog.tables}))
+    return {**_of_file(file), **shown}
+
+
+def file_of(installed: Installed, name: str) -> PipelineFile | None:
+    """Return the declaration of a name; of several the usable one."""
+    named = [each for each in installed.files if each.name == name]
+    return next((each for each in named if each.spec is not None), named[0] if named else None)
+
+
+def tag_of_detail(shown: Mapping[str, Any]) -> str:
+    """Return the tag of a pipeline: its revision, or for one of a file what it says."""
+    revision = shown["revision"]
+    return tag_of(shown) if revision is None else revision_tag(revision)
+
+
+def revision_tag(revision: int) -> str:
+    """Return the tag of a revision."""
+    return f'"{revision}"'
+
+
+def _all(installed: Installed, tenant: str) -> Iterator[dict[str, Any]]:
+    yield from (_of_file(each) for each in installed.files if each.tenant == tenant)
+    if tenant == DEFAULT_TENANT:
+        declared = {each.name for each in installed.files}
+        for pipeline in installed.catalog.pipelines:
+            if pipeline.names and pipeline.name not in declared:
+                yield _of_built_in(pipeline)
+
+
+def _of_file(file: PipelineFile) -> dict[str, Any]:
+    spec = file.spec
+    return {
+        "name": file.name,
+        "tenant": file.tenant,
+        "origin": file.origin.value,
+        "read_only": file.origin is not DeclarationOrigin.REST,
+        "state": "broken" if spec is None else "ok",
+        "source": None if spec is None else spec.source.type,
+        "table": None if spec is None else spec.table_name,
+        "revision": file.revision,
+        "problems": [each.as_json() for each in file.problems],
+    }
+
+
+def _of_built_in(pipeline: Pipeline) -> dict[str, Any]:
+    return {
+        "name": pipeline.name,
+        "tenant": DEFAULT_TENANT,
+        "origin": DeclarationOrigin.BUILT_IN.value,
+        "read_only": True,
+        "state": "ok",
+        "source": None,
+        "table": pipeline.names[-1],
+        "revision": None,
+        "problems": [],
+    }
+
+
+def _table(stage: Any) -> dict[str, Any]:
+    return {"name": stage.name, "description": stage.table.description, "keys": [*stage.table.merge_key]}

@@ -1,0 +1,138 @@
+"""What a declaration that comes over REST may use of the server: variables, files, modules, connections.
+
+Belongs here: rules that pipeline files do not have. Does not belong here: what every declaration must be
+(`spec.py`, `cross_checks.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from etl_assets.pipelines.environment_references import reference_names
+from etl_assets.pipelines.pipeline_file import PipelineFile
+from etl_assets.pipelines.problem import Path, Problem, dotted
+from etl_assets.pipelines.spec import FilesSource, PipelineSpec
+from etl_assets.pipelines.transform_specs import PythonTransform
+
+_LITERAL = re.compile(r"""(?:[rR])?'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+_CALLS_JAVA = re.compile(r"(?i)`?\b(java_method|reflect|try_reflect)\b`?")
+_QUOTED = re.compile(r'`[^`]*[^\w `$-][^`]*`|"[^"]*[/:\\.][^"]*"')
+_DOTTED_TABLE = re.compile(r"(?i)\b(?:from|join)\s+(?:\(\s*)*[\w`\"]+\s*\.")
+_FORMAT = re.compile(
+    r"(?i)(?<![\w.])`?(?:csv|json|parquet|orc|text|avro|delta|binaryfile|xml|iceberg)`?\s*\.\s*[\w`\"]"
+)
+_SQL_FIELDS = ("where", "expression", "select", "condition")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestRights:
+    """What the platform file allows.
+
+    Attributes:
+        variables: Environment variables that may be named.
+        modules: Python modules whose functions may be named.
+        connections: Connections that may be named; `*` stands for all.
+        folders: Folders, relative to the home folder, whose files may be read.
+    """
+
+    variables: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    connections: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+    def environ(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Return the part of an environment that declarations may read."""
+        return {name: values[name] for name in self.variables if name in values}
+
+
+def right_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
+    """Yield what a declaration may not do."""
+    yield from _variable_problems(file, rights)
+    spec = file.spec
+    if spec is None:
+        return
+    yield from _connection_problems(file, spec, rights)
+    source = spec.source
+    is_local = isinstance(source, FilesSource) and source.connection is None
+    if is_local and not _is_below(source.path, rights.folders):
+        yield file.problem(
+            ("source", "path"),
+            "a declaration over REST may not read files there",
+            f"name files below {', '.join(rights.folders) or 'none: no folder is allowed'}"
+            " (`rest.folders` of the platform file)",
+        )
+    for index, transform in enumerate(spec.transforms):
+        if isinstance(transform, PythonTransform):
+            module = transform.function.partition(":")[0]
+            if module not in rights.modules:
+                yield _refused(
+                    file,
+                    ("transforms", index, "function"),
+                    f"the module `{module}`",
+                    "modules",
+                    rights.modules,
+                )
+    for place, text in _sql_texts(spec.model_dump(mode="json")["transforms"], ("transforms",)):
+        if why := sql_problem(text):
+            yield file.problem(place, f"a declaration over REST may not {why}", "leave it out, or use a file")
+
+
+def sql_problem(text: str) -> str | None:
+    """Return what a text in Spark SQL does that no client may; None if nothing.
+
+    Spark reads a file by its path where a table's name may stand, and calls Java by name.
+    """
+    rest = _LITERAL.sub("''", text)
+    if found := _CALLS_JAVA.search(rest):
+        return f"call Java (`{found[1].lower()}`)"
+    if _QUOTED.search(rest) or _DOTTED_TABLE.search(rest) or _FORMAT.search(rest):
+        return "name a table by its format and path, or with a dot"
+    return None
+
+
+def _variable_problems(file: PipelineFile, rights: RestRights) -> Iterator[Problem]:
+    for path, text in file.written.items():
+        for name in reference_names(text):
+            if name not in rights.variables:
+                yield _refused(file, path, f"the environment variable {name}", "variables", rights.variables)
+
+
+def _connection_problems(file: PipelineFile, spec: PipelineSpec, rights: RestRights) -> Iterator[Problem]:
+    named: dict[Path, str | None] = {("source", "connection"): getattr(spec.source, "connection", None)}
+    named |= {("sinks", index, "connection"): each.connection for index, each in enumerate(spec.sinks)}
+    for place, name in named.items():
+        if name is not None and name not in rights.connections and "*" not in rights.connections:
+            yield _refused(file, place, f"the connection `{name}`", "connections", rights.connections)
+
+
+def _refused(file: PipelineFile, place: Path, what: str, setting: str, allowed: Collection[str]) -> Problem:
+    return Problem(
+        None,
+        dotted(place),
+        f"a declaration over REST may not use {what}",
+        f"allowed: {', '.join(allowed) or 'none'} (`rest.{setting}` of the platform file)",
+        allowed=tuple(allowed),
+    )
+
+
+def _is_below(path: str, folders: Collection[str]) -> bool:
+    parts = PurePosixPath(path).parts
+    if path.startswith(("/", "~")) or ".." in parts:
+        return False
+    return any(parts[: len(inside)] == inside for each in folders if (inside := PurePosixPath(each).parts))
+
+
+def _sql_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if key in _SQL_FIELDS and isinstance(each, str):
+                yield (*path, key), each
+            else:
+                yield from _sql_texts(each, (*path, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _sql_texts(each, (*path, index))

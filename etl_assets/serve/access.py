@@ -1,0 +1,131 @@
+"""Who may do what: the rule of each route, and the one place where it is checked.
+
+A route declares its rule: `@router.get(…, dependencies=[allow(Scope.READ, Of.PIPELINE)])`. An app refuses a
+router that has a route without one (`rules_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.routing import APIRoute
+
+from etl_assets.pipelines.origin import DeclarationOrigin
+from etl_assets.serve.problems import ProblemDetails
+from etl_assets.serve.service import Service
+from etl_assets.serve.tokens import Scope, Token
+
+
+class Of(StrEnum):
+    """What a route is about."""
+
+    INSTALLATION = "installation"
+    """All that the tenant of the token has."""
+    PIPELINE = "pipeline"
+    """The pipeline `{name}` of the path, which is there and is the tenant's."""
+    PIPELINE_NAME = "pipeline name"
+    """The same, and there may be no such pipeline yet."""
+    TENANT = "tenant"
+    """The tenant `{tenant}` of the path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRule:
+    """What a token needs for a route.
+
+    Attributes:
+        scope: The scope that it has; None: everyone may, without a token.
+        of: What the route is about.
+        pipeline: For a route about a tenant, the pipeline whose data it has.
+    """
+
+    scope: Scope | None
+    of: Of = Of.INSTALLATION
+    pipeline: str = ""
+
+    async def check(self, request: Request) -> None:
+        """Refuse a request that has no token which allows it.
+
+        Raises:
+            ProblemDetails: 401 without a valid token; 403 if its scopes, pipelines or tenant do not allow it;
+                404 for a pipeline that the tenant does not have.
+        """
+        if self.scope is None:
+            return
+        service = Service.of(request)
+        token = request.state.token = service.token_of(request)
+        match self.of:
+            case Of.INSTALLATION:
+                self._expect(token.has(self.scope), token, "scope-not-allowed", "this")
+            case Of.PIPELINE | Of.PIPELINE_NAME:
+                name = str(request.path_params["name"])
+                self._expect(token.allows(self.scope, name), token, "pipeline-not-allowed", repr(name))
+                self._expect_own(service, token, name)
+            case Of.TENANT:
+                tenant = str(request.path_params["tenant"])
+                allowed = token.tenant == tenant and token.allows(self.scope, self.pipeline)
+                self._expect(allowed, token, "tenant-not-allowed", f"this for the tenant {tenant!r}")
+
+    def _expect(self, allowed: bool, token: Token, kind: str, what: str) -> None:
+        if not allowed:
+            raise ProblemDetails(
+                403,
+                kind,
+                f"the token {token.id} does not allow {what}: it needs the scope `{self.scope}`, the tenant"
+                " and the pipeline (`etl-assets tokens add --scope --tenant --pipeline`)",
+            )
+
+    def _expect_own(self, service: Service, token: Token, name: str) -> None:
+        owner = service.owner_of(name)
+        if owner is None:
+            is_missing = self.of is Of.PIPELINE
+        else:
+            # Files are the operator's, who names in a token the clients of whichever tenant that may send.
+            is_shared = self.scope is Scope.INGEST and owner.origin is DeclarationOrigin.FILE
+            is_missing = not is_shared and owner.tenant != token.tenant and self.of is Of.PIPELINE
+        if is_missing:
+            raise no_such_pipeline(service, token, name)
+
+
+def allow(scope: Scope | None, of: Of = Of.INSTALLATION, *, pipeline: str = "") -> Any:
+    """Return the dependency that makes a rule hold for a route.
+
+    Args:
+        scope: The scope that a token needs; None: everyone may.
+        of: What the route is about.
+        pipeline: For a route about a tenant, the pipeline whose data it has.
+    """
+    return Depends(AccessRule(scope=scope, of=of, pipeline=pipeline).check)
+
+
+def token_of(request: Request) -> Token:
+    """Return the token that the rule of a request's route has accepted."""
+    return request.state.token
+
+
+def rules_of(router: APIRouter) -> Iterator[tuple[str, str, AccessRule]]:
+    """Yield method, path and rule of each route.
+
+    Raises:
+        TypeError: a route has none, or several.
+    """
+    for route in router.routes:
+        if not isinstance(route, APIRoute):
+            raise TypeError(f"{route} is no API route, and has no rule")
+        found = [each.dependency for each in route.dependencies]
+        rules = [rule for each in found if isinstance(rule := getattr(each, "__self__", None), AccessRule)]
+        if len(rules) != 1:
+            raise TypeError(f"{route.path} needs one rule: dependencies=[allow(…)]")
+        for method in route.methods or ():
+            yield method, route.path, rules[0]
+
+
+def no_such_pipeline(service: Service, token: Token, name: str) -> ProblemDetails:
+    """Return the problem of a pipeline that the tenant does not have."""
+    known = [each for each in service.names_of(token.tenant) if token.covers(each)]
+    there = ", ".join(known[:20]) or "none"
+    return ProblemDetails(404, "no-such-pipeline", f"there is no pipeline {name!r}; there are {there}")

@@ -1,0 +1,172 @@
+"""Which token may call which route: every route of the app, by scope, tenant and pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from fastapi import APIRouter
+
+from etl_assets.serve.access import allow, rules_of
+from etl_assets.serve.app import build_app
+from etl_assets.serve.journal import Journal
+from etl_assets.serve.service import Service, now_utc
+from etl_assets.serve.tokens import Scope, Tokens
+from etl_assets.settings import load_settings
+from etl_assets_tests.serve.server_process import PIPELINE, write_installation
+
+RULES = {
+    ("GET", "/health"): (None, "all"),
+    ("GET", "/ready"): (None, "all"),
+    ("GET", "/metrics"): ("read", "installation"),
+    ("GET", "/v1/schema"): ("read", "installation"),
+    ("GET", "/v1/pipelines"): ("read", "installation"),
+    ("POST", "/v1/pipelines/validate"): ("read", "installation"),
+    ("GET", "/v1/pipelines/{name}"): ("read", "pipeline"),
+    ("POST", "/v1/pipelines/{name}/validate"): ("read", "name"),
+    ("GET", "/v1/pipelines/{name}/tables"): ("read", "pipeline"),
+    ("GET", "/v1/pipelines/{name}/dead-letters"): ("read", "pipeline"),
+    ("POST", "/v1/pipelines/{name}/events"): ("ingest", "file"),
+    ("GET", "/v1/events/{id}/trace"): ("read", "installation"),
+    ("GET", "/v1/orders/{tenant}/{id}"): ("read", "tenant"),
+}
+"""What each route needs, and what it is about. A route that is not here fails the first test."""
+INCLUDED = {
+    "ingest": {"ingest"},
+    "read": {"read"},
+    "operate": {"operate", "read"},
+    "admin": {"admin", "operate", "read"},
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    home = tmp_path_factory.mktemp("access")
+    orders = {
+        "type": "postgres",
+        "host": "127.0.0.1",
+        "port": 1,
+        "database": "shop",
+        "user": "etl",
+        "password": "${HOME}",
+        "write": ["orders.order_status_view"],
+    }
+    write_installation(home, pipelines={"built_in": ["orders"]}, connections={"orders": orders})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ETL_ASSETS_HOME", str(home))
+        settings = load_settings()
+    return Service(settings=settings, journal=Journal(settings.placement(), timeout_seconds=20))
+
+
+@pytest.fixture(scope="module")
+def app(service):
+    return build_app(service)
+
+
+def ask(app, secret, calls):
+    async def all_calls():
+        headers = {} if secret is None else {"authorization": f"Bearer {secret}"}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x", headers=headers) as client:
+            return {call: await client.request(call[0], path, json={}) for call, path in calls.items()}
+
+    return asyncio.run(all_calls())
+
+
+def path_of(path: str) -> str:
+    return path.format(name=PIPELINE, id="none", tenant="default")
+
+
+def test_every_route_has_a_rule_that_is_checked_here(app):
+    described = {(method.upper(), path) for path, found in app.openapi()["paths"].items() for method in found}
+    assert described == set(RULES) == set(app.state.rules)
+
+
+def test_a_route_without_a_rule_is_refused():
+    router = APIRouter()
+    router.get("/new")(lambda: None)
+    with pytest.raises(TypeError, match="/new needs one rule"):
+        list(rules_of(router))
+    two = APIRouter()
+    two.get("/new", dependencies=[allow(None), allow(Scope.READ)])(lambda: None)
+    with pytest.raises(TypeError, match="/new needs one rule"):
+        list(rules_of(two))
+
+
+@pytest.mark.parametrize("tenant", ["default", "other"])
+@pytest.mark.parametrize("bound_to", ["*", PIPELINE, "another"])
+@pytest.mark.parametrize("scope", [None, *INCLUDED])
+def test_the_whole_matrix(service, app, scope, tenant, bound_to):
+    secret = None
+    if scope is not None:
+        _, secret = Tokens(service.settings.home).add(
+            "client", now=now_utc(), tenant=tenant, pipelines=[bound_to], scopes=[Scope(scope)]
+        )
+    answers = ask(app, secret, {call: path_of(call[1]) for call in RULES})
+    for call, (needed, about) in RULES.items():
+        answer = answers[call]
+        kind = answer.json().get("type", "") if "json" in answer.headers["content-type"] else ""
+        expected = expected_refusal(needed, about, scope, tenant, bound_to)
+        if expected is None:
+            refused = answer.status_code in (401, 403) or kind.endswith("no-such-pipeline")
+            assert not refused, (call, answer.text)
+        else:
+            assert answer.status_code == expected, (call, answer.text)
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+def expected_refusal(needed, about, scope, tenant, bound_to) -> int | None:
+    """Return the status that refuses a request; None if it is allowed."""
+    if needed is None:
+        return None
+    if scope is None:
+        return 401
+    if needed not in INCLUDED[scope]:
+        return 403
+    pipeline = {"pipeline": PIPELINE, "name": PIPELINE, "file": PIPELINE, "tenant": "orders"}.get(about)
+    if pipeline is not None and bound_to not in ("*", pipeline):
+        return 403
+    if about == "tenant" and tenant != "default":
+        return 403
+    if about == "pipeline" and tenant != "default":
+        return 404
+    return None
+
+
+def test_lists_have_the_tenants_pipelines_that_the_token_is_bound_to(service, app):
+    tokens = Tokens(service.settings.home)
+
+    def names(**given):
+        _, secret = tokens.add("client", now=now_utc(), scopes=[Scope.READ], **given)
+        call = ("GET", "/v1/pipelines")
+        return [each["name"] for each in ask(app, secret, {call: call[1]})[call].json()["data"]]
+
+    assert names() == ["dead_letters", "orders", PIPELINE]
+    assert names(pipelines=[PIPELINE]) == [PIPELINE]
+    assert names(tenant="other") == []
+
+
+def test_a_scope_of_a_later_version_allows_nothing(service):
+    token, _ = Tokens(service.settings.home).add("client", now=now_utc())
+    object.__setattr__(token, "scopes", ("everything",))
+    assert not any(token.has(scope) for scope in Scope)
+
+
+def test_a_token_has_scopes_a_tenant_and_domains_and_is_read_back_with_them(tmp_path):
+    tokens = Tokens(tmp_path)
+    made, _ = tokens.add(
+        "edge", now=now_utc(), tenant="acme", domains=["west"], scopes=[Scope.INGEST, Scope.OPERATE]
+    )
+    assert Tokens(tmp_path).all() == (made,)
+    assert (made.has(Scope.READ), made.has(Scope.ADMIN), made.is_bound) == (True, False, True)
+
+
+def test_a_token_of_before_scopes_and_domains_still_sends(tmp_path):
+    stored = {"id": "1f2e3d4c", "client": "shop", "hash": "ab", "created_at": "2026-01-01T00:00:00+00:00"}
+    (tmp_path / "tokens.json").write_text(json.dumps({"tokens": [stored]}), "utf-8")
+    (token,) = Tokens(tmp_path).all()
+    assert token.allows(Scope.INGEST, PIPELINE)
+    assert not token.has(Scope.READ)
+    assert not token.is_bound

@@ -1,0 +1,104 @@
+"""The REST API of a real server: whatever its description allows, and the commands of its page. No Spark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from etl_assets.serve.service import now_utc
+from etl_assets.serve.tokens import Scope, Tokens
+from etl_assets_tests.docs.test_first_pipeline import blocks, shell
+from etl_assets_tests.serve.ingest_process import ingest
+from etl_assets_tests.serve.server_process import PIPELINE, serving, write_installation
+
+DOCS = Path(__file__).parents[2] / "docs"
+DESCRIBED = [status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    home = tmp_path_factory.mktemp("rest")
+    write_installation(home)
+    _, token = Tokens(home).add("test", now=now_utc(), scopes=[Scope.INGEST, Scope.ADMIN])
+    with serving(home, token) as started, pytest.MonkeyPatch.context() as patch:
+        with started.client() as client:
+            client.post(started.events, json=[{"id": 1, "film": "M"}, {"film": "no id"}])
+        patch.setenv("ETL_ASSETS_HOME", str(home))
+        ingest()
+        yield started
+
+
+@pytest.fixture(scope="module")
+def schema(server):
+    return schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+
+
+OPERATIONS = [
+    ("GET", "/v1/pipelines"),
+    ("GET", "/v1/pipelines/{name}"),
+    ("GET", "/v1/pipelines/{name}/tables"),
+    ("GET", "/v1/pipelines/{name}/dead-letters"),
+    ("GET", "/v1/events/{id}/trace"),
+    ("GET", "/v1/schema"),
+    ("GET", "/metrics"),
+    ("POST", "/v1/pipelines/validate"),
+    ("POST", "/v1/pipelines/{name}/validate"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_no_answer_is_other_than_described_and_none_is_a_failure(server, schema, method, path):
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(case=schema[path][method].as_strategy())
+    def check(case):
+        case.headers = {**(case.headers or {}), "Authorization": f"Bearer {server.token}"}
+        if "{name}" in path:
+            case.path_parameters = {"name": PIPELINE}
+        answer = case.call()
+        case.validate_response(answer, checks=DESCRIBED)
+        assert answer.status_code < 500, answer.content
+
+    check()
+
+
+def test_a_record_is_found_by_its_id_and_a_refused_one_by_its_pipeline(server):
+    with server.client() as client:
+        trace = client.get(f"{server.url}/v1/events/1/trace", params={"pipeline": PIPELINE})
+        assert trace.status_code == 200, trace.text
+        assert trace.json()["happenings"][0]["outcome"] == "accepted"
+        tables = client.get(f"{server.url}/v1/pipelines/{PIPELINE}/tables").json()["data"]
+        assert {each["name"]: each["rows"] for each in tables}["ratings_source"] == 1
+        letters = client.get(f"{server.url}/v1/pipelines/{PIPELINE}/dead-letters")
+        assert letters.status_code == 200
+
+
+def test_the_commands_of_the_page_do_what_it_says(tmp_path, monkeypatch):
+    home = tmp_path / ".etl-assets"
+    write_installation(home)
+    (pipeline,) = (text for text in blocks(DOCS / "http.md", "yaml") if text.startswith("name: film_ratings"))
+    (home / "pipelines" / "film_ratings.yaml").write_text(pipeline, "utf-8")
+    begin, *commands = blocks(DOCS / "rest-api.md", "sh")
+    (add,) = re.findall(r"\$\((.*)\)", begin)
+    token = shell(tmp_path, add).strip()
+    with serving(home, token) as server:
+        monkeypatch.setenv("TOKEN", token)
+        text = "\n".join(commands).replace("http://127.0.0.1:8080", server.url)
+        printed = shell(tmp_path, text)
+    for expected in (
+        '"name":"film_ratings","tenant":"default","origin":"file","read_only":true,"state":"ok"',
+        '"declaration":{"name":"film_ratings"',
+        '"name":"film_ratings_source"',
+        '{"data":[],"next":null}',
+        '"status":404',
+        '"field":"source.type","message":"`type`: `htp` is not known"',
+    ):
+        assert expected in printed, printed
