@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -62,7 +62,7 @@ def problem_of(error: errors.EtlAssetsError) -> ProblemDetails:
         logger.warning("a request was answered with %d: %s", status, error)
         return ProblemDetails(status, kind, _KEPT[kind], headers=headers)
     detail = f"{error.message}: {error.fix}" if error.fix else error.message
-    fields: Mapping[str, Any] = error.fields
+    fields = cast("Mapping[str, Any]", error.fields)
     match error:
         case errors.DeclarationRefused():
             found = [each.as_json() for each in fields["problems"]]

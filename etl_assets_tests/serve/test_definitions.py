@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from etl_assets.cli.pipelines import pipelines as commands
 from etl_assets.control import definitions
@@ -28,13 +30,13 @@ from etl_assets.sinks.open_sink import open_sink
 from etl_assets_tests.serve.rest_calls import RestClient, new_service
 from etl_assets_tests.serve.server_process import PIPELINE, write_installation
 
-FILMS = {
+FILMS: dict[str, Any] = {
     "name": "films",
     "source": {"type": "http", "id": ["id"]},
     "columns": {"id": "bigint", "film": "string"},
     "table": {"keys": ["id"]},
 }
-LOOKS_UP = {
+LOOKS_UP: dict[str, Any] = {
     "name": "tickets",
     "source": {"type": "http", "id": ["id"]},
     "columns": {"id": "bigint", "film_id": "bigint"},
@@ -182,6 +184,56 @@ def test_a_broken_declaration_is_refused_with_field_value_and_allowed_values(cli
     assert declared(client)["films"]["state"] == "ok"
 
 
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.sampled_from(
+        ["files", "kafka", "sql", "bigint", "decimal(99,1)", "${HOME}", "select 1", "id", "films"]
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=6,
+)
+PLACES = [
+    ("name",), ("source",), ("source", "type"), ("source", "id"), ("columns",), ("columns", "film"),
+    ("columns", "id"), ("table",), ("table", "keys"), ("transforms",), ("transforms", 0),
+    ("transforms", 0, "table"), ("transforms", 0, "on"), ("transforms", 0, "columns"), ("sinks",),
+    ("schedule",), ("owners",), ("description",), ("expectations",),
+]  # fmt: skip
+
+
+def with_value(content: Any, place: tuple, value: Any) -> Any:
+    """Return a declaration with another value at a place."""
+    if not place:
+        return value
+    if isinstance(place[0], int):
+        return [with_value(content[0], place[1:], value)]
+    return {**content, place[0]: with_value(content.get(place[0], {}), place[1:], value)}
+
+
+def test_no_declaration_makes_the_server_fail(client):
+    client.post("/v1/pipelines", FILMS)
+
+    @settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck], database=None)
+    @given(place=st.sampled_from(PLACES), value=JSON)
+    def check(place, value):
+        content = json.dumps(with_value(LOOKS_UP, place, value)).encode()
+        for method, path, tag in (
+            ("POST", "/v1/pipelines", {}),
+            ("POST", "/v1/pipelines/validate", {}),
+            ("PUT", "/v1/pipelines/tickets", {"if-match": "*"}),
+            ("GET", "/v1/pipelines", {}),
+        ):
+            answer = client.send(method, path, content=content, headers=tag)
+            assert answer.status_code < 500, (content, answer.text)
+
+    check()
+    assert declared(client)["films"]["state"] == "ok"
+    assert all(each["state"] == "ok" for each in declared(client).values())
+
+
 @pytest.mark.parametrize("content", [{}, {"name": 7}, {"name": "No Name"}, {"name": "x" * 3_000}])
 def test_a_declaration_without_a_usable_name_is_refused_by_its_field(client, content):
     answer = client.post("/v1/pipelines", FILMS | {"name": None} | content)
@@ -304,9 +356,9 @@ def test_a_narrower_list_stops_stored_pipelines_at_each_write_and_leaves_the_oth
     assert client.post("/v1/pipelines", sink_to("private.films")).status_code == 201
     (sink,) = declaration_of("films").spec.sinks
     changed(home, rest={"connections": ["warehouse"], "write": ["warehouse/public.*"]})
-    settings = load_settings()
+    installation = load_settings()
     with pytest.raises(SinkRefused, match=r"may not write warehouse/private.films") as refused:
-        open_sink(sink, settings, pipeline="films")
+        open_sink(sink, installation, pipeline="films")
     assert "rest.write" in str(refused.value)
     found = declared(RestClient(new_service()))
     assert (found["films"]["state"], found[PIPELINE]["state"]) == ("broken", "ok")
@@ -388,12 +440,12 @@ def test_a_change_whose_process_died_before_the_snapshot_is_found_by_the_next_se
 
 
 def test_two_servers_at_once_never_store_declarations_that_exclude_each_other(home):
-    settings, wins, losses = load_settings(), [], []
+    installation, wins, losses = load_settings(), [], []
     begin = threading.Barrier(4)
 
     def declare(number: int) -> None:
         store = sqlite_store(home / FILE)
-        of_server = Definitions(settings, Revisions(store))
+        of_server = Definitions(installation, Revisions(store))
         content = FILMS | {"name": f"films_{number}", "table": {"name": "shared", "keys": ["id"]}}
         begin.wait()
         try:
@@ -414,8 +466,8 @@ def test_two_servers_at_once_never_store_declarations_that_exclude_each_other(ho
 
 
 def test_concurrent_changes_of_one_pipeline_count_once_each(home):
-    settings, store = load_settings(), sqlite_store(home / FILE)
-    of_server = Definitions(settings, Revisions(store))
+    installation, store = load_settings(), sqlite_store(home / FILE)
+    of_server = Definitions(installation, Revisions(store))
     of_server.create(FILMS, "default", "robot")
     done = []
 
