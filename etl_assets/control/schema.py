@@ -81,7 +81,7 @@ LEASES = sa.Table(
 REVISIONS = sa.Table(
     "control_revisions",
     METADATA,
-    # Number of the change, over all pipelines: whoever writes the next one has seen all before.
+    # Number of the change, over all pipelines: the writer of the next one has seen all before.
     sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("pipeline", sa.Text, nullable=False),
     sa.Column("revision", sa.BigInteger, nullable=False),
