@@ -75,13 +75,15 @@ def replay(
 
     _check_call(ids, record, all_open, narrowed=bool(narrowing))
     settings, domain = settings_and_domain()
-    letters = (
-        _all_open(domain, narrowing.filter(DeadLetterState.OPEN)) if all_open else find_letters(domain, ids)
-    )
+    if all_open:
+        letters = _all_open(domain, narrowing.filter(DeadLetterState.OPEN), settings.start_date)
+    else:
+        letters = find_letters(domain, ids)
+        if (problem := _without_partition(letters, settings.start_date)) is not None:
+            raise problem
     if not letters:
         click.echo("[]" if as_json else "no open dead letter is such: nothing to do")
         return
-    _check_days(settings, letters)
     correction = None if record is None else _read_record(record, settings.landing.max_record_bytes)
     results, failed = _replay(settings, domain, letters, correction, leaves_out=all_open)
     if as_json:
@@ -117,7 +119,7 @@ def _read_record(file: Path, most_bytes: int) -> bytes:
     return record
 
 
-def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLetter]:
+def _all_open(domain: FailureDomain, wanted: DeadLetterFilter, start_date: dt.date) -> list[DeadLetter]:
     """Return the open dead letters that can be replayed unchanged. The others are named on stderr."""
     from etl_assets.observability.dead_letters import read_dead_letters
     from etl_assets.observability.submit_replays import is_of_removed_pipeline
@@ -131,23 +133,25 @@ def _all_open(domain: FailureDomain, wanted: DeadLetterFilter) -> list[DeadLette
             say(f"{short(letter)} is left out: its record was cut off, replay it with --record FILE")
         elif is_of_removed_pipeline(letter, domain.catalog):
             say(f"{short(letter)} is left out: no pipeline of this installation has the stage {letter.stage}")
+        elif (problem := _without_partition([letter], start_date)) is not None:
+            _say_left_out(letter, problem)
         else:
             left.append(letter)
     return sorted(left, key=lambda each: each.failed_at)
 
 
-def _check_days(settings: Settings, letters: Sequence[DeadLetter]) -> None:
+def _without_partition(letters: Sequence[DeadLetter], start_date: dt.date) -> InputError | None:
+    """Return the error about dead letters of days before the first partition; None if there are none."""
     from etl_assets.errors import InputError
 
-    early = sorted(
-        {letter.partition_date for letter in letters if letter.partition_date < settings.start_date}
+    early = sorted({letter.partition_date for letter in letters if letter.partition_date < start_date})
+    if not early:
+        return None
+    return InputError(
+        f"there are no partitions for {', '.join(day.isoformat() for day in early)}: they start on"
+        f" {start_date}",
+        fix=f"set start_date to {early[0]} or earlier in the platform file",
     )
-    if early:
-        raise InputError(
-            f"there are no partitions for {', '.join(day.isoformat() for day in early)}: they start on"
-            f" {settings.start_date}",
-            fix=f"set start_date to {early[0]} or earlier in the platform file",
-        )
 
 
 def _replay(

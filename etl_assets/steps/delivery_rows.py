@@ -18,7 +18,9 @@ from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.contracts.columns import TableContract
 from etl_assets.contracts.tables.tombstones import IS_TRUNCATE
 from etl_assets.delta.log.entries import UNDO, commit_notes
+from etl_assets.delta.read.data_files import whole_file
 from etl_assets.delta.table import Table
+from etl_assets.delta.write.writing import storage_named
 from etl_assets.sinks.sink import SinkPosition
 
 if TYPE_CHECKING:
@@ -143,7 +145,7 @@ class DeliveryRows:
             if not readable[0]:
                 return [True] * batch.num_rows
             among = ds.field(keys[0]).isin(batch.column(keys[0]).unique())
-            known = {key for found in batches_of(old.snapshot, keys, among) for key in tuples_of(found, keys)}
+            known = {key for found in batches_of(old.table, keys, among) for key in tuples_of(found, keys)}
             return [key in known for key in tuples_of(batch, keys)]
 
         return there
@@ -156,11 +158,14 @@ class DeliveryRows:
         yield from self.rows_where(wanted)
 
     def rows_where(self, wanted: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that meet a condition, with the contract's columns; None for every row."""
-        snapshot = self.snapshot
-        stored = {field["name"] for field in snapshot.fields()}
+        """Yield the rows that meet a condition, with the contract's columns; None for every row.
+
+        Raises:
+            FilesGone, ReplicaCorrupt: a file of the table is gone or damaged.
+        """
+        stored = {field["name"] for field in self.snapshot.fields()}
         there = [name for name in self.contract.names if name in stored]
-        for batch in batches_of(snapshot, there, wanted):
+        for batch in batches_of(self.table, there, wanted):
             yield batch if len(there) == len(self.contract.names) else _with_new_columns(batch, self.contract)
 
     def _deleted_after(self, version: int) -> tuple[pa.Table, int | None]:
@@ -178,17 +183,17 @@ class DeliveryRows:
         keys = list(self.contract.merge_key)
         wanted = (ds.field(_BATCH) > version) & ~ds.field(IS_TRUNCATE)
         dead = pa.Table.from_batches(
-            [*batches_of(found, [*keys, *order], wanted)], schema=schema_of(found, [*keys, *order])
+            [*batches_of(self.tombstones, [*keys, *order], wanted)], schema=schema_of(found, [*keys, *order])
         )
         if not dead.num_rows:
             return dead.select(keys), None
-        alive, pending = _alive(self.snapshot, dead, keys, order)
+        alive, pending = _alive(self.table, dead, keys, order)
         mask = [key not in alive for key in tuples_of(dead, keys)]
         return dead.select(keys).filter(pa.array(mask, pa.bool_())), version if pending else None
 
 
 def _alive(
-    snapshot: Snapshot, dead: pa.Table, keys: list[str], order: list[str]
+    table: tuple[Table, int], dead: pa.Table, keys: list[str], order: list[str]
 ) -> tuple[set[tuple[Any, ...]], bool]:
     """Return which of some keys have a row, and whether one of these rows is older than its tombstone."""
     import pyarrow.dataset as ds
@@ -198,7 +203,7 @@ def _alive(
     among = ds.field(keys[0]).isin(dead.column(keys[0]).combine_chunks().unique())
     alive, pending = set(), False
     columns = [*keys, *(name for name in order if name not in keys)]
-    for batch in batches_of(snapshot, columns, among):
+    for batch in batches_of(table, columns, among):
         for key, place in zip(tuples_of(batch, keys), tuples_of(batch, order), strict=True):
             if key in tombstones:
                 alive.add(key)
@@ -242,12 +247,15 @@ def schema_of(snapshot: Snapshot, columns: list[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
 
 
-def batches_of(snapshot: Snapshot, columns: list[str], wanted: Any) -> Iterator[pa.RecordBatch]:
+def batches_of(pinned: tuple[Table, int], columns: list[str], wanted: Any) -> Iterator[pa.RecordBatch]:
     """Yield rows, of one version always in the same order.
 
     Little is read ahead, so that memory does not grow with their number.
+
+    Raises:
+        FilesGone, ReplicaCorrupt: a file of the table is gone or damaged.
     """
-    dataset = snapshot.dataset()
+    dataset = _snapshot(pinned).dataset()
     # A log lists files in another order than the checkpoint that replaces it.
     for fragment in sorted(dataset.get_fragments(filter=wanted), key=lambda each: each.path):
         scanner = fragment.scanner(
@@ -259,9 +267,10 @@ def batches_of(snapshot: Snapshot, columns: list[str], wanted: Any) -> Iterator[
             fragment_readahead=1,
             use_threads=False,
         )
-        for batch in scanner.to_batches():
-            if batch.num_rows:
-                yield batch
+        with storage_named(pinned[0]), whole_file(pinned[0].path / fragment.path):
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield batch
 
 
 def _with_new_columns(batch: pa.RecordBatch, contract: TableContract) -> pa.RecordBatch:

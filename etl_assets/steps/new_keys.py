@@ -21,6 +21,7 @@ from etl_assets.contracts.arrow_types import data_file_schema
 from etl_assets.delta.read.data_files import new_data_file, pieces_of
 from etl_assets.delta.read.range_predicate import Within
 from etl_assets.delta.read.rows import KnownFiles, files_with
+from etl_assets.delta.write.writing import storage_named
 from etl_assets.pipelines.declared import DeclaredTables
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ def rows_of_new_keys(
         table: The pipeline's table.
         base: The version of it that the load is planned on.
         within: Ranges that hold each row of the table with one of these keys, if known.
+
+    Raises:
+        FilesGone, ReplicaCorrupt: a file of the table is gone or damaged.
     """
     contract = tables.table
     if contract.delta_partition or not base.is_plain:
@@ -96,8 +100,9 @@ def rows_of_new_keys(
     if None in rows or not is_little_work(sum(each or 0 for each in rows)):
         return None
     keys = staged.select(list(contract.merge_key))
-    if _has_one_of(contract, [table.path / file for file in stored], keys):
-        return None
+    with storage_named(table):
+        if _has_one_of(contract, [table.path / file for file in stored], keys):
+            return None
     return NewKeys(contract=contract, files=files, kept=None if kept is None else _by_file(files, kept))
 
 

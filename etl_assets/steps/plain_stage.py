@@ -13,13 +13,15 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.compute.in_process import is_little_work
 from etl_assets.contracts.columns import Column
-from etl_assets.delta.read.data_files import new_data_file, pieces_of
+from etl_assets.delta.read.data_files import new_data_file, pieces_of, whole_file
 from etl_assets.delta.read.rows import files_with
+from etl_assets.delta.write.writing import storage_named
 from etl_assets.pipelines.declared import BATCH_ID, OFFSET, DeclaredTables
 from etl_assets.pipelines.spec import DELETED_COLUMN, IS_GONE
 from etl_assets.transforms.plain_records import PlainRecords
@@ -27,6 +29,7 @@ from etl_assets.transforms.typed_records import RecordColumn
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
 
     from etl_assets.delta.snapshot import Snapshot
     from etl_assets.delta.table import Table
@@ -80,7 +83,11 @@ class PlainStage:
     folder: Path
 
     def run(self, source: Table, snapshot: Snapshot) -> PlainRows | None:
-        """Stage the plain records; None if Spark does the whole load: it is large, or much is not plain."""
+        """Stage the plain records; None if Spark does the whole load: it is large, or much is not plain.
+
+        Raises:
+            FilesGone, ReplicaCorrupt: a file of the source table is gone or damaged.
+        """
         import numpy as np
 
         if not snapshot.is_plain:
@@ -93,7 +100,7 @@ class PlainStage:
         self.folder.mkdir()
         tasks = list(_tasks([(source.path / file, rows or 0) for file, rows in found]))
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            staged = list(threads.map(self._stage, range(len(tasks)), tasks))
+            staged = list(threads.map(partial(self._stage, source), range(len(tasks)), tasks))
         if sum(len(each.others) for each in staged) > _MAX_OTHERS:
             return None
         bounds = [each.bounds for each in staged if each.bounds is not None]
@@ -104,16 +111,15 @@ class PlainStage:
             bounds=(min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None,
         )
 
-    def _stage(self, number: int, task: Sequence[Path]) -> PlainRows:
+    def _stage(self, source: Table, number: int, task: Sequence[Path]) -> PlainRows:
         """Stage the plain records of some files of the source in one file."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
         path, rows, others, bounds = self.folder / f"part-{number:05}.zstd.parquet", 0, [], []
-        read = pa.schema([("offset", pa.int64()), ("record", pa.string()), ("batch_id", pa.int64())])
         writer = None
-        for piece in (each for file in task for each in pieces_of(file, read, at_once=_rows_at_once(file))):
+        for piece in _pieces(source, task):
             new = piece.filter(pc.call_function("greater", [piece.column("batch_id"), pa.scalar(self.after)]))
             if not new.num_rows:
                 continue
@@ -140,6 +146,16 @@ class PlainStage:
             others=np.concatenate([np.empty(0, dtype=np.int64), *others]),
             bounds=(min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None,
         )
+
+
+def _pieces(source: Table, files: Sequence[Path]) -> Iterator[pa.Table]:
+    """Read files of the source table, some rows at a time."""
+    import pyarrow as pa
+
+    read = pa.schema([("offset", pa.int64()), ("record", pa.string()), ("batch_id", pa.int64())])
+    for file in files:
+        with storage_named(source), whole_file(file):
+            yield from pieces_of(file, read, at_once=_rows_at_once(file))
 
 
 def _rows_at_once(file: Path) -> int:

@@ -26,7 +26,7 @@ def versions_of(rows: DeliveryRows, keys: Collection[Keys]) -> dict[Keys, int]:
     column, names = rows.contract.batch_column, list(rows.contract.merge_key)
     found: dict[Keys, int] = {}
     columns = [*names, *([] if column is None else [column])]
-    for batch in batches_of(rows.snapshot, columns, _among(rows, keys)) if keys else ():
+    for batch in batches_of(rows.table, columns, _among(rows, keys)) if keys else ():
         unknown = [rows.table[1] + 1] * batch.num_rows
         written = unknown if column is None else batch.column(column).to_pylist()
         found.update(zip(tuples_of(batch, names), written, strict=True))

@@ -375,6 +375,27 @@ def test_all_open_letters_leave_out_those_that_cannot_be_replayed(domain, monkey
     assert letter_of(domain, "d" * 64).is_open
 
 
+def test_a_letter_before_the_first_partition_stops_no_other(domain, tmp_path, monkeypatch):
+    (tmp_path / "platform.yaml").write_text(f"start_date: {DAY}\n")
+    early = DAY - dt.timedelta(days=1)
+    write_letters(
+        domain,
+        {"dead_letter_id": A, "partition_date": early, "source_position": f"{early}/f.jsonl:1"},
+        {"dead_letter_id": B},
+    )
+    ran = []
+    monkeypatch.setattr(replay, "_run", lambda settings, handed_in: ran.extend(handed_in))
+    result = run("replay", "--all-open", "--json", code=1)
+    assert [each.letter.dead_letter_id for each in ran] == [B]
+    assert [each["result"] for each in json.loads(result.stdout)] == ["waiting"]
+    assert (
+        f"aaaaaaaaaaaa is left out: there are no partitions for {early}: they start on {DAY};"
+        f" set start_date to {early} or earlier in the platform file"
+    ) in result.stderr
+    assert not replay_file(domain, "ingest").exists()
+    assert letter_of(domain).is_open
+
+
 def test_a_letter_whose_row_lacks_the_keys_of_today_stops_no_other(domain, tmp_path, monkeypatch):
     write_pipelines(tmp_path)
     common = {"stage": "films_to_duckdb", "reason": "RefusedByTarget", "source": "films_to_duckdb"}

@@ -165,6 +165,22 @@ def test_with_one_domain_a_file_that_is_gone_or_damaged_is_named_too(domain, dam
     assert decide(lost.value) is Decision.STOP
 
 
+def test_a_damaged_file_of_another_domain_or_another_table_is_named_as_theirs(mirrored):
+    table = platform_table("warehouse_rows", named(mirrored, A))
+    root = named(mirrored, B).root
+    file = root / "tables" / "customers" / "g000001" / "part-0.parquet"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with (
+        pytest.raises(ReplicaCorrupt, match=f"of the table customers, is gone or damaged in {B}") as lost,
+        storage_named(table),
+    ):
+        raise OSError(errno.EBADMSG, "no whole Parquet file", str(file))
+    assert "`etl-assets tables relocate customers --to`" in lost.value.fix
+    with pytest.raises(StorageFailed, match=f"warehouse_rows in {B} failed: {root}"), storage_named(table):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(root))
+
+
 def test_a_root_that_goes_away_in_the_middle_of_a_commit_is_no_other_program(domain):
     table = platform_table("warehouse_rows", domain)
     ensure_table(table)

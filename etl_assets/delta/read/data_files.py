@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import errno
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +33,37 @@ def pieces_of(
         at_once: Number of rows in a piece.
         between: A column, lowest and highest: row groups whose statistics show no value between them are
             skipped.
+
+    Raises:
+        OSError: the file cannot be read; it has the number and the file's name, see `whole_file`.
     """
+    with whole_file(path):
+        yield from _pieces_of(path, schema, at_once, between)
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Generator[None]:
+    """Raise errors of pyarrow about a file as an `OSError` with a number and the file's name.
+
+    Raises:
+        OSError: `EBADMSG` means that it is not a whole Parquet file; `ENOENT` that it is gone.
+    """
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+    except (pa.ArrowException, OSError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        if number is not None:
+            raise OSError(number, os.strerror(number), str(path)) from error
+        raise OSError(errno.EBADMSG, f"no whole Parquet file ({error})", str(path)) from error
+
+
+def _pieces_of(
+    path: str | Path, schema: pa.Schema, at_once: int, between: tuple[str, Any, Any] | None
+) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

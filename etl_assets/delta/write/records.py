@@ -7,8 +7,6 @@ acknowledged under the leader's epoch.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +18,7 @@ from etl_assets.delta.log.checkpoint import checkpoint_in_place
 from etl_assets.delta.log.gate import Access, expect
 from etl_assets.delta.log.new_entry import FirstEntry, NewEntry
 from etl_assets.delta.log.partition_values import as_text
+from etl_assets.delta.read.data_files import whole_file
 from etl_assets.delta.read.times import with_utc_times
 from etl_assets.delta.replicated.replication import TABLE_PROPERTIES
 from etl_assets.delta.snapshot_cache import snapshot_in
@@ -131,18 +130,12 @@ def read_files(folder: Path, files: Iterable[StoredFile]) -> Iterator[dict[str, 
     Raises:
         OSError: a file cannot be read; `EBADMSG` means that it is not a whole Parquet file.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     for each in files:
         path = folder / each.path
-        try:
-            with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-                rows = with_utc_times(file.read(), file)
-        except FileNotFoundError as error:
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
-        except pa.ArrowException as error:
-            raise OSError(errno.EBADMSG, f"no whole Parquet file ({error})", str(path)) from error
+        with whole_file(path), pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            rows = with_utc_times(file.read(), file)
         yield from rows.to_pylist()
 
 

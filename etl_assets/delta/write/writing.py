@@ -1,7 +1,7 @@
-"""Writing a table: under its lock, and with a named error for each refusal of the file system under its root.
+"""Writing a table under its lock, and a named error for each refusal of the file system under its root.
 
-Belongs here: the error that a caller of a commit, an effect or a replay gets for a disk that is full,
-read-only or not mounted, and for a data file that is missing or damaged. Does not belong here: the lock
+Belongs here: the error that a caller of a commit, a delivery, an effect or a replay gets for a disk that is
+full, read-only or not mounted, and for a data file that is missing or damaged. Does not belong here: the lock
 itself (`lock.py`), and the content of a write (`commit.py`).
 """
 
@@ -61,54 +61,66 @@ def _named(table: Table, error: OSError) -> EtlAssetsError | None:
     # A connection that failed is no error of a file system, nor is an error without a number.
     if isinstance(error, ConnectionError | TimeoutError) or error.errno is None:
         return None
-    root, name = table.domain.root, error.filename
-    file = Path(name) if isinstance(name, str) else None
-    if file is not None and not file.is_relative_to(root):
+    file = Path(error.filename) if isinstance(error.filename, str) else None
+    if (place := _place_of(table, file)) is None:
         return None
-    if file is not None and error.errno in _LOST and _is_lost(table, file, error.errno):
-        return _lost(table, file)
+    domain, root = place
+    if file is not None and error.errno in _LOST and _is_lost(root / "tables", file, error.errno):
+        # A commit also reads the tables that its rows are made of.
+        name = file.relative_to(root / "tables").parts[0]
+        return _lost(name, file, domain, is_mirrored=bool(table.domain.sites))
     where = root if file is None else file
     return StorageFailed(
-        f"the table {table.name} cannot be written in {table.domain.name}: {where}:"
-        f" {error.strerror or error}",
+        f"the storage of the table {table.name} in {domain} failed: {where}: {error.strerror or error}",
         fix=_FIXES.get(
             error.errno,
-            f"see that its disk is mounted and whole (`etl-assets domains probe {table.domain.name}`), then"
-            " run it again",
+            f"see that its disk is mounted and whole (`etl-assets domains probe {domain}`), then run it"
+            " again",
         ),
         table=table.name,
-        domain=table.domain.name,
+        domain=domain,
         file=str(where),
     )
 
 
-def _is_lost(table: Table, file: Path, number: int) -> bool:
-    """Return whether the table's folder exists and the file is missing or damaged.
+def _place_of(table: Table, file: Path | None) -> tuple[str, Path] | None:
+    """Return the name and the root of the domain that has a file; None if it is under no root.
+
+    A table may be read from the replica of another domain.
+    """
+    own = (table.domain.name, table.domain.root)
+    if file is None or file.is_relative_to(own[1]):
+        return own
+    others = ((site.name, Path(site.root)) for site in table.domain.sites)
+    return next((each for each in others if file.is_relative_to(each[1])), None)
+
+
+def _is_lost(tables: Path, file: Path, number: int) -> bool:
+    """Return whether the folder of the file's table exists and the file is missing or damaged.
 
     A root that was away for a moment has lost nothing.
     """
-    folder = table.domain.root / "tables" / table.name
     try:
-        return (
-            file.is_relative_to(folder) and folder.is_dir() and (number != errno.ENOENT or not file.exists())
-        )
+        if not file.is_relative_to(tables) or not (tables / file.relative_to(tables).parts[0]).is_dir():
+            return False
+        return number != errno.ENOENT or not file.exists()
     except OSError:
         return False
 
 
-def _lost(table: Table, file: Path) -> EtlAssetsError:
-    what = f"{file}, a file of the table {table.name}, is gone or damaged"
-    if not table.domain.sites:
+def _lost(table: str, file: Path, domain: str, *, is_mirrored: bool) -> EtlAssetsError:
+    what = f"{file}, a file of the table {table}, is gone or damaged"
+    if not is_mirrored:
         return FilesGone(
             what,
             fix="look for what removed it; restore it from a backup",
-            table=table.name,
+            table=table,
             missing=[str(file)],
         )
     return ReplicaCorrupt(
-        f"{what} in {table.domain.name}",
-        fix=f"`etl-assets tables relocate {table.name} --to` another domain, then `etl-assets tables repair"
-        f" {table.name}`",
-        table=table.name,
-        domain=table.domain.name,
+        f"{what} in {domain}",
+        fix=f"`etl-assets tables relocate {table} --to` another domain, then `etl-assets tables repair"
+        f" {table}`",
+        table=table,
+        domain=domain,
     )

@@ -184,16 +184,28 @@ class DuckdbSink:
         batches: Callable[[], Iterator[pa.RecordBatch]],
     ) -> None:
         """Write batches into a temporary table, as Arrow, one at a time."""
+        import duckdb
         import pyarrow as pa
 
-        reader = pa.RecordBatchReader.from_batches(
-            schema, (batch.select(schema.names).cast(schema) for batch in batches())
-        )
-        connection.register("incoming", reader)
+        of_rows: list[Exception] = []
+
+        def incoming() -> Iterator[pa.RecordBatch]:
+            try:
+                for batch in batches():
+                    yield batch.select(schema.names).cast(schema)
+            except Exception as error:
+                of_rows.append(error)
+                raise
+
+        connection.register("incoming", pa.RecordBatchReader.from_batches(schema, incoming()))
         try:
             connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming")
-        finally:
-            connection.unregister("incoming")
+        except duckdb.Error:
+            # DuckDB reports an error of the rows as its own, as text.
+            if of_rows:
+                raise of_rows[0] from None
+            raise
+        connection.unregister("incoming")
 
     def _apply(self, connection: DuckDBPyConnection, contract: TableContract, *, whole: bool) -> Delivered:
         # NULL is a value like any other in a key that may be null.
