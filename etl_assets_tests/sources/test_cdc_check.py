@@ -15,22 +15,31 @@ from etl_assets.stack.postgres import PostgresServer
 from etl_assets_tests.commands.home import Home
 
 ALL = "public.film"
+NAME = f"c{uuid.uuid4().hex[:10]}"
+"""The database of this file and its role, made again for each test but for their names."""
 
 
 class Checked:
     """A database with a role that may do all that is needed, and an installation that names it."""
 
     def __init__(self, server: PostgresServer, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-        name = f"c{uuid.uuid4().hex[:10]}"
+        self.server, self.role, self.name = server, NAME, NAME
         with psycopg.connect(server.url, autocommit=True) as admin:
-            admin.execute(f"CREATE DATABASE {name}".encode())
-            admin.execute(f"CREATE ROLE {name} LOGIN REPLICATION PASSWORD 'secret'".encode())
-        self.server, self.role, self.name = server, name, name
-        self.admin = psycopg.connect(server.database_url(name), autocommit=True)
+            if not admin.execute("SELECT FROM pg_database WHERE datname = %s", [NAME]).rowcount:
+                admin.execute(f"CREATE DATABASE {NAME}".encode())
+                admin.execute(f"CREATE ROLE {NAME} LOGIN PASSWORD 'secret'".encode())
+        self.admin = psycopg.connect(server.database_url(NAME), autocommit=True)
         self.run(
-            "CREATE TABLE film (film_id int PRIMARY KEY, rating varchar(5))", "GRANT SELECT ON film TO $"
+            "DROP PUBLICATION IF EXISTS films",
+            "DROP SCHEMA IF EXISTS s, public CASCADE",
+            "CREATE SCHEMA public",
+            "GRANT USAGE ON SCHEMA public TO $",
+            "ALTER ROLE $ REPLICATION NOBYPASSRLS",
+            "REVOKE CREATE ON DATABASE $ FROM $",
+            "CREATE TABLE film (film_id int PRIMARY KEY, rating varchar(5))",
+            "GRANT SELECT ON film TO $",
+            "CREATE PUBLICATION films FOR TABLE film",
         )
-        self.run("CREATE PUBLICATION films FOR TABLE film")
         monkeypatch.setenv("ETL_ASSETS_HOME", str(home.path))
         monkeypatch.setenv("CHECK_PASSWORD", "secret")
         home.begin(connections={"shop": self.connection()})
@@ -65,9 +74,6 @@ class Checked:
 
     def close(self) -> None:
         self.admin.close()
-        with psycopg.connect(self.server.url, autocommit=True) as admin:
-            admin.execute(f"DROP DATABASE {self.name} WITH (FORCE)".encode())
-            admin.execute(f"DROP ROLE {self.role}".encode())
 
 
 @pytest.fixture
@@ -248,7 +254,6 @@ def test_what_is_missing_is_named_with_the_statement_that_adds_it(
     found = shop.problems("--table", table, "--publication", "films")
     detail, fix = detail.replace("$", shop.role), fix.replace("$", shop.role)
     assert [each for each in found if each[0] == check and detail in each[1] and fix in each[2]], found
-    shop.run("ALTER ROLE $ REPLICATION")
 
 
 def test_every_fix_that_is_a_statement_fixes(shop):
