@@ -90,7 +90,7 @@ def test_memory_does_not_grow_with_the_rows(opened, query, tell, whole):
     sink.close()
     tell(f"PostgreSQL sink, 200,000 rows, {'whole' if whole else 'new'}: {grown.mib} MiB more")
     assert query("SELECT count(*) FROM SCHEMA.films") == [(200_000,)]
-    assert grown.mib < 30
+    assert grown.mib < 15
 
 
 EVERY_TYPE = TableContract(
