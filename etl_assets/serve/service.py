@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from etl_assets.control.control_plane import ControlPlane
 from etl_assets.installed import Installed
 from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.source_specs import HttpSource
@@ -65,6 +66,8 @@ class Service:
     rates: Rates = field(init=False)
     bodies: BodyBytes = field(init=False)
     reads: TableReads = field(init=False, default_factory=TableReads)
+    store_calls: TableReads = field(init=False, default_factory=lambda: TableReads(what="the control store"))
+    control: ControlPlane = field(init=False)
     answers: Counter[int] = field(init=False, default_factory=Counter)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
     _owners: Mapping[str, PipelineOwner] = field(init=False, default_factory=dict)
@@ -75,6 +78,7 @@ class Service:
         serve = self.settings.serve
         self.bodies = BodyBytes(serve.max_waiting_bytes)
         self.tokens = Tokens(self.settings.home)
+        self.control = ControlPlane(self.settings)
         self.rates = Rates(serve.events_per_second)
         self.keys = Keys(self.journal, serve.max_keys)
         self.commits = GroupCommit(
@@ -114,6 +118,10 @@ class Service:
             self._looked_at = time.monotonic()
             return found
         return self._installed
+
+    def look_again(self) -> None:
+        """Let the next look at the pipelines see what has just changed."""
+        self._looked_at = float("-inf")
 
     def owner_of(self, name: str) -> PipelineOwner | None:
         """Return whose pipeline it is; None if there is none of that name."""
