@@ -30,6 +30,10 @@ EtlAssetsError
 ├── SinkRefused              a target can never accept what is declared
 ├── SinkFenced               another writer has moved the target's position
 ├── LandingNotWritten        a landing file cannot be written
+├── TransitionRefused        the state of a pipeline's run control does not allow an action
+├── LeaseLost                a runner no longer holds the lease of the run that it carries
+├── ControlStoreUnavailable  the database with the run control of pipelines does not answer now
+├── ControlStoreUnusable     the database with the run control refuses, or is of a newer release
 ├── TableBusy                another process holds the table's writer lock
 ├── WriterLeftBehind         a dead run may still be writing the table in the Spark that this run uses
 ├── CommitConflict           the table moved past the planned base version
@@ -291,6 +295,28 @@ class Unanswered(EtlAssetsError):
 
 class NotFound(EtlAssetsError):
     """An object requested by name does not exist."""
+
+
+class TransitionRefused(EtlAssetsError):
+    """The state of a pipeline's run control does not allow an action. Nothing changed.
+
+    Carries `pipeline`, `state`, `action`, and `allowed`, the actions of clients that the state allows.
+    """
+
+
+class LeaseLost(EtlAssetsError):
+    """A runner no longer holds the lease of its run. Carries `pipeline`, `run_id` and `token`."""
+
+
+class ControlStoreUnavailable(EtlAssetsError):
+    """The database with the run control does not answer now.
+
+    Whether a change was done is unknown; asking again is safe.
+    """
+
+
+class ControlStoreUnusable(EtlAssetsError):
+    """The database with the run control refuses what is asked, or a newer release has written it."""
 
 
 class LandingNotWritten(EtlAssetsError):

@@ -24,6 +24,7 @@ from etl_assets.placement.policy import PlacementPolicy, covers
 from etl_assets.placement.probes import Watch
 from etl_assets.placement.undeclared_tables import TablesUnderRoots
 from etl_assets.settings.connections import CONNECTION_NAME, AnyConnection
+from etl_assets.settings.control import ControlSettings
 from etl_assets.settings.domains import DomainSettings, HealthSettings, PlacementSettings
 from etl_assets.settings.landing import LandingSettings
 from etl_assets.settings.pipelines import PipelineSettings
@@ -79,6 +80,7 @@ class Settings(Section):
     pipelines: PipelineSettings = PipelineSettings()
     serve: ServeSettings = ServeSettings()
     rest: RestSettings = RestSettings()
+    control: ControlSettings = ControlSettings()
     connections: Annotated[
         dict[Annotated[str, Field(pattern=CONNECTION_NAME, max_length=64)], AnyConnection],
         Field(
