@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
@@ -23,9 +25,13 @@ from etl_assets.serve.outcomes import OutcomeReader
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.rates import Rates
 from etl_assets.serve.request_body import BodyLimits
+from etl_assets.serve.sessions import Sessions
 from etl_assets.serve.table_reads import TableReads
 from etl_assets.serve.tokens import Token, Tokens
 from etl_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from etl_assets.control.run_controls import RunControls
 
 _PIPELINES_SECONDS = 1.0
 
@@ -59,6 +65,7 @@ class Service:
     clock: Callable[[], dt.datetime] = now_utc
     is_ending: bool = False
     tokens: Tokens = field(init=False)
+    sessions: Sessions = field(init=False)
     commits: GroupCommit = field(init=False)
     watch: CommitWatch = field(init=False)
     keys: Keys = field(init=False)
@@ -66,6 +73,8 @@ class Service:
     bodies: BodyBytes = field(init=False)
     reads: TableReads = field(init=False, default_factory=TableReads)
     answers: Counter[int] = field(init=False, default_factory=Counter)
+    _opening: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _controls: RunControls | None = field(init=False, default=None)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
     _owners: Mapping[str, PipelineOwner] = field(init=False, default_factory=dict)
     _installed: Installed | None = field(init=False, default=None)
@@ -75,6 +84,7 @@ class Service:
         serve = self.settings.serve
         self.bodies = BodyBytes(serve.max_waiting_bytes)
         self.tokens = Tokens(self.settings.home)
+        self.sessions = Sessions(self.tokens)
         self.rates = Rates(serve.events_per_second)
         self.keys = Keys(self.journal, serve.max_keys)
         self.commits = GroupCommit(
@@ -99,6 +109,21 @@ class Service:
             max_events=serve.max_events_per_request,
             seconds=serve.body_timeout_seconds,
         )
+
+    def controls(self) -> RunControls:
+        """Return the run control of all pipelines. Opens the store with the first call.
+
+        Raises:
+            ControlStoreUnavailable: the store does not answer.
+        """
+        from etl_assets.control.run_controls import RunControls
+        from etl_assets.control.store import open_store
+
+        with self._opening:
+            if self._controls is None:
+                seconds = self.settings.control.lease_seconds
+                self._controls = RunControls(open_store(self.settings), lease_seconds=seconds)
+            return self._controls
 
     def http_sources(self) -> Mapping[str, HttpSource]:
         """Return the sources of the pipelines that take records over HTTP, by pipeline."""
