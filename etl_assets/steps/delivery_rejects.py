@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.key_values import key_values, parse_row
 from etl_assets.contracts.reasons import DeadLetterReason, Outcome, RecordEncoding
+from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
 from etl_assets.sources.landing import REPLAYS
 from etl_assets.steps.exceptions import Exceptions, Stamps, commit_exceptions
 from etl_assets.steps.few_rows import deferred, write_new
@@ -115,7 +116,7 @@ class DeliveryRejects:
             )
 
     def _new_letter(self, rejection: Rejection, today: dt.date) -> str:
-        """Return the id of the dead letter of a row: of one day the same, unless a replay has closed that."""
+        """Return the id of the dead letter of a row: of one day the same, unless that is closed."""
         # With the day: an id is found in one day's partition.
         parts = (self.stage, rejection.keys, rejection.row, today.isoformat())
         letter, closed_before = _digest(*parts), 0
@@ -125,9 +126,10 @@ class DeliveryRejects:
         return letter
 
     def _closed(self, day: dt.date) -> set[str]:
-        """Return the dead letters of a day that a replay closed before this delivery."""
+        """Return the dead letters of a day that were replayed or discarded before this delivery."""
         if day not in self._closed_by_day:
-            self._closed_by_day[day] = closed_letters(self._table, day)
+            letters = self.context.table(DEAD_LETTERS.name)
+            self._closed_by_day[day] = closed_letters(self._table, letters, self.stage, day)
         return self._closed_by_day[day]
 
     @cached_property

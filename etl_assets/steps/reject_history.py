@@ -1,4 +1,4 @@
-"""What the table of rejects of a sink already says of dead letters: rejections, attempts, and closed ones.
+"""What the tables already say of a sink's dead letters: rejections, attempts, and closed ones.
 
 Belongs here: reading. Does not belong here: new rows of the table (`delivery_rejects.py`).
 """
@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from etl_assets.contracts.reasons import Outcome
+from etl_assets.contracts.reasons import DeadLetterState, Outcome
 from etl_assets.observability.rows import find_rows
 from etl_assets.sources.replays import replay_of, source_position
 
@@ -49,11 +49,21 @@ def rejected_attempts(table: Table, requests: Sequence[ReplayRequest]) -> set[tu
     return {by_position[row["source_position"]] for row in rows}
 
 
-def closed_letters(table: Table, day: dt.date) -> set[str]:
-    """Return the ids of the dead letters of a day that a replay closed."""
-    where = {"partition_date": [day], "outcome": [Outcome.REPLAYED.value]}
+def closed_letters(table: Table, dead_letters: Table, stage: str, day: dt.date) -> set[str]:
+    """Return the ids of a stage's dead letters of a day that are closed: replayed, or discarded.
+
+    Args:
+        table: The sink's table of rejects, which has the results of replays.
+        dead_letters: The table that operators discard in.
+        stage: Name of the table of deliveries.
+        day: The day.
+    """
+    where: dict[str, Collection[Any]] = {"partition_date": [day], "outcome": [Outcome.REPLAYED.value]}
     rows = find_rows(table, columns=("source_position",), where=where)
-    return {replay_of(row["source_position"])[0] for row in rows}
+    replayed = {replay_of(row["source_position"])[0] for row in rows}
+    where = {"partition_date": [day], "stage": [stage], "state": [DeadLetterState.DISCARDED.value]}
+    rows = find_rows(dead_letters, columns=("dead_letter_id",), where=where)
+    return replayed | {row["dead_letter_id"] for row in rows}
 
 
 def _rejected(

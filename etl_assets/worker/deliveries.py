@@ -23,6 +23,7 @@ from etl_assets.sinks.circuit_breaker import (
     read_circuits,
     write_circuits,
 )
+from etl_assets.sinks.slow_sinks import read_slow_sinks, write_slow_sinks
 from etl_assets.steps.placing import once_led
 from etl_assets.steps.step import logger
 from etl_assets.worker.pauses import backoff_seconds
@@ -56,7 +57,7 @@ class Deliveries:
     A failed delivery, after the repetitions that the error policy allows, opens the sink's circuit. It stays
     open for a backoff; then one delivery is tried. There is one alert when it opens and one when it closes,
     also over restarts of the worker, which tries at once. A delivery that takes long leaves its place to the
-    other sinks; there is an alert if it does not end.
+    other sinks; if it does not end, there is one alert until it is back, also over restarts.
 
     Args:
         settings: The platform file.
@@ -79,7 +80,7 @@ class Deliveries:
         self._due_at_once = set(self._circuits)  # an operator may have restarted it because the sink is back
         self._began: dict[str, float] = {}
         self._threads: dict[str, threading.Thread] = {}
-        self._slow: set[str] = set()
+        self._slow = set(read_slow_sinks(settings.home))
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -97,7 +98,7 @@ class Deliveries:
             logger.warning("what sinks lack cannot be told now: %s", error)
             return
         with self._lock:
-            caught_up = self._circuits.keys() - set(behind) - self._threads.keys()
+            caught_up = (self._circuits.keys() | self._slow) - set(behind) - self._threads.keys()
         for table in caught_up:  # a run has delivered, or the sink is no longer declared
             self._succeeded(table)
         for table in self._due(behind):
@@ -127,11 +128,13 @@ class Deliveries:
             return due[: max(0, MAX_DELIVERIES_AT_ONCE - taken)]
 
     def _look_at_slow(self) -> None:
-        """Write an alert for each delivery that takes too long, once."""
+        """Write an alert for each delivery that takes too long, one until the sink is back."""
         moment = time.monotonic()
         with self._lock:
             slow = {table for table in self._threads if moment - self._began[table] >= SLOW_SECONDS}
             new, self._slow = slow - self._slow, self._slow | slow
+            if new:
+                self._keep()
         for table in sorted(new):
             text = (
                 f"the delivery to {table} has been under way for {SLOW_SECONDS / 60:.0f} minutes; the other"
@@ -170,7 +173,6 @@ class Deliveries:
                 before, text[:2_000], pause_seconds=backoff_seconds(error, failures), now=now
             )
             self._circuits[table] = circuit
-            self._slow.discard(table)
             self._keep()
         logger.warning("%s: %s", table, circuit.sentence(now))
         if before is None:
@@ -183,10 +185,9 @@ class Deliveries:
             was_slow = table in self._slow
             self._slow.discard(table)
             self._due_at_once.discard(table)
-            if circuit is not None:
-                self._keep()
-        if circuit is None and not was_slow:
-            return
+            if circuit is None and not was_slow:
+                return
+            self._keep()
         before = "its delivery took long" if circuit is None else f"it was: {circuit.first_line}"
         is_there = table in declared_sinks(self._settings)
         now = "is delivered again" if is_there else "is no longer declared, and is not delivered to"
@@ -196,6 +197,7 @@ class Deliveries:
     def _keep(self) -> None:
         with suppress(OSError):  # a full disk, for instance: other processes then see an older state
             write_circuits(self._settings.home, self._circuits)
+            write_slow_sinks(self._settings.home, self._slow)
 
     def _alert(self, kind: AlertKind, table: str, error: str) -> None:
         with suppress(OSError):  # the disk may be what failed

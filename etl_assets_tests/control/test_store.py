@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import subprocess
 import sys
 import threading
@@ -116,6 +117,41 @@ def test_requests_of_many_at_once_are_one_run_and_each_has_its_id(store, open_ag
         thread.join(60)
     assert len(found) == 6
     assert len(set(found)) == 1
+
+
+def test_a_change_that_was_decided_on_an_older_row_is_decided_again(open_again, store):
+    """Another process changes the row between its reading and its writing."""
+    if store.engine.dialect.name == "sqlite":
+        return  # the second one waits for the first one there
+    other, changes = RunControls(open_again()), ["pause", "request_run"]
+
+    def clock(connection: sa.Connection) -> dt.datetime:
+        if changes:
+            getattr(other, changes.pop())("p", "b")
+        return later(0)
+
+    late = RunControls(open_again(clock))
+    late.pause("p", "a")
+    found = late.state_of("p")
+    assert (found.state, found.actor, found.revision) == (ControlState.PAUSED, "b", 2)
+    assert found.run_id is not None
+
+
+def test_a_lease_that_is_renewed_while_it_is_taken_for_expired_stays(store, controls):
+    controls.request_run("p", "a")
+    lease = claimed(controls)
+    renewed: list[ControlState] = []
+
+    def renewing() -> float:  # is called between the observer's look at the lease and its taking
+        renewed.append(controls.heartbeat(lease))
+        return 100.0
+
+    clocks = iter([lambda: 0.0, renewing])
+    observer = RunControls(store, monotonic=lambda: next(clocks)())
+    observer.recover("o")
+    observer.recover("o")
+    assert renewed == [ControlState.RUNNING]
+    assert controls.heartbeat(lease) is ControlState.RUNNING
 
 
 def test_a_request_that_names_its_run_can_be_repeated_whatever_became_of_the_run(controls):

@@ -6,7 +6,8 @@ set of pairs; the target is empty at first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +59,18 @@ def delivery(
         deleted=lambda: iter(keys.to_batches(2)),
         reject=(lambda found: None) if rejected is None else rejected.extend,
     )
+
+
+def in_the_middle(given: Delivery, happens: Callable[[], object]) -> Delivery:
+    """A delivery some of whose rows have been sent when something happens."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(given.rows()):
+            if number == 5:
+                happens()
+            yield batch
+
+    return replace(given, rows=rows)
 
 
 class SinkContract:

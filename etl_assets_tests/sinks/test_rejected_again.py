@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from etl_assets.contracts.reasons import DeadLetterState
+from etl_assets.contracts.tables.dead_letters import DEAD_LETTERS
+from etl_assets.delta.write.create import ensure_table
+from etl_assets.delta.write.records import commit_rows
 from etl_assets.failpoints import Failpoint
 from etl_assets.observability.dead_letters import DeadLetter
 from etl_assets.sinks.replay_requests import content_of_request
@@ -44,6 +48,22 @@ def refuse(hooks: ReceiverProcess, *keys: int) -> None:
     hooks.mode(refused={str(key): 422 for key in keys})
 
 
+def discard(lab: ReplayLab, letter_id: str) -> None:
+    """Commit the row that `dead-letters discard` makes of a dead letter, without Spark."""
+    (row,) = [row for row in lab.rows(f"{lab.step}_rejects") if row["exception_id"] == letter_id]
+    table = lab.lab.table(DEAD_LETTERS.name)
+    ensure_table(table)
+    version = table.version()
+    names = ("stage", "reason", "record", "source", "source_position", "partition_date", "failed_at")
+    letter = {name: row[name] for name in names} | {
+        "dead_letter_id": letter_id,
+        "attempts": 1,
+        "state": DeadLetterState.DISCARDED.value,
+        "batch_id": version + 1,
+    }
+    commit_rows(table, [letter], base_version=version)
+
+
 def rejected_row(lab: ReplayLab, hooks: ReceiverProcess, key: int) -> DeadLetter:
     refuse(hooks, key)
     lab.lab.write([(key, "bad")])
@@ -62,6 +82,16 @@ def test_a_row_that_is_rejected_again_after_its_replay_is_a_dead_letter_again(la
         lab.deliver(ReadMode.WHOLE)
         lab.deliver(ReadMode.WHOLE)
         assert len(set(new_letters(lab))) == len(new_letters(lab)) == number + 1, "one, not one a delivery"
+
+
+def test_a_row_that_is_rejected_again_after_its_dead_letter_was_discarded_is_a_dead_letter_again(lab, hooks):
+    rejected_row(lab, hooks, 1)
+    for number in (1, 2):
+        discard(lab, new_letters(lab)[-1])
+        lab.deliver(ReadMode.WHOLE)
+        lab.deliver(ReadMode.WHOLE)
+        assert len(set(new_letters(lab))) == len(new_letters(lab)) == number + 1, "one, not one a delivery"
+    assert hooks.state()["rows"] == {}
 
 
 def test_a_replay_changes_the_row_that_the_receiver_had_before_a_delivery_that_was_killed(lab, hooks):

@@ -13,6 +13,7 @@ import pytest
 from etl_assets.errors import SinkUnavailable
 from etl_assets.settings import Settings
 from etl_assets.sinks.circuit_breaker import CircuitState, after_failure, read_circuits
+from etl_assets.sinks.slow_sinks import read_slow_sinks
 from etl_assets.steps.step import StepReport
 from etl_assets.worker import deliveries, pauses
 from etl_assets.worker.deliveries import Deliveries
@@ -53,6 +54,11 @@ class Lab:
 
     def fresh(self) -> Deliveries:
         return Deliveries(self.settings, self.deliver, is_leaving=lambda: False, lost=self.lost.append)
+
+    def restart(self) -> None:
+        """Replace the worker's deliveries; those under way come to nothing, as in a killed process."""
+        self.deliveries._is_leaving = lambda: True
+        self.deliveries = self.fresh()
 
     def deliver(self, table: str, repeat: bool) -> StepOutcome:
         self.tried.append((table, repeat))
@@ -157,6 +163,31 @@ def test_sinks_that_hang_hold_up_no_other_and_are_told_of(lab, monkeypatch):
         event.set()
     _until(lambda: not lab.deliveries.threads)
     assert sorted(lab.alerts[3:]) == ["SinkBack a", "SinkBack c", "SinkDown b"]
+
+
+def test_a_slow_sink_is_told_of_once_until_it_is_back_also_by_another_worker(lab, monkeypatch):
+    monkeypatch.setattr(deliveries, "SLOW_SECONDS", 0.0)
+    lab.behind, lab.holding = ("a", "b"), {name: threading.Event() for name in "ab"}
+    for _ in range(2):
+        lab.restart()
+        lab.look(wait=False)
+        lab.look(wait=False)
+        assert lab.alerts == ["SinkSlow a", "SinkSlow b"]
+    # One is slow, fails, and is slow again; a run has delivered to the other one meanwhile.
+    lab.down, lab.behind = {"a"}, ("a",)
+    lab.holding["a"].set()
+    _until(lambda: not any(thread.name == "a" for thread in lab.deliveries.threads))
+    assert lab.alerts[2:] == ["SinkDown a"]
+    lab.holding["a"].clear()
+    lab.restart()
+    lab.look(wait=False)
+    lab.look(wait=False)
+    assert lab.alerts[3:] == ["SinkBack b"]
+    lab.down.clear()
+    lab.holding["a"].set()
+    _until(lambda: not lab.deliveries.threads)
+    assert lab.alerts[4:] == ["SinkBack a"]
+    assert read_slow_sinks(lab.settings.home) == set()
 
 
 def test_a_sink_that_is_no_longer_declared_is_dropped_instead_of_opening_a_circuit(lab):
