@@ -31,6 +31,8 @@ EtlAssetsError
 ├── SinkFenced               another writer has moved the target's position
 ├── LandingNotWritten        a landing file cannot be written
 ├── TransitionRefused        the state of a pipeline's run control does not allow an action
+├── DeclarationRefused       a declaration over REST has problems
+├── DeclarationConflict      a pipeline is not as a change of its declaration over REST needs it
 ├── LeaseLost                a runner no longer holds the lease of the run that it carries
 ├── ControlStoreUnavailable  the database with the run control of pipelines does not answer now
 ├── ControlStoreUnusable     the database with the run control refuses, or is of a newer release
@@ -301,6 +303,20 @@ class TransitionRefused(EtlAssetsError):
     """The state of a pipeline's run control does not allow an action. Nothing changed.
 
     Carries `pipeline`, `state`, `action`, and `allowed`, the actions of clients that the state allows.
+    """
+
+
+class DeclarationRefused(EtlAssetsError):
+    """A declaration over REST has problems. Nothing was stored.
+
+    Carries `pipeline` and `problems`, each with field, value and what is allowed.
+    """
+
+
+class DeclarationConflict(EtlAssetsError):
+    """A pipeline is not as a change of its declaration over REST needs it. Nothing was stored.
+
+    Carries `pipeline`, `kind` in words that do not change, and `revision` if the pipeline has one.
     """
 
 

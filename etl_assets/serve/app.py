@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from etl_assets import __version__
 from etl_assets.control.page.routes import router as page
 from etl_assets.control.routes import ROUTERS
+from etl_assets.control.snapshot_rounds import keep_refreshing
 from etl_assets.serve import events, health
 from etl_assets.serve.access import rules_of
 from etl_assets.serve.error_problems import answer_errors
@@ -28,16 +29,21 @@ def build_app(service: Service) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
         await service.prepare()
-        removing = asyncio.create_task(keep_removing(service))
+        beside = [
+            asyncio.create_task(keep_removing(service)),
+            asyncio.create_task(keep_refreshing(service.control)),
+        ]
         yield
         service.is_ending = True
-        removing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await removing
+        for each in beside:
+            each.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         await service.commits.close()
         await service.journal.close()
         service.watch.release_threads()
         service.reads.close()
+        service.store_calls.close()
+        service.control.close()
 
     # The pages for people load scripts from elsewhere: only the description is served.
     app = FastAPI(title="etl-assets", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)

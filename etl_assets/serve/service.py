@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fastapi import Request
 
+from etl_assets.control.control_plane import ControlPlane
 from etl_assets.installed import Installed
 from etl_assets.pipelines.origin import DEFAULT_TENANT, DeclarationOrigin
 from etl_assets.pipelines.source_specs import HttpSource
@@ -29,9 +28,6 @@ from etl_assets.serve.sessions import Sessions
 from etl_assets.serve.table_reads import TableReads
 from etl_assets.serve.tokens import Token, Tokens
 from etl_assets.settings import Settings
-
-if TYPE_CHECKING:
-    from etl_assets.control.run_controls import RunControls
 
 _PIPELINES_SECONDS = 1.0
 
@@ -72,9 +68,9 @@ class Service:
     rates: Rates = field(init=False)
     bodies: BodyBytes = field(init=False)
     reads: TableReads = field(init=False, default_factory=TableReads)
+    store_calls: TableReads = field(init=False, default_factory=lambda: TableReads(what="the control store"))
+    control: ControlPlane = field(init=False)
     answers: Counter[int] = field(init=False, default_factory=Counter)
-    _opening: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _controls: RunControls | None = field(init=False, default=None)
     _sources: Mapping[str, HttpSource] = field(init=False, default_factory=dict)
     _owners: Mapping[str, PipelineOwner] = field(init=False, default_factory=dict)
     _installed: Installed | None = field(init=False, default=None)
@@ -85,6 +81,7 @@ class Service:
         self.bodies = BodyBytes(serve.max_waiting_bytes)
         self.tokens = Tokens(self.settings.home)
         self.sessions = Sessions(self.tokens)
+        self.control = ControlPlane(self.settings)
         self.rates = Rates(serve.events_per_second)
         self.keys = Keys(self.journal, serve.max_keys)
         self.commits = GroupCommit(
@@ -110,21 +107,6 @@ class Service:
             seconds=serve.body_timeout_seconds,
         )
 
-    def controls(self) -> RunControls:
-        """Return the run control of all pipelines. Opens the store with the first call.
-
-        Raises:
-            ControlStoreUnavailable: the store does not answer.
-        """
-        from etl_assets.control.run_controls import RunControls
-        from etl_assets.control.store import open_store
-
-        with self._opening:
-            if self._controls is None:
-                seconds = self.settings.control.lease_seconds
-                self._controls = RunControls(open_store(self.settings), lease_seconds=seconds)
-            return self._controls
-
     def http_sources(self) -> Mapping[str, HttpSource]:
         """Return the sources of the pipelines that take records over HTTP, by pipeline."""
         self.installed()
@@ -139,6 +121,10 @@ class Service:
             self._looked_at = time.monotonic()
             return found
         return self._installed
+
+    def look_again(self) -> None:
+        """Let the next look at the pipelines see what has just changed."""
+        self._looked_at = float("-inf")
 
     def owner_of(self, name: str) -> PipelineOwner | None:
         """Return whose pipeline it is; None if there is none of that name."""

@@ -25,7 +25,12 @@ RULES = {
     ("GET", "/v1/schema"): ("read", "installation"),
     ("GET", "/v1/pipelines"): ("read", "installation"),
     ("POST", "/v1/pipelines/validate"): ("read", "installation"),
+    ("POST", "/v1/pipelines"): ("admin", "installation"),
     ("GET", "/v1/pipelines/{name}"): ("read", "pipeline"),
+    ("PUT", "/v1/pipelines/{name}"): ("admin", "pipeline"),
+    ("DELETE", "/v1/pipelines/{name}"): ("admin", "pipeline"),
+    ("GET", "/v1/pipelines/{name}/revisions"): ("read", "pipeline"),
+    ("GET", "/v1/pipelines/{name}/revisions/{revision}"): ("read", "pipeline"),
     ("POST", "/v1/pipelines/{name}/validate"): ("read", "name"),
     ("GET", "/v1/pipelines/{name}/tables"): ("read", "pipeline"),
     ("GET", "/v1/pipelines/{name}/dead-letters"): ("read", "pipeline"),
@@ -90,7 +95,7 @@ def ask(app, secret, calls, cookie=None):
 
 
 def path_of(path: str) -> str:
-    return path.format(name=PIPELINE, id="none", tenant="default", action="pause")
+    return path.format(name=PIPELINE, id="none", tenant="default", revision="1", action="pause")
 
 
 def test_every_route_has_a_rule_that_is_checked_here(app):

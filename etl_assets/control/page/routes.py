@@ -97,7 +97,7 @@ async def list_pipelines(request: Request) -> Response:
     page = page_by_name(request, [each for each in found if token.covers(each["name"])])
     names = [each["name"] for each in page["data"]]
     figures, (controls, problem) = await asyncio.gather(
-        _figures.of(service, names), _ask_store(lambda: _controls_of(service, names))
+        _figures.of(service, names), _ask_store(service, lambda: _controls_of(service, names))
     )
     rows = [
         _row(each, figures.get(each["name"]), (controls or {}).get(each["name"])) for each in page["data"]
@@ -119,7 +119,7 @@ async def show_pipeline(request: Request) -> Response:
     file = file_of(service.installed(), name)
     tables, (controlled, problem) = await asyncio.gather(
         service.reads.read(("page", name), lambda: _tables(service, name)),
-        _ask_store(lambda: _controlled(service, name)),
+        _ask_store(service, lambda: _controlled(service, name)),
     )
     shown = controlled or {"control": None, "runs": (), "history": ()}
     control = shown["control"]
@@ -155,33 +155,35 @@ async def act(request: Request) -> Response:
     actor, reason = token_of(request).client, form.get("reason", "").strip()[:500]
 
     def perform() -> None:
-        controls = service.controls()
+        controls = service.control.runs
         if action is Action.RUN:
             controls.request_run(name, actor, reason, run_id=_uuid(form.get("request_id", "")))
         else:
             getattr(controls, action.value)(name, actor, reason)
 
-    await asyncio.to_thread(perform)
+    await service.store_calls.call(perform)
     return RedirectResponse(request.url_for("show_pipeline", name=name).path, 303, headers=HEADERS)
 
 
-async def _ask_store(look: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any] | None, str]:
+async def _ask_store(
+    service: Service, look: Callable[[], dict[str, Any]]
+) -> tuple[dict[str, Any] | None, str]:
     """Return what a look into the control store returns, or None and why it cannot be had."""
     try:
-        return await asyncio.to_thread(look), ""
+        return await service.store_calls.call(look), ""
     except ControlStoreUnavailable as error:
         return None, f"States and runs are not known now: {error.message}. {error.fix}".strip()
 
 
 def _controls_of(service: Service, names: list[str]) -> dict[str, Any]:
-    controls = service.controls()
+    controls = service.control.runs
     known = {each.pipeline: each for each in controls.all()}
     last = controls.last_runs(names)
     return {name: (known.get(name), last.get(name)) for name in names}
 
 
 def _controlled(service: Service, name: str) -> dict[str, Any]:
-    controls = service.controls()
+    controls = service.control.runs
     return {
         "control": controls.state_of(name),
         "runs": controls.runs(name, limit=SHOWN),
