@@ -15,7 +15,7 @@ from etl_assets.contracts.reasons import DeadLetterState
 from etl_assets.control.page.figures import KnownFigures, PipelineFigures
 from etl_assets.control.page.pages import HEADERS, Page, show
 from etl_assets.control.routes.pipeline_of import pipeline_of
-from etl_assets.control.routes.pipeline_views import file_of, summaries
+from etl_assets.control.routes.pipeline_views import summaries
 from etl_assets.control.states import Action, ControlState, Party
 from etl_assets.control.transitions import TRANSITIONS, allowed_actions
 from etl_assets.errors import ControlStoreUnavailable
@@ -116,7 +116,7 @@ async def list_pipelines(request: Request) -> Response:
 async def show_pipeline(request: Request) -> Response:
     """Show a pipeline: its state, runs, tables, dead letters and history."""
     service, name = Service.of(request), str(request.path_params["name"])
-    file = file_of(service.installed(), name)
+    file = service.installed().declaration(name)
     tables, (controlled, problem) = await asyncio.gather(
         service.reads.read(("page", name), lambda: _tables(service, name)),
         _ask_store(service, lambda: _controlled(service, name)),
