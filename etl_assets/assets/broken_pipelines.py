@@ -1,4 +1,4 @@
-"""Declarations that cannot be used, as assets that show what is wrong with them and cannot be materialized."""
+"""Declarations that cannot be used, as assets that show what is wrong with them and are not materialized."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
