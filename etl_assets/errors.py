@@ -26,6 +26,7 @@ EtlAssetsError
 ├── SourceUnavailable        a source outside the platform does not answer now
 ├── SourceRefused            a source can never be read as declared
 ├── SourceLost               records between the position and what a source still has are gone
+├── MessageMalformed         bytes of a source's protocol do not follow it
 ├── SinkUnavailable          a target outside the platform does not answer now
 ├── SinkRefused              a target can never accept what is declared
 ├── SinkFenced               another writer has moved the target's position
@@ -184,6 +185,10 @@ class SourceRefused(EtlAssetsError):
 
 class SourceLost(EtlAssetsError):
     """Records between the position and what the source still has are gone. Carries `source` and `lost`."""
+
+
+class MessageMalformed(EtlAssetsError):
+    """Bytes that a source sent are no message of its protocol. Carries `kind` and `offset`."""
 
 
 class SinkUnavailable(EtlAssetsError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from benchmarks.cases import (
     backfill,
     bulk,
+    cdc,
     cold,
     control_plane,
     cores,
@@ -31,6 +32,7 @@ from benchmarks.report import Figure
 
 CASES: Mapping[str, Callable[[Options], list[Figure]]] = {
     "bulk": bulk.run,
+    "cdc": cdc.run,
     "cold": cold.run,
     "loaders": loaders.run,
     "increment": increment.run,
