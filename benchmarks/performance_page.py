@@ -58,6 +58,7 @@ TARGETS = (
     Target(work="40,000 events over 600 days beside the same over 6: the steps", case="sparse"),
     Target(work="Two cores beside one, two workers beside one", case="cores"),
     Target(work="HTTP: 10,000 durable events, and the latency at 2,000 a second", case="http"),
+    Target(work="REST API and status page with 1,000 pipelines", case="control_plane"),
     Target(work="1,000,000 events from Kafka beside files and Spark's streaming", case="kafka"),
     Target(work="A query over PostgreSQL into Delta tables, beside COPY and an append", case="sql_to_delta"),
     Target(work="... into a table of PostgreSQL, beside psql's COPY and upsert", case="sql_to_postgres"),

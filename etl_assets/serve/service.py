@@ -24,6 +24,7 @@ from etl_assets.serve.outcomes import OutcomeReader
 from etl_assets.serve.problems import ProblemDetails
 from etl_assets.serve.rates import Rates
 from etl_assets.serve.request_body import BodyLimits
+from etl_assets.serve.sessions import Sessions
 from etl_assets.serve.table_reads import TableReads
 from etl_assets.serve.tokens import Token, Tokens
 from etl_assets.settings import Settings
@@ -60,6 +61,7 @@ class Service:
     clock: Callable[[], dt.datetime] = now_utc
     is_ending: bool = False
     tokens: Tokens = field(init=False)
+    sessions: Sessions = field(init=False)
     commits: GroupCommit = field(init=False)
     watch: CommitWatch = field(init=False)
     keys: Keys = field(init=False)
@@ -78,6 +80,7 @@ class Service:
         serve = self.settings.serve
         self.bodies = BodyBytes(serve.max_waiting_bytes)
         self.tokens = Tokens(self.settings.home)
+        self.sessions = Sessions(self.tokens)
         self.control = ControlPlane(self.settings)
         self.rates = Rates(serve.events_per_second)
         self.keys = Keys(self.journal, serve.max_keys)
