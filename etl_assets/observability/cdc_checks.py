@@ -16,7 +16,7 @@ from etl_assets.sources.postgres_cdc.server_state import (
     PublicationState,
     ServerState,
     SlotState,
-    TableState,
+    SourceTableState,
 )
 from etl_assets.sources.postgres_cdc.types import BUILT_IN_TYPES, ValueKind, ValuePolicies, value_type
 from etl_assets.sources.sql.postgres_text import quoted
@@ -210,7 +210,7 @@ def _tables(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
             )
 
 
-def _table(state: ServerState, table: TableState) -> Iterator[Finding]:
+def _table(state: ServerState, table: SourceTableState) -> Iterator[Finding]:
     role = state.role.name
     if table.kind not in ("r", "p"):
         yield fail(
@@ -247,7 +247,7 @@ def _table(state: ServerState, table: TableState) -> Iterator[Finding]:
     yield from _columns(table)
 
 
-def _identity(table: TableState) -> Iterator[Finding]:
+def _identity(table: SourceTableState) -> Iterator[Finding]:
     full = f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"
     keys = [each.name for each in table.columns if each.is_key]
     long = [each.name for each in table.columns if each.may_be_long and not each.is_key]
@@ -278,7 +278,7 @@ def _identity(table: TableState) -> Iterator[Finding]:
         yield ok(IDENTITY, f"{table.name}: {what} ({', '.join(keys)})")
 
 
-def _columns(table: TableState) -> Iterator[Finding]:
+def _columns(table: SourceTableState) -> Iterator[Finding]:
     texts, lists = [], []
     for column in table.columns:
         if column.is_generated:
@@ -342,7 +342,7 @@ def _published_operations(found: PublicationState) -> Iterator[Finding]:
         )
 
 
-def _published_tables(found: PublicationState, wanted: list[TableState]) -> Iterator[Finding]:
+def _published_tables(found: PublicationState, wanted: list[SourceTableState]) -> Iterator[Finding]:
     alter = f"ALTER PUBLICATION {quoted_or_plain(found.name)}"
     there = {each.name: each for each in found.tables}
     missing = [each for each in wanted if each.name not in there]

@@ -46,7 +46,7 @@ class SlotState:
         name: Its name.
         plugin: Its output plugin; empty for a physical slot.
         database: Its database; empty for a physical slot.
-        is_active: Whether somebody reads it now.
+        is_active: Whether a session reads it now.
         wal_status: `reserved`, `extended`, `unreserved` or `lost`; empty before its first use.
         held_bytes: How much of the log it keeps.
     """
@@ -117,7 +117,7 @@ class ColumnState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableState:
+class SourceTableState:
     """A table.
 
     Attributes:
@@ -173,7 +173,7 @@ class ServerState:
     slots: tuple[SlotState, ...]
     walsenders: int
     publication: PublicationState | None
-    tables: tuple[TableState, ...]
+    tables: tuple[SourceTableState, ...]
 
 
 _SERVER = """
@@ -265,7 +265,7 @@ def read_server_state(
         )
 
 
-def read_table_state(session: psycopg.Connection, wanted: str) -> TableState:
+def read_table_state(session: psycopg.Connection, wanted: str) -> SourceTableState:
     """Return what a server says of one table."""
     return _table(session, wanted)
 
@@ -307,7 +307,7 @@ def _publication(session: psycopg.Connection, name: str, version: int) -> Public
     )
 
 
-def _table(session: psycopg.Connection, wanted: str) -> TableState:
+def _table(session: psycopg.Connection, wanted: str) -> SourceTableState:
     from psycopg import errors
 
     try:
@@ -318,9 +318,9 @@ def _table(session: psycopg.Connection, wanted: str) -> TableState:
     oid = None if row is None else row[0]
     described = None if oid is None else session.execute(_TABLE, [oid]).fetchone()
     if described is None:
-        return TableState(wanted=wanted)
+        return SourceTableState(wanted=wanted)
     name, schema, kind, is_logged, identity, may_enter, may_read, is_owned, hides, has_toast = described
-    return TableState(
+    return SourceTableState(
         wanted=wanted,
         name=name,
         schema=schema,
