@@ -37,6 +37,8 @@ class Failpoint(StrEnum):
     TABLE_DURING_COMMIT = "table.during_commit"
     TABLE_AFTER_COMMIT = "table.after_commit"
     TABLE_AFTER_SYNC = "table.after_sync"
+    SOURCE_BEFORE_CONFIRM = "source.before_confirm"
+    SOURCE_AFTER_CONFIRM = "source.after_confirm"
     SINK_BEFORE_DELIVERY = "sink.before_delivery"
     SINK_BEFORE_TARGET_COMMIT = "sink.before_target_commit"
     SINK_AFTER_TARGET_COMMIT = "sink.after_target_commit"

@@ -18,7 +18,7 @@ from etl_assets.markdown_table import markdown_table
 from etl_assets.pipelines.json_schema import pipeline_schema
 
 _BLOCKS = {
-    "source": ("FilesSource", "HttpSource", "KafkaSource", "SqlSource"),
+    "source": ("FilesSource", "HttpSource", "KafkaSource", "SqlSource", "PostgresCdcSource"),
     "columns": ("ColumnSpec",),
     "transforms": (
         "FilterTransform",
@@ -49,6 +49,7 @@ _TITLES = {
     "HttpSource": "`source`, type `http`",
     "KafkaSource": "`source`, type `kafka`",
     "SqlSource": "`source`, type `sql`",
+    "PostgresCdcSource": "`source`, type `postgres_cdc`",
     "ColumnSpec": "`columns.<name>`",
     "FilterTransform": "`transforms[]`, type `filter`",
     "MapTransform": "`transforms[]`, type `map`",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl_assets.pipelines.file_path import FileFormat, FilePath
+from etl_assets.pipelines.postgres_cdc_spec import POSTGRES_CDC, PostgresCdcSource
 from etl_assets.pipelines.source_specs import (
     KAFKA,
     SQL,
@@ -63,6 +64,8 @@ def source_opener(tables: DeclaredTables) -> OpenSource:
             case SqlSource():
                 ranges = _query(tables, source, settings)
                 id_fields = source.id or tuple(reversed(source.keys))
+            case PostgresCdcSource():
+                ranges, id_fields = _log(tables.spec, source, settings), source.id
         return FileSource(
             folders=(*folders, Folders(source=REPLAYS, path=replays_folder(domain, table))),
             records=JsonRecords(
@@ -166,6 +169,20 @@ def _query(tables: DeclaredTables, source: SqlSource, settings: Settings) -> Ran
         compare=QueryComparison(source=SQL, id=source.identity, order=_order(tables.spec))
         if source.reports_deletes
         else None,
+    )
+
+
+def _log(spec: PipelineSpec, source: PostgresCdcSource, settings: Settings) -> Ranges:
+    from etl_assets.ingest.file_source import Ranges
+    from etl_assets.sources.postgres_cdc.connect import open_log
+    from etl_assets.sources.postgres_cdc.staged import StagedChanges
+
+    return Ranges(
+        source=POSTGRES_CDC,
+        label=f"the log of {source.table} over the connection {source.connection}",
+        open=lambda: open_log(spec, source, settings),
+        format=StagedChanges(),
+        max_records=source.max_batch_records,
     )
 
 

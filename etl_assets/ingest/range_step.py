@@ -56,6 +56,7 @@ class IngestRanges(Ingest):
             report += Ingest.run(self, days)
             # 3. Store one range after the other, each planned after the newest version's positions.
             batches = report.commits
+            committed: Positions | None = None
             while self.most_batches is None or batches < self.most_batches:
                 if report.commits:
                     give_way()
@@ -63,6 +64,8 @@ class IngestRanges(Ingest):
                 positions = read_positions(self.table, version)
                 with staging_folder(self.table, version + 1) as folder:
                     was_read = ahead.take(positions)
+                    if committed is not None:
+                        source.confirm(committed)
                     if was_read is None:
                         wanted = self._plan(source, positions)
                         if wanted is None:
@@ -73,8 +76,11 @@ class IngestRanges(Ingest):
                     if more and (self.most_batches is None or batches < self.most_batches):
                         ahead.begin(positions_after(positions, was_read.found.read.end))
                     report += self._store(was_read, version, folder, days)
+                    committed = positions_after(positions, was_read.found.read.end)
                 if not more:
                     break
+            if committed is not None:
+                source.confirm(committed)
         return report
 
     @property

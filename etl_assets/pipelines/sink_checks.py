@@ -12,12 +12,18 @@ from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.connection_rights import ConnectionRights
 from etl_assets.pipelines.declared import DeclaredTables
 from etl_assets.pipelines.pipeline_file import PipelineFile
+from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
 from etl_assets.pipelines.problem import Problem, dotted, near
 from etl_assets.pipelines.sink_specs.webhook import WebhookSinkSpec
 from etl_assets.pipelines.source_specs import KafkaSource, SqlSource
 from etl_assets.pipelines.spec import FilesSource, PipelineSpec
 
-_OF_SOURCES = {FilesSource: ("object_store",), KafkaSource: ("kafka",), SqlSource: ("postgres", "sql")}
+_OF_SOURCES = {
+    FilesSource: ("object_store",),
+    KafkaSource: ("kafka",),
+    SqlSource: ("postgres", "sql"),
+    PostgresCdcSource: ("postgres",),
+}
 """Types of connections that sources read by."""
 
 

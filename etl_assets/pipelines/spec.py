@@ -23,6 +23,15 @@ from etl_assets.contracts.write_mode import WriteMode
 from etl_assets.pipelines.dagster_names import owner
 from etl_assets.pipelines.file_path import FileFormat, default_delimiter, format_by_name, path_problem
 from etl_assets.pipelines.partition_by import PartitionByOrName
+from etl_assets.pipelines.postgres_cdc_spec import (
+    CHANGE_COLUMN,
+    CHANGE_FIELD,
+    IS_DELETE,
+    IS_TRUNCATE,
+    LSN_COLUMN,
+    LSN_FIELD,
+    PostgresCdcSource,
+)
 from etl_assets.pipelines.sink_specs import SinkSpec
 from etl_assets.pipelines.source_specs import HttpSource, KafkaSource, SqlLoad, SqlSource, id_fields
 from etl_assets.pipelines.spec_fields import Name, Number, Spec, SqlText, TypeName
@@ -184,7 +193,7 @@ Columns = Annotated[
     Field(min_length=1, description="`name: type`, or a mapping with rules"),
 ]
 Source = Annotated[
-    FilesSource | HttpSource | KafkaSource | SqlSource,
+    FilesSource | HttpSource | KafkaSource | SqlSource | PostgresCdcSource,
     Field(discriminator="type", description="where the records come from"),
 ]
 
@@ -298,6 +307,10 @@ DELETED_COLUMN = "deleted_in_source"
 IS_GONE = f"coalesce({DELETED_COLUMN}, false)"
 """The condition on the records of such rows."""
 _DELETED = ColumnSpec.model_validate({"type": "boolean", "from": "sql.deleted"})
+_OF_LOG = {
+    CHANGE_COLUMN: ColumnSpec.model_validate({"type": "string", "from": CHANGE_FIELD}),
+    LSN_COLUMN: ColumnSpec.model_validate({"type": "bigint", "from": LSN_FIELD}),
+}
 
 
 class PipelineSpec(Spec):
@@ -375,6 +388,58 @@ class PipelineSpec(Spec):
         object.__setattr__(self, "columns", {**self.columns, DELETED_COLUMN: _DELETED})
         object.__setattr__(self, "table", table.model_copy(update=changed))
         return self
+
+    @model_validator(mode="after")
+    def _changes_of_a_log_are_applied(self) -> PipelineSpec:
+        """Let the table apply the changes of PostgreSQL's log, in the order of its commits."""
+        table = self.table
+        if not isinstance(self.source, PostgresCdcSource):
+            return self
+        applied = {
+            "write_mode": WriteMode.APPLY_CHANGES,
+            "sequence_by": LSN_COLUMN,
+            "apply_as_deletes": IS_DELETE,
+            "apply_as_truncates": IS_TRUNCATE,
+        }
+        if all(self.columns.get(name) == column for name, column in _OF_LOG.items()) and all(
+            getattr(table, name) == value for name, value in applied.items()
+        ):
+            return self  # it was done before this declaration was written down
+        if wrong := self._unfit_for_a_log():
+            raise ValueError(wrong)
+        except_columns = (*table.except_column_list, CHANGE_COLUMN)
+        # A declaration does not change after this.
+        object.__setattr__(self, "columns", {**self.columns, **_OF_LOG})
+        object.__setattr__(
+            self, "table", table.model_copy(update={**applied, "except_column_list": except_columns})
+        )
+        return self
+
+    def _unfit_for_a_log(self) -> str | None:
+        """Return what keeps the table from applying the changes of a log; None if nothing does."""
+        table = self.table
+        if taken := [name for name in _OF_LOG if name in self.columns]:
+            return f"the column {taken[0]} is the platform's here; give yours another name"
+        if "write_mode" in table.model_fields_set and table.write_mode is not WriteMode.APPLY_CHANGES:
+            return f"write_mode {table.write_mode} does not apply the changes of a log; leave write_mode out"
+        if not table.keys:
+            return "the changes of a log are applied by key; name the source table's in table.keys"
+        for name in ("sequence_by", "apply_as_deletes", "apply_as_truncates"):
+            if getattr(table, name) is not None:
+                return f"the log says it by itself; leave table.{name} out"
+        if missing := [name for name in table.keys if name not in self.columns]:
+            return (
+                f"table.keys has {missing[0]}, which is no column of the source, and a delete has no others;"
+                " name it under columns"
+            )
+        for index, each in enumerate(self.transforms):
+            made = getattr(each, "columns", None) if each.type in ("sql", "python") else None
+            if made is not None and (lost := [name for name in _OF_LOG if name not in made]):
+                return (
+                    f"transforms.{index}.columns has no `{lost[0]}`, by which changes are applied; add"
+                    f" `{CHANGE_COLUMN}: string` and `{LSN_COLUMN}: bigint`, and keep the columns"
+                )
+        return None
 
     @property
     def table_name(self) -> str:

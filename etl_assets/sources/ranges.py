@@ -120,6 +120,13 @@ class RangeSource(Protocol):
         """
         ...
 
+    def confirm(self, positions: Positions) -> None:
+        """Take notice that the rows before positions are committed and, if mirrored, acknowledged.
+
+        A source that keeps records until then may remove them. It can be late, or never come.
+        """
+        ...
+
     def lag(self, positions: Positions) -> Lag:
         """Return what there is beyond the positions. A lost range is no error here.
 

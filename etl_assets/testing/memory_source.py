@@ -70,6 +70,9 @@ class MemorySource:
                 files.append(file)
         return RangeRead(read=wanted, files=tuple(files))
 
+    def confirm(self, positions: Positions) -> None:
+        """Do nothing: records stay."""
+
     def lag(self, positions: Positions) -> Lag:
         """Return the records beyond the positions."""
         unread = [

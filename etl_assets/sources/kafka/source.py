@@ -144,6 +144,9 @@ class KafkaTopic:
             files=tuple(files),
         )
 
+    def confirm(self, positions: Positions) -> None:
+        """Do nothing: retention is the topic's."""
+
     def lag(self, positions: Positions) -> Lag:
         """Return about how many records there are beyond the positions, and the time of the oldest."""
         self._clients.begin_look()

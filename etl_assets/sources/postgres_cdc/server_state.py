@@ -122,6 +122,7 @@ class SourceTableState:
 
     Attributes:
         wanted: The name by which it was asked for.
+        oid: Its OID.
         name: Its name, quoted and with its schema; empty if there is none.
         schema: Its schema, quoted.
         kind: `r` for a table, `p` for a partitioned one; others have no log of their own.
@@ -135,6 +136,7 @@ class SourceTableState:
     """
 
     wanted: str
+    oid: int = 0
     name: str = ""
     schema: str = ""
     kind: str = ""
@@ -265,6 +267,11 @@ def read_server_state(
         )
 
 
+def read_publication_state(session: psycopg.Connection, name: str) -> PublicationState | None:
+    """Return what a server says of a publication; None if there is none."""
+    return _publication(session, name, session.info.server_version)
+
+
 def read_table_state(session: psycopg.Connection, wanted: str) -> SourceTableState:
     """Return what a server says of one table."""
     return _table(session, wanted)
@@ -317,11 +324,12 @@ def _table(session: psycopg.Connection, wanted: str) -> SourceTableState:
         row = None
     oid = None if row is None else row[0]
     described = None if oid is None else session.execute(_TABLE, [oid]).fetchone()
-    if described is None:
+    if oid is None or described is None:
         return SourceTableState(wanted=wanted)
     name, schema, kind, is_logged, identity, may_enter, may_read, is_owned, hides, has_toast = described
     return SourceTableState(
         wanted=wanted,
+        oid=oid,
         name=name,
         schema=schema,
         kind=kind,

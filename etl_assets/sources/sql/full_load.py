@@ -160,6 +160,9 @@ class SqlFullLoad:
             self.database.release()
         return RangeRead(read=wanted, files=staged_files(wanted, (rows, without_key)))
 
+    def confirm(self, positions: Positions) -> None:
+        """Do nothing: rows stay where they are."""
+
     def lag(self, positions: Positions) -> Lag:
         """Return whether there is something to read; how many rows differ is not known."""
         before = LoadPosition.of(positions)

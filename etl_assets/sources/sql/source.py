@@ -110,6 +110,9 @@ class SqlQuery:
             self.database.write_ids((self.id,), folder / IDS)
         return RangeRead(read=wanted, files=staged_files(wanted, (rows, without_key)))
 
+    def confirm(self, positions: Positions) -> None:
+        """Do nothing: rows stay where they are."""
+
     def lag(self, positions: Positions) -> Lag:
         """Return how many rows lie beyond the position (None: over `MAX_COUNTED`), and the first time.
 

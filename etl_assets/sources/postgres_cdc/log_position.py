@@ -1,0 +1,65 @@
+"""Positions in a log, as they are committed with the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from etl_assets.sources.postgres_cdc.lsn import lsn_text, parse_lsn
+from etl_assets.sources.ranges import Positions
+
+LOG = "log"
+"""The one partition of the input, in positions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPosition:
+    """A position.
+
+    Attributes:
+        system: What identifies the server's data.
+        lsn: End of the last transaction that was read, or where the slot began.
+        is_copying: Whether the table is being copied.
+        after: Key of the last row that was copied, as texts; None: there is none yet.
+        snapshot: Place in the log of the rows that were copied last; 0: there are none yet.
+        rows: How many records the copy has at that place.
+        empties: Whether the copy begins with a truncate, because the table has rows from before.
+    """
+
+    system: str
+    lsn: int
+    is_copying: bool = False
+    after: tuple[str, ...] | None = None
+    snapshot: int = 0
+    rows: int = 0
+    empties: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the position as JSON."""
+        found: dict[str, Any] = {"system": self.system, "lsn": lsn_text(self.lsn)}
+        if self.is_copying:
+            found["copy"] = {
+                "after": None if self.after is None else list(self.after),
+                "snapshot": lsn_text(self.snapshot),
+                "rows": self.rows,
+                "empties": self.empties,
+            }
+        return found
+
+    @staticmethod
+    def of(positions: Positions) -> LogPosition | None:
+        """Return the position of a source's; None before the first one."""
+        found: Mapping[str, Any] | None = positions.get(LOG)
+        if found is None:
+            return None
+        copy = found.get("copy")
+        return LogPosition(
+            system=found["system"],
+            lsn=parse_lsn(found["lsn"]),
+            is_copying=copy is not None,
+            after=None if copy is None or copy["after"] is None else tuple(copy["after"]),
+            snapshot=0 if copy is None else parse_lsn(copy["snapshot"]),
+            rows=0 if copy is None else copy["rows"],
+            empties=copy is not None and copy["empties"],
+        )

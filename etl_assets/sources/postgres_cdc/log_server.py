@@ -1,0 +1,242 @@
+"""A PostgreSQL server whose log is read: its slot, its publication, and transactions from the slot.
+
+The log is read by the functions for logical decoding, not by a streaming connection: a run reads what is
+there and ends, and a reader of their result needs no thread that keeps the server informed.
+
+Belongs here: SQL. Does not belong here: what is read next (`source.py`), and messages (`decoder.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from etl_assets.errors import SourceRefused, SourceUnavailable
+from etl_assets.sources.postgres_cdc.lsn import lsn_text, parse_lsn
+from etl_assets.sources.postgres_cdc.server_state import OUTPUT_PLUGIN, read_publication_state
+from etl_assets.sources.postgres_cdc.types import SESSION_SETTINGS
+from etl_assets.sources.sql.postgres_text import quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+MESSAGE = "etl-assets"
+"""Prefix of the messages that the platform writes into the log."""
+_LATER = ("08", "25P03", "40", "53", "55006", "57", "58")
+"""SQLSTATEs after which the same call may succeed; 55006 is a slot that another session reads."""
+_FETCHED = 2_000
+_OPTIONS = "'proto_version', '1', 'publication_names', %s, 'messages', 'true'"
+_CHANGES = f"pg_logical_slot_peek_binary_changes(%s, NULL, %s, {_OPTIONS})"
+_HAS_CHANGES = f"""
+SELECT count(*), coalesce(bool_or(is_wanted AND ended > %s::pg_lsn), false) FROM (
+    SELECT max(lsn) FILTER (WHERE get_byte(data, 0) = ascii('C')) AS ended,
+        bool_or(CASE chr(get_byte(data, 0))
+            WHEN 'I' THEN substring(data, 2, 4) = int4send(%s)
+            WHEN 'U' THEN substring(data, 2, 4) = int4send(%s)
+            WHEN 'D' THEN substring(data, 2, 4) = int4send(%s)
+            WHEN 'T' THEN true WHEN 'M' THEN true ELSE false END) AS is_wanted
+    FROM {_CHANGES} GROUP BY xid
+) AS transactions
+"""
+_SLOT = """
+SELECT plugin, database = current_database(), coalesce(wal_status, ''), confirmed_flush_lsn::text
+FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSlot:
+    """The slot of a source.
+
+    Attributes:
+        is_usable: Whether it is one of pgoutput in this database.
+        is_lost: Whether the server removed log that it had to keep.
+        confirmed_lsn: Until where its reader has confirmed the log.
+    """
+
+    is_usable: bool
+    is_lost: bool
+    confirmed_lsn: int
+
+
+@dataclass(slots=True, kw_only=True)
+class LogServer:
+    """The server. One caller at a time.
+
+    Attributes:
+        name: Name of the connection, for messages.
+        address: libpq's connection string; it is in no message.
+        slot: Name of the slot.
+        publication: Name of the publication.
+        statement_timeout_seconds: For one statement, by the server.
+    """
+
+    name: str
+    address: str = field(repr=False)
+    slot: str
+    publication: str
+    statement_timeout_seconds: float = 600.0
+    _open: psycopg.Connection | None = field(default=None, init=False, repr=False)
+
+    @property
+    def session(self) -> psycopg.Connection:
+        """The session, which is opened on first use, in autocommit mode."""
+        import psycopg
+
+        if self._open is None or self._open.closed:
+            self._open = psycopg.connect(self.address, autocommit=True)
+            settings = {
+                **SESSION_SETTINGS,
+                "statement_timeout": str(int(self.statement_timeout_seconds * 1_000)),
+                "idle_in_transaction_session_timeout": "0",
+                "search_path": "pg_catalog",
+            }
+            for name, value in settings.items():
+                self._open.execute("SELECT set_config(%s, %s, false)", [name, value])
+        return self._open
+
+    @property
+    def has_transaction(self) -> bool:
+        """Whether the session is there, and in a transaction."""
+        from psycopg.pq import TransactionStatus
+
+        found = self._open
+        return (
+            found is not None
+            and not found.closed
+            and (found.info.transaction_status is TransactionStatus.INTRANS)
+        )
+
+    @property
+    def replication_address(self) -> str:
+        """The connection string of a session that takes commands for replication."""
+        from psycopg.conninfo import make_conninfo
+
+        return make_conninfo(self.address, replication="database")
+
+    @contextmanager
+    def asked(self) -> Generator[None]:
+        """Raise what the platform calls an error of the server.
+
+        Raises:
+            SourceUnavailable: the server does not answer now.
+            SourceRefused: it refuses.
+        """
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            self._failed(error)
+
+    def system(self) -> str:
+        """Return what identifies the server's data: a copy of it has the same, another server has not."""
+        return self._value("SELECT system_identifier::text FROM pg_control_system()")
+
+    def slot_state(self) -> LogSlot | None:
+        """Return the slot; None if there is none."""
+        row = self.session.execute(_SLOT, [self.slot]).fetchone()
+        if row is None:
+            return None
+        plugin, is_here, status, confirmed = row
+        return LogSlot(
+            is_usable=plugin == OUTPUT_PLUGIN and bool(is_here),
+            is_lost=status == "lost",
+            confirmed_lsn=0 if confirmed is None else parse_lsn(confirmed),
+        )
+
+    def create_slot(self) -> None:
+        """Create the slot. From then on the server keeps the log for it."""
+        self.session.execute("SELECT pg_create_logical_replication_slot(%s, %s)", [self.slot, OUTPUT_PLUGIN])
+
+    def drop_slot(self) -> None:
+        """Drop the slot."""
+        self.session.execute("SELECT pg_drop_replication_slot(%s)", [self.slot])
+
+    def publication_exists(self) -> bool:
+        """Return whether the publication is there."""
+        return read_publication_state(self.session, self.publication) is not None
+
+    def create_publication(self, table: str) -> None:
+        """Create the publication for one table, whose name is quoted."""
+        self.session.execute(f"CREATE PUBLICATION {quoted(self.publication)} FOR TABLE {table}".encode())
+
+    def end_lsn(self) -> int:
+        """Return the end of the log."""
+        return parse_lsn(self._value("SELECT pg_current_wal_flush_lsn()::text"))
+
+    def has_changes(self, table_oid: int, after_lsn: int) -> bool:
+        """Return whether a transaction that ended after a place has changed the table.
+
+        A truncate of any table and a message count too.
+        """
+        signed = table_oid - (1 << 32) if table_oid >= 1 << 31 else table_oid
+        for most in (1, None):
+            row = self.session.execute(
+                _HAS_CHANGES.encode(),
+                [lsn_text(after_lsn), signed, signed, signed, self.slot, most, self.publication],
+            ).fetchone()
+            assert row is not None  # an aggregate has one row
+            if row[1] or not row[0]:
+                return bool(row[1])
+        return False
+
+    def messages(self, most_changes: int | None) -> Generator[bytes]:
+        """Yield messages of whole transactions from the slot on, without moving it.
+
+        Args:
+            most_changes: After so many messages no other transaction begins; None: all there are.
+        """
+        with self.session.transaction(), self.session.cursor("changes", binary=True) as cursor:
+            cursor.itersize = _FETCHED
+            cursor.execute(
+                f"SELECT data FROM {_CHANGES}".encode(), [self.slot, most_changes, self.publication]
+            )
+            for (data,) in cursor:
+                yield data
+
+    def write_message(self) -> None:
+        """Write a message into the log, so that there is a transaction to read and to confirm."""
+        self.session.execute("SELECT pg_logical_emit_message(true, %s, %s)", [MESSAGE, self.slot])
+
+    def confirm(self, lsn: int) -> None:
+        """Let the server forget the log before a place, if the slot is not beyond it."""
+        self.session.execute(
+            "SELECT pg_replication_slot_advance(slot_name, %s::pg_lsn) FROM pg_catalog.pg_replication_slots"
+            " WHERE slot_name = %s AND confirmed_flush_lsn < %s::pg_lsn",
+            [lsn_text(lsn), self.slot, lsn_text(lsn)],
+        )
+
+    def close(self) -> None:
+        """Close the session. Never raises."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _value(self, statement: str) -> Any:
+        row = self.session.execute(statement.encode()).fetchone()
+        assert row is not None  # a function has one row
+        return row[0]
+
+    def _failed(self, error: psycopg.Error) -> NoReturn:
+        self.close()
+        state = error.sqlstate
+        if not state or state.startswith(_LATER):
+            words = "another session reads the slot" if state == "55006" else "it does not answer"
+            raise SourceUnavailable(
+                f"the log of the connection {self.name} cannot be read now: {words} ({type(error).__name__}"
+                f"{f', SQLSTATE {state}' if state else ''})",
+                fix="start the server, or correct the connection; a slot has one reader at a time",
+                source=self.name,
+            ) from error
+        # Messages of these classes are about objects and privileges, and have no values of rows.
+        primary = error.diag.message_primary or ""
+        words = f": {primary}" if state.startswith(("42", "55", "0A", "25")) else ""
+        raise SourceRefused(
+            f"the server of the connection {self.name} refuses to have its log read"
+            f" ({type(error).__name__}, SQLSTATE {state}){words}",
+            fix=f"`etl-assets cdc check --connection {self.name}` says what it lacks",
+            source=self.name,
+        ) from error

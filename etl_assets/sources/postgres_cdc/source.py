@@ -1,0 +1,274 @@
+"""A table of PostgreSQL as a source: its rows at first, then the committed transactions of the log.
+
+A position is the end of a transaction in the log. While the table is copied, it is where the slot began, with
+the key of the last row that was copied. Every record has a place in the log: that of its commit, or for a
+copied row the one of its snapshot. So whatever is copied or read twice, the newest change of a row is known.
+
+- Order: commits, and the changes of each in the order in which they were made.
+- Replay: a transaction that ended at or before the position is left out.
+- Retention: the slot keeps the log until `confirm`, which follows the commit of the rows.
+
+Belongs here: what is read next. Does not belong here: SQL (`log_server.py`), rows of the copy
+(`table_copy.py`), and files (`staged_changes.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from etl_assets.errors import EtlAssetsError, SourceLost, SourceRefused
+from etl_assets.failpoints import Failpoint, failpoint
+from etl_assets.pipelines.postgres_cdc_spec import OnLostLog
+from etl_assets.sources.postgres_cdc import messages as m
+from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
+from etl_assets.sources.postgres_cdc.log_server import LogServer
+from etl_assets.sources.postgres_cdc.lsn import lsn_text
+from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table, quoted_table
+from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
+from etl_assets.sources.postgres_cdc.table_changes import TableChanges
+from etl_assets.sources.postgres_cdc.table_copy import TableCopy
+from etl_assets.sources.ranges import Lag, Positions, RangeRead, ReadRange
+
+UNCONFIRMED_BYTES = 64 << 20
+"""After so much log without a change of the table a message is written, so that the server can forget it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PostgresLog:
+    """The source.
+
+    Attributes:
+        server: The server, its slot and its publication.
+        table: Schema and name of the table.
+        keys: Columns that identify a row.
+        on_lost: What happens if the log after the position is gone.
+        now: Returns the time; its day is that of the records.
+    """
+
+    server: LogServer
+    table: str
+    keys: tuple[str, ...]
+    on_lost: OnLostLog = OnLostLog.FAIL
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+    _copy: TableCopy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._copy = TableCopy(server=self.server)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """No: rows that are copied again are copied as they are then."""
+        return False
+
+    def plan(self, positions: Positions, *, max_bytes: int, max_records: int) -> ReadRange | None:
+        """Return the next rows to copy, or transactions to read; None if there are none."""
+        with self.server.asked():
+            before = LogPosition.of(positions)
+            begin, notes = self._begin(before)
+            if not begin.is_copying and not self._is_behind(begin, writes=True):
+                return None
+            return ReadRange(
+                begin={LOG: begin.as_json()},
+                end={LOG: begin.as_json()},  # `read` says how far it came
+                details={
+                    "day": self.now().date().isoformat(),
+                    "max_bytes": max_bytes,
+                    "max_records": max_records,
+                },
+                more=begin.is_copying,
+                notes=notes,
+            )
+
+    def read(self, wanted: ReadRange, folder: Path) -> RangeRead:
+        """Write rows or changes into staged files."""
+        begin = LogPosition.of(wanted.begin)
+        assert begin is not None  # each range begins somewhere
+        try:
+            with self.server.asked():
+                table = self._found()
+                return (self._read_rows if begin.is_copying else self._read_log)(table, begin, wanted, folder)
+        except EtlAssetsError:
+            self.server.close()  # the snapshot too
+            raise
+
+    def confirm(self, positions: Positions) -> None:
+        """Let the server forget the log before positions that are committed."""
+        position = LogPosition.of(positions)
+        if position is None or position.is_copying:
+            return
+        failpoint(Failpoint.SOURCE_BEFORE_CONFIRM)
+        with self.server.asked():
+            self.server.confirm(position.lsn)
+        failpoint(Failpoint.SOURCE_AFTER_CONFIRM)
+
+    def lag(self, positions: Positions) -> Lag:
+        """Return whether there is something to read; how many changes is not known."""
+        with self.server.asked():
+            before = LogPosition.of(positions)
+            is_behind = True
+            if before is not None and not before.is_copying and self._lost(before) is None:
+                is_behind = self._is_behind(before, writes=False)
+            return Lag(records=None if is_behind else 0, oldest=None, first_day=self.now().date())
+
+    def close(self) -> None:
+        """Close the session."""
+        self.server.close()
+
+    def _begin(self, before: LogPosition | None) -> tuple[LogPosition, tuple[str, ...]]:
+        """Return where the next range begins, and what people should know of it.
+
+        Raises:
+            SourceLost: the log after the position is gone.
+            SourceRefused: the server holds other data, or lacks something.
+        """
+        notes: tuple[str, ...] = ()
+        if before is not None:
+            if (lost := self._lost(before)) is None:
+                return before, ()
+            if self.on_lost is OnLostLog.FAIL:
+                raise self._log_is_gone(before, lost)
+            notes = (f"{lost}; {self.table} is copied again",)
+        slot = self.server.slot_state()
+        if slot is not None and not slot.is_usable:
+            raise SourceRefused(
+                f"the slot {self.server.slot} is not one of pgoutput in the database of {self.server.name}",
+                fix="name another slot in source.slot",
+                source=self.server.name,
+            )
+        if slot is not None and (slot.is_lost or before is not None):
+            self.server.drop_slot()
+            slot = None
+        if not self.server.publication_exists():
+            self.server.create_publication(quoted_table(self.table))
+        self._found()  # before a slot keeps the log
+        if slot is None:
+            self.server.create_slot()
+            slot = self.server.slot_state()
+        assert slot is not None  # it was there or has been made
+        return (
+            LogPosition(
+                system=self.server.system(),
+                lsn=slot.confirmed_lsn,
+                is_copying=True,
+                empties=before is not None,
+            ),
+            notes,
+        )
+
+    def _found(self) -> SourceTable:
+        return find_source_table(
+            self.server.session, self.table, publication=self.server.publication, keys=self.keys
+        )
+
+    def _lost(self, position: LogPosition) -> str | None:
+        """Return why the log after a position cannot be read any more; None if it can.
+
+        Raises:
+            SourceRefused: the server holds other data, whose places in the log mean something else.
+        """
+        if (system := self.server.system()) != position.system:
+            raise SourceRefused(
+                f"the connection {self.server.name} leads to another PostgreSQL server (system {system}) than"
+                f" the one that {self.table} was read from (system {position.system})",
+                fix="correct the connection; to read the new server, declare a pipeline with another name",
+                source=self.server.name,
+            )
+        if (end_lsn := self.server.end_lsn()) < position.lsn:
+            raise SourceRefused(
+                f"the log of the connection {self.server.name} ends at {lsn_text(end_lsn)}, before the"
+                f" position {lsn_text(position.lsn)} of {self.table}: the server was restored to an earlier time",
+                fix="to read it as it is now, declare a pipeline with another name and another slot",
+                source=self.server.name,
+            )
+        slot = self.server.slot_state()
+        if slot is None:
+            return f"the slot {self.server.slot} is gone"
+        if slot.is_lost:
+            return f"the slot {self.server.slot} is lost: the server removed log that was not read"
+        if slot.confirmed_lsn > position.lsn:
+            moved = lsn_text(slot.confirmed_lsn)
+            return f"another reader moved the slot {self.server.slot} on to {moved}"
+        return None
+
+    def _log_is_gone(self, position: LogPosition, lost: str) -> SourceLost:
+        return SourceLost(
+            f"changes of {self.table} after {lsn_text(position.lsn)} cannot be read: {lost}",
+            fix="`on_lost: copy` in the pipeline's source copies the table again; the table of the pipeline"
+            " then has exactly its rows",
+            source=self.server.name,
+            lost=f"the log after {lsn_text(position.lsn)}",
+        )
+
+    def _is_behind(self, position: LogPosition, *, writes: bool) -> bool:
+        """Return whether there is a transaction to read, or so much log that one is written."""
+        table = self._found()
+        if self.server.has_changes(table.oid, position.lsn):
+            return True
+        if self.server.end_lsn() - position.lsn < UNCONFIRMED_BYTES:
+            return False
+        if writes:
+            self.server.write_message()
+        return True
+
+    def _writer(self, table: SourceTable, wanted: ReadRange, folder: Path, place: str) -> StagedChangesWriter:
+        return StagedChangesWriter(
+            self.server.session,
+            folder,
+            day=dt.date.fromisoformat(wanted.details["day"]),
+            place=place,
+            keys=table.keys,
+        )
+
+    def _read_rows(
+        self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path
+    ) -> RangeRead:
+        # 1. Place the rows directly before the first commit that their snapshot does not have.
+        place = self._copy.snapshot_lsn() - 1
+        number = begin.rows if place == begin.snapshot else 0
+        first = number
+        writer = self._writer(table, wanted, folder, f"copy/{lsn_text(place)}/{number}")
+        writer.begin(table.relation)
+        if begin.empties:
+            writer.truncate(place, number)
+            number += 1
+        # 2. Write the next rows, and remember the key of the last one.
+        limit = self._copy.limit(table, wanted.details["max_records"], wanted.details["max_bytes"])
+        columns = [each.name for each in table.relation.columns]
+        last: m.Values | None = None
+        rows = 0
+        for values in self._copy.rows(table, begin.after, limit):
+            writer.change(m.InsertMessage(None, table.oid, values), place, number)
+            number, rows, last = number + 1, rows + 1, values
+        files = writer.close()
+        # 3. The copy is complete where no more rows came.
+        if rows < limit:
+            self._copy.release()
+            end = LogPosition(system=begin.system, lsn=begin.lsn)
+        else:
+            assert last is not None  # there were as many rows as wanted
+            keys = tuple(_text(last[columns.index(key)]) for key in table.keys)
+            end = replace(begin, after=keys, snapshot=place, rows=number, empties=False)
+        assert number >= first
+        return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=True), files=files)
+
+    def _read_log(self, table: SourceTable, begin: LogPosition, wanted: ReadRange, folder: Path) -> RangeRead:
+        writer = self._writer(table, wanted, folder, f"log/{lsn_text(begin.lsn)}")
+        most = wanted.details["max_records"]
+        changes = TableChanges(writer=writer, table=table, after_lsn=begin.lsn)
+        limits = {"max_changes": most, "max_bytes": wanted.details["max_bytes"]}
+        found = changes.read(self.server.messages(most), **limits)
+        if found == begin.lsn:
+            # All of these had been read, and not confirmed: read beyond them.
+            found = changes.read(self.server.messages(None), **limits)
+        end = replace(begin, lsn=found)
+        files = writer.close()
+        more = found > begin.lsn and self.server.has_changes(table.oid, found)
+        return RangeRead(read=replace(wanted, end={LOG: end.as_json()}, more=more), files=files)
+
+
+def _text(value: m.Value) -> str:
+    assert isinstance(value, bytes)  # a key is never null
+    return value.decode()

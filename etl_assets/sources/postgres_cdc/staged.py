@@ -1,0 +1,130 @@
+"""Staged files of a log: Arrow files with the changes of one schema version of a table.
+
+Belongs here: writing and reading these files, and what a change is to the validation. Does not belong here:
+which changes are read (`source.py`), and what their values are (`changed_rows.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etl_assets.contracts.envelope import BadRecord, Record
+from etl_assets.contracts.reasons import DeadLetterReason
+from etl_assets.errors import SourceRefused
+from etl_assets.pipelines.postgres_cdc_spec import CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD
+from etl_assets.sources.lines import Block
+from etl_assets.sources.postgres_cdc.lsn import lsn_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from etl_assets.sources.postgres_cdc.changed_rows import ChangedRows
+
+SUFFIX = ".arrows"
+_REFUSED = "postgres.refused"
+_ADDED = (CHANGE_FIELD, LSN_FIELD, SEQUENCE_FIELD, _REFUSED)
+
+
+class ChangesFile:
+    """Writes the changes of one schema version, some at a time.
+
+    Args:
+        path: The file, which is new.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def write(self, changed: ChangedRows) -> None:
+        """Append changes.
+
+        Raises:
+            SourceRefused: an update lacks values, because the log does not have them.
+        """
+        import pyarrow as pa
+
+        expect_whole(changed)
+        refused = [changed.refused.get(number) for number in range(changed.rows.num_rows)]
+        added = [changed.changes, changed.commit_lsns, changed.sequences, pa.array(refused, pa.string())]
+        fields = [*changed.rows.schema, *map(pa.field, _ADDED, (each.type for each in added))]
+        batch = pa.record_batch([*changed.rows.columns, *added], schema=pa.schema(fields))
+        if self._stream is None:
+            self._stream = pa.ipc.new_stream(str(self.path), batch.schema)
+        self._stream.write_batch(batch)
+
+    def close(self) -> None:
+        """Complete the file. Without changes there is none."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+def expect_whole(changed: ChangedRows) -> None:
+    """Expect that every upsert has all values.
+
+    Raises:
+        SourceRefused: one lacks some.
+    """
+    if not changed.unchanged:
+        return
+    number, columns = min(changed.unchanged.items())
+    table = f"{changed.relation.schema}.{changed.relation.name}"
+    raise SourceRefused(
+        f"an update of {table} at {lsn_text(changed.commit_lsns[number].as_py())} does not have the values of"
+        f" {', '.join(columns)}: they are long, it did not change them, and the replica identity was not FULL"
+        " when it was logged",
+        fix=f"ALTER TABLE {table} REPLICA IDENTITY FULL; then copy the table again: `on_lost: copy`, and"
+        " SELECT pg_drop_replication_slot of the pipeline's slot",
+        source=table,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChanges:
+    """How staged files are read. Positions are changes of a file, counted from 0."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Suffixes of the names of its files."""
+        return (SUFFIX,)
+
+    def blocks(self, path: str, size: int, most_bytes: int) -> Iterator[Block]:
+        """Return the whole file."""
+        yield Block(path=path, start=0, end=None)
+
+    def read(self, block: Block, held_bytes: int) -> Generator[tuple[int, list[Record]]]:
+        """Yield the changes of a file as mappings from columns to values."""
+        import pyarrow as pa
+
+        first = 0
+        with pa.OSFile(block.path) as file, pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                yield first, _records(batch, held_bytes)
+                first += batch.num_rows
+
+    def positions(self, first: int, records: Sequence[Record]) -> Iterable[int]:
+        """Return the place of each change."""
+        return range(first, first + len(records))
+
+
+def _records(batch: pa.RecordBatch, held_bytes: int) -> list[Record]:
+    from etl_assets.sources.arrow_values import json_values
+
+    names = batch.schema.names[:-1]  # the last one says why a row is refused
+    columns = [json_values(column) for column in batch.columns]
+    found: list[Record] = []
+    for *values, refused in zip(*columns, strict=True):
+        record = dict(zip(names, values, strict=True))
+        found.append(record if refused is None else _bad(record, refused, held_bytes))
+    return found
+
+
+def _bad(record: dict[str, Any], reason: str, held_bytes: int) -> BadRecord:
+    from etl_assets.contracts import canonical_json
+
+    return BadRecord(
+        start=canonical_json.write(record)[:held_bytes], reason=DeadLetterReason.MALFORMED_VALUE, error=reason
+    )

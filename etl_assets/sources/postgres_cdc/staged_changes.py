@@ -1,0 +1,121 @@
+"""Changes of one table on their way into staged files: a new file where its columns change.
+
+Belongs here: collecting and writing. Does not belong here: which messages there are (`source.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etl_assets.sources.postgres_cdc.changed_rows import RowCollector
+from etl_assets.sources.postgres_cdc.messages import (
+    DeleteMessage,
+    InsertMessage,
+    RelationMessage,
+    UpdateMessage,
+    Value,
+    Values,
+)
+from etl_assets.sources.postgres_cdc.staged import SUFFIX, ChangesFile
+from etl_assets.sources.postgres_cdc.type_catalog import read_types
+from etl_assets.sources.postgres_cdc.types import PostgresType, ValuePolicies
+from etl_assets.sources.ranges import StagedFile
+
+if TYPE_CHECKING:
+    import psycopg
+
+_AT_ONCE = 10_000
+_BYTES_AT_ONCE = 16 << 20
+"""How many changes, or about how many bytes of them, are held: memory is bounded by them and one row."""
+
+
+class StagedChangesWriter:
+    """Writes the changes of one range into files of one day.
+
+    Args:
+        session: A session that knows the types of columns.
+        folder: Folder of the range.
+        day: The day that the changes belong to.
+        place: What no other range is called.
+        keys: Columns that identify a row.
+    """
+
+    def __init__(
+        self, session: psycopg.Connection, folder: Path, *, day: dt.date, place: str, keys: tuple[str, ...]
+    ) -> None:
+        self.size = 0
+        self.count = 0
+        self._session, self._keys, self._day, self._place = session, keys, day, place
+        self._folder = folder / day.isoformat()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._files: list[ChangesFile] = []
+        self._collector: RowCollector | None = None
+        self._types: Mapping[int, PostgresType] = {}
+        self._held = 0
+
+    def begin(self, relation: RelationMessage) -> None:
+        """Begin a file for changes of the table as it is from now on."""
+        self._flush()
+        if self._files:
+            self._files[-1].close()
+        self._types = read_types(self._session, [each.type_oid for each in relation.columns])
+        self._collector = RowCollector(relation, self._keys)
+        self._files.append(ChangesFile(self._folder / f"{len(self._files):06d}{SUFFIX}"))
+
+    def change(self, message: InsertMessage | UpdateMessage | DeleteMessage, lsn: int, sequence: int) -> None:
+        """Add a change of a row."""
+        collector = self._collecting
+        match message:
+            case InsertMessage():
+                collector.insert(message, lsn, sequence)
+                self._added(message.new)
+            case UpdateMessage():
+                collector.update(message, lsn, sequence)
+                self._added(message.new)
+            case DeleteMessage():
+                collector.delete(message, lsn, sequence)
+                self._added(message.old)
+
+    def truncate(self, lsn: int, sequence: int) -> None:
+        """Add that the table was emptied."""
+        self._collecting.truncate(lsn, sequence)
+        self._added(())
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Complete the files, and return those that have changes."""
+        self._flush()
+        for each in self._files:
+            each.close()
+        return tuple(
+            StagedFile(day=self._day, name=each.path.name, place=f"{self._place}/{each.path.name}")
+            for each in self._files
+            if each.path.exists()
+        )
+
+    @property
+    def _collecting(self) -> RowCollector:
+        assert self._collector is not None  # the server sends a relation before its first change
+        return self._collector
+
+    def _added(self, values: Values) -> None:
+        size = sum(map(_size, values))
+        self.size += size
+        self.count += 1
+        self._held += size
+        if len(self._collecting) >= _AT_ONCE or self._held >= _BYTES_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        collector = self._collector
+        if collector is None or not len(collector):
+            return
+        self._files[-1].write(collector.collected(self._types, ValuePolicies()))
+        self._collector = RowCollector(collector.relation, self._keys)
+        self._held = 0
+
+
+def _size(value: Value) -> int:
+    return len(value) if isinstance(value, bytes) else 0

@@ -1,0 +1,107 @@
+"""The rows of a table at one place in the log, read in chunks by their keys.
+
+A snapshot belongs to the session that reads it. If the session ends before the copy, another one goes on
+after the last key with a newer snapshot. That is no gap: each row is placed in the log where its snapshot is,
+and the slot has all changes since the first snapshot.
+
+Belongs here: snapshots and rows. Does not belong here: when a table is copied (`source.py`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from etl_assets.sources.postgres_cdc.log_server import LogServer
+from etl_assets.sources.postgres_cdc.lsn import parse_lsn
+from etl_assets.sources.postgres_cdc.messages import Values
+from etl_assets.sources.postgres_cdc.source_table import SourceTable
+from etl_assets.sources.sql.postgres_text import quoted
+
+_ROW_BYTES = "SELECT coalesce(avg(pg_column_size(r.*)), 1)::int8 FROM (SELECT * FROM {table} LIMIT 100) AS r"
+_JSON_PER_BYTE = 3
+"""A row as JSON, with the names of its columns, is about so many times as long as in the table."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TableCopy:
+    """Reads a table by the session of a server.
+
+    Attributes:
+        server: The server.
+    """
+
+    server: LogServer
+    _lsn: int | None = field(default=None, init=False)
+
+    def snapshot_lsn(self) -> int:
+        """Return the place in the log at which rows are read; begin a snapshot if none is held.
+
+        It has every transaction that was committed before that place and no other: a temporary slot gives it,
+        which sees commits in the order of the log.
+        """
+        import psycopg
+
+        if self._lsn is not None and self.server.has_transaction:
+            return self._lsn
+        self.release()
+        name = f"etl_assets_{uuid.uuid4().hex}"
+        with psycopg.connect(self.server.replication_address, autocommit=True) as sender:
+            statement = f"CREATE_REPLICATION_SLOT {quoted(name)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+            row = sender.execute(statement.encode()).fetchone()
+            assert row is not None  # the command has one row
+            _, lsn, snapshot, _ = row
+            session = self.server.session
+            session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
+        self._lsn = parse_lsn(lsn)
+        return self._lsn
+
+    def rows(self, table: SourceTable, after: Sequence[str] | None, limit: int) -> Iterator[Values]:
+        """Yield the next rows in the order of their keys, as texts in the order of the relation's columns.
+
+        Args:
+            table: The table.
+            after: The key of the last row that was read, as texts; None: from the beginning.
+            limit: How many at most.
+        """
+        statement, values = self._statement(table, after, limit)
+        with self.server.session.cursor() as cursor, cursor.copy(statement, values) as copy:
+            for row in copy.rows():
+                yield tuple(None if value is None else _bytes(value) for value in row)
+
+    def limit(self, table: SourceTable, max_rows: int, max_bytes: int) -> int:
+        """Return how many rows a chunk has."""
+        row = self.server.session.execute(_ROW_BYTES.format(table=table.name).encode()).fetchone()
+        assert row is not None  # an aggregate has one row
+        return max(1, min(max_rows, max_bytes // (max(1, row[0]) * _JSON_PER_BYTE)))
+
+    def release(self) -> None:
+        """End the snapshot."""
+        if self._lsn is not None and self.server.has_transaction:
+            self.server.session.execute("ROLLBACK")
+        self._lsn = None
+
+    @staticmethod
+    def _statement(
+        table: SourceTable, after: Sequence[str] | None, limit: int
+    ) -> tuple[bytes, Sequence[Any]]:
+        columns = ", ".join(_literal(quoted(each.name)) for each in table.relation.columns)
+        keys = ", ".join(_literal(quoted(key)) for key in table.keys)
+        where = ""
+        if after is not None:
+            bounds = ", ".join(f"%s::{_literal(type_)}" for type_ in table.key_types)
+            where = f" WHERE ({keys}) > ({bounds})"
+        query = f"SELECT {columns} FROM {_literal(table.name)}{where} ORDER BY {keys} LIMIT {limit}"
+        return f"COPY ({query}) TO STDOUT".encode(), tuple(after or ())
+
+
+def _literal(text: str) -> str:
+    """Return a text of a statement with parameters, in which `%` begins one."""
+    return text.replace("%", "%%")
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
