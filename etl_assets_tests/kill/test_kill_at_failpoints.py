@@ -21,7 +21,7 @@ from etl_assets_tests.kill.test_kill_of_upkeep import UPKEEP
 from etl_assets_tests.pipeline import DAY, NEXT_DAY, Pipeline, event
 from etl_assets_tests.reference.tables import ALL_TABLES
 
-SINKS = Path(__file__).parents[1] / "sinks"
+SINKS, SOURCES = (Path(__file__).parents[1] / name for name in ("sinks", "sources"))
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
 
@@ -174,7 +174,10 @@ def test_every_failpoint_is_covered():
     of_sinks = [point for point in Failpoint if point.startswith(("sink.", "search.", "webhook.", "replay."))]
     tests_of_sinks = "".join(file.read_text("utf-8") for file in SINKS.glob("test_*.py"))
     assert [point for point in of_sinks if not {point.name, point.value} & named(tests_of_sinks)] == []
-    used = [*of_sinks, *(point for _, points in BETWEEN_WRITES for point in points)]
+    of_sources = [point for point in Failpoint if point.startswith("source.")]
+    tests_of_sources = "".join(file.read_text("utf-8") for file in SOURCES.glob("test_*.py"))
+    assert [point for point in of_sources if point.name not in named(tests_of_sources)] == []
+    used = [*of_sinks, *of_sources, *(point for _, points in BETWEEN_WRITES for point in points)]
     used += [*AFTER_EACH_COMMIT, *(point for _, point in IN_THE_MIDDLE_OF_A_WRITE)]
     used += UPKEEP
     assert {str(point).partition("@")[0] for point in used} == {str(point) for point in Failpoint}

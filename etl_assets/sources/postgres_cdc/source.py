@@ -26,7 +26,12 @@ from etl_assets.sources.postgres_cdc import messages as m
 from etl_assets.sources.postgres_cdc.log_position import LOG, LogPosition
 from etl_assets.sources.postgres_cdc.log_server import LogServer
 from etl_assets.sources.postgres_cdc.lsn import lsn_text
-from etl_assets.sources.postgres_cdc.source_table import SourceTable, find_source_table, quoted_table
+from etl_assets.sources.postgres_cdc.source_table import (
+    SourceTable,
+    expect_source_table,
+    find_source_table,
+    quoted_table,
+)
 from etl_assets.sources.postgres_cdc.staged_changes import StagedChangesWriter
 from etl_assets.sources.postgres_cdc.table_changes import TableChanges
 from etl_assets.sources.postgres_cdc.table_copy import TableCopy
@@ -141,6 +146,7 @@ class PostgresLog:
         if slot is not None and (slot.is_lost or before is not None):
             self.server.drop_slot()
             slot = None
+        expect_source_table(self.server.session, self.table)
         if not self.server.publication_exists():
             self.server.create_publication(quoted_table(self.table))
         self._found()  # before a slot keeps the log
@@ -179,7 +185,8 @@ class PostgresLog:
         if (end_lsn := self.server.end_lsn()) < position.lsn:
             raise SourceRefused(
                 f"the log of the connection {self.server.name} ends at {lsn_text(end_lsn)}, before the"
-                f" position {lsn_text(position.lsn)} of {self.table}: the server was restored to an earlier time",
+                f" position {lsn_text(position.lsn)} of {self.table}: the server was restored to an earlier"
+                " time",
                 fix="to read it as it is now, declare a pipeline with another name and another slot",
                 source=self.server.name,
             )

@@ -61,6 +61,15 @@ def quoted_table(name: str) -> str:
     return ".".join(quoted(part) for part in name.split("."))
 
 
+def expect_source_table(session: psycopg.Connection, name: str) -> None:
+    """Expect that there is a table of a name, whose changes are in the log.
+
+    Raises:
+        SourceRefused: there is none.
+    """
+    _expect_logged(read_table_state(session, quoted_table(name)), name)
+
+
 def find_source_table(
     session: psycopg.Connection, name: str, *, publication: str, keys: Sequence[str]
 ) -> SourceTable:

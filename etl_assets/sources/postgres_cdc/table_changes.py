@@ -6,7 +6,7 @@ from (`log_server.py`), and files (`staged_changes.py`).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -32,6 +32,8 @@ class TableChanges:
     table: SourceTable
     after_lsn: int
     _relations: RelationCache = field(default_factory=RelationCache, init=False)
+    _commit_lsn: int = field(default=0, init=False)
+    _sequence: int = field(default=0, init=False)
     _written: m.RelationMessage | None = field(default=None, init=False)
 
     def read(self, data: Generator[bytes], *, max_changes: int, max_bytes: int) -> int:
@@ -45,38 +47,39 @@ class TableChanges:
         Returns:
             Where the last transaction ended; `after_lsn` if there was none after it.
         """
-        reached = self.after_lsn
+        reached, decoder = self.after_lsn, Decoder()
         with closing(data):
-            for changes, commit in transactions(data):
-                if commit.end_lsn <= self.after_lsn:
-                    self._remember(changes, commit.commit_lsn)
-                    continue
-                self._write(changes, commit.commit_lsn)
-                reached = commit.end_lsn
-                if self.writer.size >= max_bytes or self.writer.count >= max_changes:
-                    break
+            for each in data:
+                match message := decoder.decode(each):
+                    case m.BeginMessage():
+                        self._commit_lsn, self._sequence = message.commit_lsn, 0
+                    case m.CommitMessage() if self._commit_lsn >= self.after_lsn:
+                        reached = message.end_lsn
+                        if self.writer.size >= max_bytes or self.writer.count >= max_changes:
+                            break
+                    case m.RelationMessage():
+                        # The server sends it once, maybe in a transaction that is left out.
+                        self._relations.remember(message, self._commit_lsn)
+                    case _ if self._commit_lsn >= self.after_lsn:
+                        self._write(message)
         return reached
 
-    def _remember(self, changes: Iterable[m.Message], lsn: int) -> None:
-        """Keep columns, which the server sends once, with the first change after it connected."""
-        for each in changes:
-            if isinstance(each, m.RelationMessage):
-                self._relations.remember(each, lsn)
+    def _write(self, message: m.Message) -> None:
+        """Write a change of the table.
 
-    def _write(self, changes: Iterable[m.Message], lsn: int) -> None:
+        Only these are numbered: a transaction that is read again has the same ones, whatever else is sent.
+        """
         oid = self.table.oid
-        for sequence, change in enumerate(changes):
-            match change:
-                case m.RelationMessage():
-                    self._relations.remember(change, lsn)
-                case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage() if change.relation == oid:
-                    self._begin()
-                    self.writer.change(change, lsn, sequence)
-                case m.TruncateMessage() if oid in change.relations:
-                    self._begin()
-                    self.writer.truncate(lsn, sequence)
-                case _:
-                    pass  # another table, or what is no change
+        match message:
+            case m.InsertMessage() | m.UpdateMessage() | m.DeleteMessage() if message.relation == oid:
+                self._begin()
+                self.writer.change(message, self._commit_lsn, self._sequence)
+            case m.TruncateMessage() if oid in message.relations:
+                self._begin()
+                self.writer.truncate(self._commit_lsn, self._sequence)
+            case _:
+                return  # another table, or what is no change
+        self._sequence += 1
 
     def _begin(self) -> None:
         """Begin a file if the table has other columns than the last change had."""
@@ -91,18 +94,3 @@ class TableChanges:
         if found is not self._written:
             self.writer.begin(found)
             self._written = found
-
-
-def transactions(data: Iterator[bytes]) -> Iterator[tuple[list[m.Message], m.CommitMessage]]:
-    """Yield the messages of each transaction, with its commit. A transaction without one is left out."""
-    decoder = Decoder()
-    changes: list[m.Message] = []
-    for each in data:
-        match message := decoder.decode(each):
-            case m.BeginMessage():
-                changes = []
-            case m.CommitMessage():
-                yield changes, message
-                changes = []
-            case _:
-                changes.append(message)

@@ -1,0 +1,272 @@
+"""A declared pipeline that follows a table of PostgreSQL: copy, log, positions, and what dies in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from etl_assets.errors import CommitConflict, SourceLost, SourceRefused
+from etl_assets.failpoints import Failpoint
+from etl_assets_tests.sources.followed import Followed
+from etl_assets_tests.sources.topics import REJECTS, SOURCE
+
+
+@pytest.fixture
+def films(postgres_server, tmp_path) -> Iterator[Followed]:
+    found = Followed.create(postgres_server, tmp_path)
+    yield found
+    found.close()
+
+
+def add(films: Followed, first: int, last: int) -> None:
+    films.execute(f"INSERT INTO film SELECT n, 'film ' || n, 'PG' FROM generate_series({first}, {last}) n")
+
+
+def test_a_table_is_copied_and_then_followed(films):
+    add(films, 1, 5)
+    films.ingest()
+    assert films.held() == films.films()
+    assert films.ingest().commits == 0
+    films.execute(
+        "INSERT INTO film VALUES (6, 'six', NULL)",
+        "UPDATE film SET title = 'two' WHERE film_id = 2",
+        "DELETE FROM film WHERE film_id = 3",
+        "UPDATE film SET film_id = 40 WHERE film_id = 4",
+        "BEGIN; DELETE FROM film WHERE film_id = 5; INSERT INTO film VALUES (5, 'again', 'R'); COMMIT",
+        "BEGIN; INSERT INTO film VALUES (99, 'never', 'R'); ROLLBACK",
+    )
+    films.ingest()
+    assert films.held() == films.films()
+    assert 99 not in {each["film_id"] for each in films.records()}
+    films.execute("TRUNCATE film")
+    add(films, 7, 8)
+    films.ingest()
+    assert films.held() == films.films() == {7: ("film 7", "PG"), 8: ("film 8", "PG")}
+    assert len(films.ids()) == len(set(films.ids()))
+    assert films.pipeline.positions["log"]["lsn"] == films.confirmed()
+    assert not films.pipeline.rejected()
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        f"{Failpoint.STAGE_AFTER_WRITE}@{SOURCE}",
+        f"{Failpoint.TABLE_BEFORE_COMMIT}@{SOURCE}",
+        f"{Failpoint.TABLE_DURING_COMMIT}@{SOURCE}",
+        f"{Failpoint.TABLE_AFTER_COMMIT}@{SOURCE}",
+        f"{Failpoint.TABLE_AFTER_SYNC}@{SOURCE}",
+        Failpoint.SOURCE_BEFORE_CONFIRM.value,
+        Failpoint.SOURCE_AFTER_CONFIRM.value,
+    ],
+)
+def test_a_process_killed_in_the_copy_and_in_the_log_loses_and_doubles_nothing(failpoint, films):
+    films.declare(max_batch_records=2)
+    add(films, 1, 5)
+    films.ingest_and_die(failpoint)
+    films.execute(
+        "UPDATE film SET title = 'one' WHERE film_id = 1",
+        "DELETE FROM film WHERE film_id = 2",
+        "UPDATE film SET film_id = 0 WHERE film_id = 4",
+        "UPDATE film SET film_id = 9 WHERE film_id = 1",
+        "INSERT INTO film VALUES (6, 'six', 'R')",
+    )
+    films.ingest()
+    assert films.held() == films.films()
+    films.execute(
+        "UPDATE film SET title = 'nine' WHERE film_id = 9",
+        "DELETE FROM film WHERE film_id = 0",
+        "TRUNCATE film",
+        "INSERT INTO film VALUES (2, 'two', 'R'), (3, 'three', 'R')",
+    )
+    films.ingest_and_die(failpoint)
+    add(films, 20, 22)
+    films.ingest()
+    assert films.held() == films.films()
+    assert len(films.ids()) == len(set(films.ids()))
+    assert not films.pipeline.rejected()
+    assert films.ingest().commits == 0
+
+
+@pytest.mark.kill
+def test_rejects_of_a_killed_process_count_once(films):
+    films.declare(max_record_bytes=1_024)
+    add(films, 1, 2)
+    films.ingest()
+    films.execute("UPDATE film SET title = repeat('x', 2000) WHERE film_id = 1")
+    add(films, 3, 3)
+    films.ingest_and_die(f"{Failpoint.TABLE_AFTER_COMMIT}@{REJECTS}")
+    films.ingest()
+    assert [(row["outcome"], row["reason"]) for row in films.pipeline.rejected()] == [
+        ("rejected", "RecordTooLarge")
+    ]
+    assert 3 in films.held()
+
+
+def test_a_transaction_is_never_divided_and_batches_are_bounded(films):
+    films.declare(max_batch_records=3)
+    films.ingest()
+    films.execute("BEGIN", "INSERT INTO film SELECT n, 'a', 'R' FROM generate_series(1, 7) n", "COMMIT")
+    for number in range(10, 20):
+        add(films, number, number)
+    report = films.ingest()
+    assert films.held() == films.films()
+    assert report.commits == 5  # 7 changes, 3, 3, 3 and 1
+    assert len(films.ids()) == len(set(films.ids()))
+
+
+def test_what_the_server_sends_again_is_left_out(films):
+    films.declare(max_batch_records=1)
+    films.ingest()
+    add(films, 1, 1)
+    # The slot stays where it is, as behind a server that lost its last checkpoint.
+    for failpoint in (Failpoint.SOURCE_BEFORE_CONFIRM, Failpoint.SOURCE_BEFORE_CONFIRM):
+        before = films.confirmed()
+        films.ingest_and_die(failpoint.value)
+        assert films.confirmed() == before
+        films.execute("INSERT INTO film VALUES (2, 'film 2', 'PG') ON CONFLICT DO NOTHING")
+    films.ingest()
+    assert films.held() == films.films()
+    assert len(films.ids()) == len(set(films.ids())) == 2
+
+
+def test_a_slot_that_is_gone_is_an_error_until_the_table_may_be_copied_again(films):
+    add(films, 1, 3)
+    films.ingest()
+    films.drop_slot()
+    films.execute("DELETE FROM film WHERE film_id = 2", "UPDATE film SET title = 'new' WHERE film_id = 3")
+    with pytest.raises(SourceLost, match=f"the slot {films.name} is gone") as lost:
+        films.ingest()
+    assert "on_lost: copy" in lost.value.fix
+    films.declare(on_lost="copy")
+    report = films.ingest()
+    assert films.held() == films.films() == {1: ("film 1", "PG"), 3: ("new", "PG")}
+    assert any("is copied again" in note for note in report.notes)
+    films.execute("DELETE FROM film WHERE film_id = 1")
+    films.ingest()
+    assert films.held() == films.films()
+
+
+def test_another_reader_of_the_slot_is_noticed(films):
+    films.ingest()
+    add(films, 1, 1)
+    films.session.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", [films.name])
+    with pytest.raises(SourceLost, match=f"another reader moved the slot {films.name} on"):
+        films.ingest()
+
+
+def test_a_table_whose_updates_may_lack_values_is_refused_before_a_slot_is_made(films):
+    films.execute("ALTER TABLE film REPLICA IDENTITY DEFAULT")
+    with pytest.raises(SourceRefused, match=r"long values the log leaves out.*title, rating") as refused:
+        films.ingest()
+    assert refused.value.fix == "ALTER TABLE public.film REPLICA IDENTITY FULL"
+    assert films.confirmed() is None
+    # Without long values the primary key is enough.
+    films.execute("ALTER TABLE film ALTER title TYPE varchar(20), ALTER rating TYPE varchar(5)")
+    films.execute("VACUUM FULL film")
+    add(films, 1, 2)
+    films.ingest()
+    films.execute("UPDATE film SET rating = 'X' WHERE film_id = 1", "DELETE FROM film WHERE film_id = 2")
+    films.ingest()
+    assert films.held() == films.films()
+
+
+def test_an_update_that_lacks_a_long_value_is_refused_and_a_copy_is_the_way_out(films):
+    films.ingest()
+    films.execute(
+        "ALTER TABLE film ALTER title SET STORAGE EXTERNAL",
+        "INSERT INTO film VALUES (1, repeat('x', 5000), 'R')",
+        "ALTER TABLE film REPLICA IDENTITY DEFAULT",
+        "UPDATE film SET rating = 'PG' WHERE film_id = 1",
+        "ALTER TABLE film REPLICA IDENTITY FULL",
+    )
+    with pytest.raises(SourceRefused, match="does not have the values of title"):
+        films.ingest()
+    films.drop_slot()
+    films.declare(on_lost="copy")
+    films.execute("UPDATE film SET rating = 'G' WHERE film_id = 1")
+    films.ingest()
+    assert films.held() == films.films() == {1: ("x" * 5000, "G")}
+
+
+@pytest.mark.parametrize(
+    ("statement", "declared", "message"),
+    [
+        ("DROP TABLE film", {}, "there is no table public.film"),
+        ("ALTER TABLE film DROP CONSTRAINT film_pkey", {}, "film_id does not identify the rows"),
+        ("CREATE PUBLICATION other", {"publication": "other"}, "the publication other lacks public.film"),
+        (
+            "CREATE PUBLICATION other FOR TABLE film WITH (publish = 'insert')",
+            {"publication": "other"},
+            "leaves out delete, truncate, update",
+        ),
+        (
+            "CREATE PUBLICATION other FOR TABLE film WHERE (film_id > 3)",
+            {"publication": "other"},
+            "leaves out rows of public.film",
+        ),
+    ],
+)
+def test_what_is_missing_is_refused_before_a_slot_is_made(films, statement, declared, message):
+    films.execute(statement)
+    films.declare(**declared)
+    with pytest.raises(SourceRefused, match=message):
+        films.ingest()
+    assert films.confirmed() is None
+
+
+def test_columns_come_go_and_change_while_the_log_is_read(films):
+    add(films, 1, 1)
+    films.ingest()
+    films.execute(
+        "ALTER TABLE film ADD length interval, ADD price numeric(9,2), ADD tags text[]",
+        "INSERT INTO film VALUES (2, 'two', 'R', '2 hours', 12345.60, '{a,b}')",
+        "ALTER TABLE film DROP length",
+        "INSERT INTO film VALUES (3, 'three', 'R', 1.50, '{{a},{b}}')",
+        "INSERT INTO film VALUES (4, 'four', 'R', 'NaN', NULL)",
+        "ALTER TABLE film ALTER price TYPE text USING price::text",
+        "INSERT INTO film VALUES (5, 'five', 'R', 'cheap', NULL)",
+    )
+    films.ingest()
+    found = {each["film_id"]: each for each in films.records()}
+    assert (found[2]["length"], found[2]["price"], found[2]["tags"]) == ("PT2H", 12345.6, ["a", "b"])
+    assert "length" not in found[5]
+    assert found[5]["price"] == "cheap"
+    assert [row["reason"] for row in films.pipeline.rejected()] == ["MalformedValue"] * 2
+
+
+def test_other_tables_and_much_log_without_a_change_are_confirmed_without_records(films, monkeypatch):
+    from etl_assets.sources.postgres_cdc import source
+
+    films.execute("CREATE TABLE other (id int)")
+    films.ingest()
+    films.execute("INSERT INTO other SELECT generate_series(1, 1000)")
+    assert films.ingest().commits == 0
+    monkeypatch.setattr(source, "UNCONFIRMED_BYTES", 1_000)
+    before = films.confirmed()
+    assert films.ingest().commits == 1
+    assert films.confirmed() != before
+    assert films.records() == []
+
+
+def test_a_mirrored_table_confirms_what_a_majority_has(postgres_server, tmp_path):
+    domains = [{"name": each, "root": each} for each in ("a", "b", "c")]
+    films = Followed.create(postgres_server, tmp_path, domains=domains)
+    films.root = "a"
+    try:
+        add(films, 1, 3)
+        films.ingest()
+        confirmed = films.confirmed()
+        add(films, 4, 5)
+        films.ingest_and_die(f"{Failpoint.TABLE_AFTER_COMMIT}@{SOURCE}")
+        assert films.confirmed() == confirmed  # one domain of three has it
+        films.execute("DELETE FROM film WHERE film_id = 1")
+        with pytest.raises(CommitConflict):  # the commit of the killed process is completed first
+            films.ingest()
+        assert films.confirmed() == confirmed
+        films.ingest()
+        assert films.held() == films.films()
+        assert films.pipeline.positions["log"]["lsn"] == films.confirmed()
+    finally:
+        films.close()
