@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from etl_assets.observability.cdc_checks import CdcTarget
     from etl_assets.observability.findings import Finding
+    from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
     from etl_assets.settings.connections import PostgresConnection
 
 _CONNECTION = "connection"
@@ -29,11 +30,12 @@ def cdc() -> None:
     epilog=(
         "\b\n"
         "Examples:\n"
-        "  etl-assets cdc check --connection shop --table public.films\n"
-        "  etl-assets cdc check --connection shop --publication films --json\n"
+        "  etl-assets cdc check films\n"
+        "  etl-assets cdc check --connection shop --table public.films --publication films --json\n"
     )
 )
-@click.option("--connection", required=True, metavar="NAME", help="A connection of type `postgres`.")
+@click.argument("pipeline", required=False)
+@click.option("--connection", metavar="NAME", help="A connection of type `postgres`, in place of a pipeline.")
 @click.option(
     "--table",
     "tables",
@@ -45,19 +47,38 @@ def cdc() -> None:
 @click.option("--slot", metavar="NAME", help="The replication slot, if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, for machines.")
 def check(
-    connection: str, tables: tuple[str, ...], publication: str | None, slot: str | None, as_json: bool
+    pipeline: str | None,
+    connection: str | None,
+    tables: tuple[str, ...],
+    publication: str | None,
+    slot: str | None,
+    as_json: bool,
 ) -> None:
-    """Check whether the log of a PostgreSQL server can be read: settings, free slots, privileges,
-    publication, replica identity and columns.
+    """Check whether the log of a PostgreSQL server can be read, for a pipeline or a connection.
 
-    Changes nothing. Every problem comes with the statement that fixes it. Exit code 1 if a check fails;
-    warnings do not count.
+    Looks at settings, free slots, privileges, publication, replica identity and columns. Changes nothing.
+    Every problem comes with the statement that fixes it. Exit code 1 if a check fails; warnings do not
+    count.
     """
     from etl_assets.observability.cdc_checks import CdcTarget
     from etl_assets.pipelines.sink_specs.postgres import POSITIONS
+    from etl_assets.sources.postgres_cdc.source_table import quoted_table
 
+    if (pipeline is None) is (connection is None):
+        raise click.UsageError("name a pipeline, or --connection")
+    makes_publication = False
+    if pipeline is not None:
+        if tables or publication or slot:
+            raise click.UsageError("a pipeline names its table, publication and slot; leave the options out")
+        source = _source_of(pipeline)
+        connection, tables = source.connection, (quoted_table(source.table),)
+        publication, slot, makes_publication = source.publication, source.slot, True
+    assert connection is not None  # one of both was given
     target = CdcTarget(
-        publication=publication, slot=slot, own_tables=frozenset({POSITIONS, *_tables_of_run_control()})
+        publication=publication,
+        slot=slot,
+        makes_publication=makes_publication,
+        own_tables=frozenset({POSITIONS, *_tables_of_run_control()}),
     )
     findings = _findings(_connection_of(connection), connection, target, tables)
     if as_json:
@@ -66,6 +87,25 @@ def check(
         show_findings(findings)
     if any(finding.status == "fail" for finding in findings):
         sys.exit(1)
+
+
+def _source_of(name: str) -> PostgresCdcSource:
+    from etl_assets.errors import NotFound
+    from etl_assets.pipelines.pipeline_file import pipelines_folder, read_pipeline_files
+    from etl_assets.pipelines.postgres_cdc_spec import PostgresCdcSource
+    from etl_assets.settings import load_settings
+
+    specs = [each.spec for each in read_pipeline_files(pipelines_folder(load_settings().home))]
+    sources = {each.name: each.source for each in specs if each is not None}
+    found = sources.get(name)
+    if isinstance(found, PostgresCdcSource):
+        return found
+    known = [each for each, source in sources.items() if isinstance(source, PostgresCdcSource)]
+    raise NotFound(
+        f"there is no valid pipeline file {name!r} with a source of type postgres_cdc",
+        fix=f"`etl-assets pipelines validate` says what is wrong with files; such pipelines: "
+        f"{', '.join(known) or 'none'}",
+    )
 
 
 def _connection_of(name: str) -> PostgresConnection:

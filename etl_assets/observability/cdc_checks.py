@@ -41,11 +41,13 @@ class CdcTarget:
     Attributes:
         publication: Name of the publication; None: it is not checked.
         slot: Name of the replication slot; None: one that is not made yet.
+        makes_publication: Whether the first run makes the publication where it may.
         own_tables: Names, without schemas, of tables in which the platform keeps its own state.
     """
 
     publication: str | None = None
     slot: str | None = None
+    makes_publication: bool = False
     own_tables: frozenset[str] = frozenset({POSITIONS})
 
 
@@ -61,7 +63,7 @@ def check_cdc(state: ServerState, target: CdcTarget) -> Iterator[Finding]:
         if table.name:
             yield from _table(state, table)
     if target.publication is not None:
-        yield from _publication(state, target.publication, target.own_tables)
+        yield from _publication(state, target.publication, target)
 
 
 def _server(state: ServerState) -> Iterator[Finding]:
@@ -304,10 +306,14 @@ def _columns(table: SourceTableState) -> Iterator[Finding]:
         yield ok(COLUMNS, f"{table.name}: read as text: {', '.join(texts)}")
 
 
-def _publication(state: ServerState, name: str, own_tables: frozenset[str]) -> Iterator[Finding]:
+def _publication(state: ServerState, name: str, target: CdcTarget) -> Iterator[Finding]:
     found, role = state.publication, state.role
     tables = [each for each in state.tables if each.name and each.kind in ("r", "p")]
     if found is None:
+        others = [each.name for each in tables if not each.is_owned]
+        if target.makes_publication and role.may_create and not others:
+            yield ok(PUBLICATION, f"{name} is not there yet, and the first run makes it")
+            return
         listed = ", ".join(each.name for each in tables) or "..."
         statement = f"CREATE PUBLICATION {quoted_or_plain(name)} FOR TABLE {listed}"
         if not role.may_create:
@@ -315,13 +321,13 @@ def _publication(state: ServerState, name: str, own_tables: frozenset[str]) -> I
                 f"GRANT CREATE ON DATABASE {state.database} TO {role.name}, or as the owner of the tables:"
                 f" {statement}"
             )
-        elif others := [each.name for each in tables if not each.is_owned]:
+        elif others:
             statement = f"as the owner of {_some(others)}: {statement}"
         yield fail(PUBLICATION, f"there is no publication {name} in {state.database}", statement)
         return
     yield from _published_operations(found)
     yield from _published_tables(found, tables)
-    yield from _own_tables(found, own_tables)
+    yield from _own_tables(found, target.own_tables)
 
 
 def _published_operations(found: PublicationState) -> Iterator[Finding]:

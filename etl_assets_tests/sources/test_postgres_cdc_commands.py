@@ -1,4 +1,4 @@
-"""A table of PostgreSQL followed by the commands that a user types: a killed run, the next ones, the worker."""
+"""A table of PostgreSQL followed by the commands that a user types: a killed run, the next, the worker."""
 
 from __future__ import annotations
 
