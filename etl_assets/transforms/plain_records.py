@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl_assets.contracts.arrow_rules import holds
 from etl_assets.contracts.arrow_types import arrow_type
-from etl_assets.contracts.column_types import DecimalType, ScalarType
+from etl_assets.contracts.column_types import MAX_DECIMAL_PRECISION, DecimalType, ScalarType
 from etl_assets.contracts.columns import Column
 from etl_assets.contracts.rules import AtLeast, AtMost, MaxCharacters, NotEmpty, NotNull, OneOf
 from etl_assets.transforms.typed_records import RecordColumn
@@ -185,7 +185,10 @@ def _value(each: RecordColumn, column: pa.Array, records: pa.Array) -> tuple[pa.
 
     type_ = each.column.parsed_type
     if isinstance(type_, DecimalType):
-        return column, [*_fits(type_, column), _call("invert", _matches(records, _odd_decimal(each.field)))]
+        return column, [
+            *_fits(type_, column),
+            _call("invert", _matches(records, _odd_decimal(each.field, type_))),
+        ]
     if each.column.type == "DATE":
         is_day = _is_plain_text(column, _DATE)
         return _where(is_day, column).cast(pa.date32()), [is_day]
@@ -206,13 +209,15 @@ def _fits(type_: DecimalType, column: pa.Array) -> list[pa.Array]:
     return [_call("coalesce", _call("less_equal", _call("abs", column), most), True)]
 
 
-def _odd_decimal(field: str) -> str:
+def _odd_decimal(field: str, type_: DecimalType) -> str:
     """Return the pattern of records with a number that Arrow takes for a decimal and the platform does not.
 
-    It has an exponent, or no digit before or after the point.
+    It has an exponent, or no digit before or after the point. Or it has so many digits before the point that
+    they do not fit with all decimals: Arrow then returns another number, without an error.
     """
+    too_many = MAX_DECIMAL_PRECISION - type_.scale + 1
     key = re.escape(json.dumps(field, ensure_ascii=False) + ":")
-    return key + '"?[+-]?([0-9.]*[eE]|[.]|[0-9]*[.]")'
+    return key + f'"?[+-]?([0-9.]*[eE]|[.]|[0-9]*[.]"|[0-9]{{{too_many}}})'
 
 
 def _is_plain_text(column: pa.Array, pattern: str) -> pa.Array:

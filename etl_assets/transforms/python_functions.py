@@ -128,5 +128,23 @@ class _Batches:
                 fix=f"return each declared column once, and `{OFFSET}`; differing: {', '.join(wrong)}",
                 column=wrong[0],
             )
-        arrays = [made.column(name).cast(type_) for name, type_ in wanted.items()]
+        arrays = [as_declared(made.column(name), type_) for name, type_ in wanted.items()]
         return pa.RecordBatch.from_arrays(arrays, names=list(wanted))
+
+
+def as_declared(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return a column as a declared type.
+
+    A text becomes a decimal by way of 256 bits: Arrow's cast to 128 returns another number where the digits
+    and the zeros up to the scale do not fit.
+
+    Raises:
+        pa.ArrowInvalid: a value does not fit.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    is_text = types.is_string(column.type) or types.is_large_string(column.type)
+    if is_text and types.is_decimal128(type_):
+        column = column.cast(pa.decimal256(76, type_.scale))
+    return column.cast(type_)
