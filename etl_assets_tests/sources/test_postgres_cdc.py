@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
+from pydantic import ValidationError
 
+from etl_assets.cli.main import cli
 from etl_assets.errors import CommitConflict, SourceLost, SourceRefused
 from etl_assets.failpoints import Failpoint
+from etl_assets.pipelines.spec import PipelineSpec
 from etl_assets_tests.sources.followed import Followed
 from etl_assets_tests.sources.topics import REJECTS, SOURCE
 
@@ -53,12 +57,12 @@ def test_a_table_is_copied_and_then_followed(films):
     "failpoint",
     [
         f"{Failpoint.STAGE_AFTER_WRITE}@{SOURCE}",
-        f"{Failpoint.TABLE_BEFORE_COMMIT}@{SOURCE}",
-        f"{Failpoint.TABLE_DURING_COMMIT}@{SOURCE}",
+        pytest.param(f"{Failpoint.TABLE_BEFORE_COMMIT}@{SOURCE}", marks=pytest.mark.full),
+        pytest.param(f"{Failpoint.TABLE_DURING_COMMIT}@{SOURCE}", marks=pytest.mark.full),
         f"{Failpoint.TABLE_AFTER_COMMIT}@{SOURCE}",
-        f"{Failpoint.TABLE_AFTER_SYNC}@{SOURCE}",
+        pytest.param(f"{Failpoint.TABLE_AFTER_SYNC}@{SOURCE}", marks=pytest.mark.full),
         Failpoint.SOURCE_BEFORE_CONFIRM.value,
-        Failpoint.SOURCE_AFTER_CONFIRM.value,
+        pytest.param(Failpoint.SOURCE_AFTER_CONFIRM.value, marks=pytest.mark.full),
     ],
 )
 def test_a_process_killed_in_the_copy_and_in_the_log_loses_and_doubles_nothing(failpoint, films):
@@ -270,3 +274,38 @@ def test_a_mirrored_table_confirms_what_a_majority_has(postgres_server, tmp_path
         assert films.pipeline.positions["log"]["lsn"] == films.confirmed()
     finally:
         films.close()
+
+
+def test_check_of_a_pipeline_says_what_its_first_run_makes(films, monkeypatch):
+    monkeypatch.setenv("ETL_ASSETS_HOME", str(films.pipeline.home.path))
+    found = CliRunner().invoke(cli, ["cdc", "check", "people"])
+    assert found.exit_code == 0, found.output
+    assert "films is not there yet, and the first run makes it" in found.output
+    films.ingest()
+    found = CliRunner().invoke(cli, ["cdc", "check", "people"])
+    assert f"the slot {films.name} keeps" in found.output
+    assert CliRunner().invoke(cli, ["cdc", "check", "nobody"]).exit_code != 0
+    assert CliRunner().invoke(cli, ["cdc", "check"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "message"),
+    [
+        ({"keys": ["film_id"], "sequence_by": "film_id"}, {}, "leave table.sequence_by out"),
+        ({"keys": ["film_id"], "write_mode": "insert"}, {}, "write_mode insert does not apply"),
+        ({"keys": ["film_id"]}, {"lsn_in_source": "bigint"}, "is the platform's here"),
+    ],
+)
+def test_a_declaration_that_contradicts_the_log_is_refused(table, columns, message):
+    source = {"type": "postgres_cdc", "connection": "c", "table": "a.b", "publication": "p", "slot": "s"}
+    spec = {"name": "n", "source": source, "columns": {"film_id": "bigint", **columns}, "table": table}
+    with pytest.raises(ValidationError, match=message):
+        PipelineSpec.model_validate(spec)
+
+
+def test_a_declaration_that_was_written_down_is_the_same_when_it_is_read_again():
+    source = {"type": "postgres_cdc", "connection": "c", "table": "a.b", "publication": "p", "slot": "s"}
+    spec = {"name": "n", "source": source, "columns": {"id": "bigint"}, "table": {"keys": ["id"]}}
+    first = PipelineSpec.model_validate(spec)
+    assert first.table.sequence_by == "lsn_in_source"
+    assert PipelineSpec.model_validate(first.model_dump(by_alias=True)) == first
