@@ -74,22 +74,20 @@ class RunControls:
             key: Key of the request. The same key again returns the run that the first request got, also one
                 that waited already.
         """
-        if key:
-            with self._store.reading() as connection:
-                known = rows.read_run_of_key(connection, key)
-            if known is not None:
-                return self.run(known)
+        if known := self._run_of_key(key):
+            return known
         if run_id:
             try:
                 return self.run(run_id)
             except NotFound:
                 pass
+        new_id = run_id or self._new_id()
         try:
-            made = self._act(
-                pipeline, Action.RUN, actor, reason, new_run_id=run_id or self._new_id(), key=key
-            )
+            made = self._act(pipeline, Action.RUN, actor, reason, new_run_id=new_id, key=key)
         except _KeyTaken:  # by the same request, sent twice at once
-            return self.request_run(pipeline, actor, reason, run_id=run_id, key=key)
+            known = self._run_of_key(key)
+            assert known is not None
+            return known
         assert made.run_id is not None
         return self.run(made.run_id)
 
@@ -194,6 +192,11 @@ class RunControls:
             query = query.where(AUDIT.c.id < before)
         with self._store.reading() as connection:
             return tuple(rows.as_entry(row) for row in connection.execute(query).mappings())
+
+    def _run_of_key(self, key: str) -> PipelineRun | None:
+        with self._store.reading() as connection:
+            known = rows.read_run_of_key(connection, key) if key else None
+        return None if known is None else self.run(known)
 
     # For runners.
 
